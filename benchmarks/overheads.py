@@ -140,7 +140,7 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
 def one_million(clients: int) -> Any:
     """The time from arrays to a run that can start, with one sample for each client."""
     from fedcohort.experiment import Cell
-    from fedcohort.runs.given_objects import Given
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.prepare_run import prepare
 
     given = Given(data=data((1, 28, 28), clients))
@@ -164,8 +164,8 @@ def one_question(name: str, clients: int) -> Any:
 
     from fedcohort.engines.local_engine import LocalEngine, build_module
     from fedcohort.experiment import Cell
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.models import as_model
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import prepare
     from fedcohort.selection import LocalLoss
 
@@ -335,8 +335,8 @@ def memory(args: argparse.Namespace) -> Any:
 def one_memory(plan: str, k: int) -> Any:
     """One round of a perceptron of 45 MB; clients have two samples and take one step each."""
     from fedcohort.experiment import Cell
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.rounds import play_round
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import prepare
 
     values: dict[str, Any] = {"model": {"name": "mlp", "hidden": 14_100}, "engine": {"plan": plan}, "rounds": 1}
@@ -356,8 +356,8 @@ def leak(args: argparse.Namespace) -> Any:
 def one_leak(rounds: int) -> Any:
     """Rounds of W2 with stacks."""
     from fedcohort.experiment import Cell
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.rounds import play_round
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import prepare
 
     experiment = described("W2", 1000, 100, engine={"plan": "stacked"}, rounds=rounds)

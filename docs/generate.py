@@ -330,8 +330,8 @@ def refused() -> str:
 
 def sequences() -> str:
     """The plug-ins that sequences of tokens do not allow, found by trying all of them."""
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.federation.token_data import from_tokens
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.sequence_checks import check_sequences
 
     def refusals(path: str, table: Table, data: Dataset) -> str:

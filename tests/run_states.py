@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fedcohort.experiment.given_objects import Given
 from fedcohort.rounds import RunState
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from tests.experiments import cell, small
 

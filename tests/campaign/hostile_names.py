@@ -156,8 +156,8 @@ def _played(place: Path, names: list[str]) -> int:
     import numpy as np
 
     import fedcohort
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.report.federation_page import pictures
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
 
     rng = np.random.default_rng(0)

@@ -18,10 +18,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.experiment.given_objects import Given
 from fedcohort.models import Logistic
 from fedcohort.record import RoundRow
 from fedcohort.rounds import RunState, play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort, Question
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, bits, small_federation

@@ -25,7 +25,7 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     from fedcohort.core.state_files import pack, unpack
     from fedcohort.engines.device import moved
     from fedcohort.engines.local_engine import LocalEngine
-    from fedcohort.runs.given_objects import Given
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.prepare_run import prepare
     from tests.experiments import cell
     from tests.matrix.hard_federation import hard, play_rounds

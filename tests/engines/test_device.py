@@ -18,9 +18,9 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines import device
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.experiment.given_objects import Given
 from fedcohort.models import CnnA, Mlp
 from fedcohort.runs import parallel_runs
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.process_objects import packed
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation

@@ -144,7 +144,7 @@ def test_a_run_keeps_the_chosen_plan(
 
 
 def test_an_interrupted_run_goes_on_by_its_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.runs.given_objects import Given
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.play_run import Interrupted, run_cell
     from tests.experiments import cell
 

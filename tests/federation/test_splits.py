@@ -13,13 +13,13 @@ import fedcohort
 from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
 from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
 from fedcohort.selection.uniform import Uniform
 from tests.experiments import UCB, small

@@ -7,9 +7,9 @@ from functools import cache
 from typing import Any
 
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.record import RoundRow
 from fedcohort.rounds import RunState, play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import Federated, federate, prepare
 from tests.experiments import cell, small
 

@@ -12,9 +12,9 @@ from torch import nn
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.state_files import pack
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.rounds import RunState, play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.testing.base import bits
 from tests.golden.test_same_bits import record
 from tests.matrix.hard_federation import ALGORITHM_VALUES, HARD, hard

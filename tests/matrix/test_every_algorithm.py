@@ -7,10 +7,10 @@ import pytest
 from torch import nn
 
 from fedcohort.algorithms import ALGORITHMS, blend
+from fedcohort.experiment.given_objects import Given
 from fedcohort.rounds import play_round
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.ledger import Ledger
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import LossChange
 from fedcohort.testing.base import bits
 from tests.matrix.test_edges import calm, every_algorithm, learned_state

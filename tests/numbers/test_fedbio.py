@@ -22,11 +22,11 @@ from fedcohort.core.random_streams import rng
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small

@@ -20,7 +20,7 @@ from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.runs.given_objects import Given
+from fedcohort.experiment.given_objects import Given
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from tests.experiments import small

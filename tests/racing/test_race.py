@@ -12,11 +12,11 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.objectives import objectives
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.run_race import Limits, plan
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import STRATEGIES, UCB
 from tests.experiments import small
 

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from fedcohort.cli import cli
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
 from fedcohort.report.chart_style import PAGE
@@ -14,7 +15,6 @@ from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.figure import Figure
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.report.pages import Page

@@ -13,9 +13,9 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
+from fedcohort.experiment.given_objects import Given
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import RunState, play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
 from tests.run_states import a_run_state
 

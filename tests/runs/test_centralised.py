@@ -10,9 +10,9 @@ import torch
 import fedcohort
 from fedcohort.algorithms.centralised import Centralised
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.pooled_federation import pooled
-from fedcohort.runs.given_objects import Given
 from tests.experiments import small
 from tests.run_states import a_run_state
 

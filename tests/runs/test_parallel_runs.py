@@ -18,8 +18,8 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
+from fedcohort.experiment.given_objects import Given
 from fedcohort.runs import parallel_runs
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted
 from tests.experiments import small
 from tests.golden.test_same_bits import record

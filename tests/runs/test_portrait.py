@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.runs.given_objects import Given
+from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.prepare_run import federate, look
 from tests.experiments import cell, small
 

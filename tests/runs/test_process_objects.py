@@ -17,8 +17,8 @@ from torch import nn
 import fedcohort
 from fedcohort.core import python_plugins
 from fedcohort.core.errors import UsageError
+from fedcohort.experiment.given_objects import Given
 from fedcohort.runs import parallel_runs, process_objects
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.process_objects import packed, unpacked
 from fedcohort.selection import Cohort, Round, Selector
 from tests.experiments import IID, blobs, small
@@ -45,7 +45,7 @@ def test_objects_arrive_with_their_identity(monkeypatch: pytest.MonkeyPatch) -> 
     parcel = packed(givens, [experiment], 2)
     assert len(parcel.objects) == 4  # the data are sent once
     monkeypatch.setattr(python_plugins, "_kept", {})
-    monkeypatch.setattr("fedcohort.runs.given_objects.identity", None)
+    monkeypatch.setattr("fedcohort.experiment.given_objects.identity", None)
     arrived: list[Any] = unpacked(parcel)
     assert [given.key() for given in arrived] == keys
     assert torch.equal(arrived[0].model.weight, module.weight)

@@ -22,12 +22,12 @@ from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import ACCURACY, R_SQUARED, score_style
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
 from fedcohort.record import Run
 from fedcohort.report import terminal
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import federate, look
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -400,7 +400,7 @@ def test_classes_and_numbers_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_prediction_intervals_of_a_finished_regression(tmp_path: Path) -> None:
-    from fedcohort.runs.given_objects import Given
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.study.conformal_coverage import conformal, predict
 
     run = fedcohort.run(numbers(rounds=2), runs=tmp_path)

@@ -12,9 +12,9 @@ from torch import nn
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, load
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.load_dataset import load as load_data
 from fedcohort.runs.find_run import find_run
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import run_cell
 from fedcohort.runs.run_data import key_of, on_data
 

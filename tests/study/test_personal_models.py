@@ -19,6 +19,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import integer, rng
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic
@@ -28,7 +29,6 @@ from fedcohort.report import terminal
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather as read
 from fedcohort.runs.find_run import find_run
-from fedcohort.runs.given_objects import Given
 from fedcohort.study.summary import over_seeds
 from fedcohort.training.personal_models import PersonalAccuracy, with_held_out
 from tests.experiments import UCB, blobs, cell, small

@@ -12,9 +12,9 @@ import fedcohort
 from fedcohort import Run, measures
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.report import terminal
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.conformal_coverage import conformal
 from fedcohort.study.summary import over_seeds, summaries

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.runs.given_objects import Given
+from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.play_run import run_cell
 from fedcohort.training.image_augmentation import MAX_SHIFT, Changes
 from tests.experiments import cell, small

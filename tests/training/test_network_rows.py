@@ -267,8 +267,8 @@ def test_perceptrons_are_chains_in_stacks(make: type[nn.Module]) -> None:
 
 def test_stacked_runs_of_own_networks_have_names_of_their_own(tmp_path: Path) -> None:
     """Their rounding changed when their layers were recognized."""
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.models import Mlp
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.run_data import key_of
 
     own, builtin = Given(model=Perceptron), Given(model=Mlp)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms import Update
+from fedcohort.experiment.given_objects import Given
 from fedcohort.rounds import play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Speed, Why, parameters
 from fedcohort.training.partial_upload import partial_upload
 from tests.run_states import a_run_state

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.api.results import Comparison, Race, Row, Run
 from fedcohort.experiment import Cell, Experiment, quickstart
+from fedcohort.experiment.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.experiment.replaced_settings import with_objects
 from fedcohort.federation.datasets import Dataset
-from fedcohort.runs.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import run_comparison as comparing
 

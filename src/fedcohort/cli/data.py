@@ -53,8 +53,8 @@ def describe_data(
     """
     from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.report import terminal
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.prepare_run import look
     from fedcohort.runs.run_data import on_data
 

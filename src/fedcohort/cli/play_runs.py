@@ -84,8 +84,8 @@ def _played(
     cells: "Sequence[Cell]", runs: str, data_dir: str | None, trust: bool, quiet: bool
 ) -> "tuple[list[Result], list[str]]":
     """Play cells one after another; their results, and notes about runs that existed before."""
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
-    from fedcohort.runs.given_objects import Given
     from fedcohort.runs.play_run import run_cell
     from fedcohort.study.run_results import result
 
@@ -216,7 +216,7 @@ def _compare(
     experiment: "Experiment", runs: str, data_dir: str | None, trust: bool, jobs: int, quiet: bool, as_json: bool
 ) -> None:
     """Run the rows of an experiment that are missing, and print the comparison."""
-    from fedcohort.runs.given_objects import Given
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.study.run_comparison import compare
 
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):

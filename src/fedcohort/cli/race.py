@@ -62,9 +62,9 @@ def race(
     that is clearly worse gets no more seeds. The same command resumes a race, and uses runs that `fedcohort compare` has made.
     """
     from fedcohort.core import formatted_values
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.racing.run_race import Limits, plan
     from fedcohort.report import terminal
-    from fedcohort.runs.given_objects import Given
 
     planned = plan(
         experiment_of(file, settings, trust),

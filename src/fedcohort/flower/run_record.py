@@ -16,10 +16,10 @@ from flwr.app import ArrayRecord
 from fedcohort.core.arrays import Indices
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_facts import plugin_facts
 from fedcohort.record import Portrait, RoundRow, Run, Writer, create_run, writing
 from fedcohort.record.recorded_plugins import FACTS, FILES
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import Census, Selector
 
 __all__ = ["RunRecord", "hash_of", "portrait_of"]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.nested_values import nested
-from fedcohort.runs.given_objects import Given
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.run_comparison import PlannedRow, planned_rows
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.racing.objectives import Objective, objectives
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.rule import RaceRule
 from fedcohort.record import Run
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.run_comparison import PlannedRow
 from fedcohort.study.run_measures import Measured

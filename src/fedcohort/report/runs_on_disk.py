@@ -71,8 +71,8 @@ def begun(path: Path) -> tuple[float, str]:
 
 def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
     from fedcohort.experiment import load
+    from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
-    from fedcohort.runs.given_objects import Given
 
     given = Given()
     runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]

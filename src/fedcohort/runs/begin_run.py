@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_facts import plugin_facts
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import Run, create_run
 from fedcohort.record.recorded_plugins import FACTS, FILES
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.run_data import key_of
 
 if TYPE_CHECKING:

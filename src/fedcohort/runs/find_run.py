@@ -10,8 +10,8 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.record import Run, being_written, check_database_exists, is_being_written
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.run_data import key_of, on_data
 
 __all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]

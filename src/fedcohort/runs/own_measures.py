@@ -8,9 +8,9 @@ import numpy as np
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import with_place
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names
 from fedcohort.experiment.tasks import label_kind
-from fedcohort.runs.given_objects import Given
 
 if TYPE_CHECKING:
     from fedcohort.training.evaluation import Evaluation

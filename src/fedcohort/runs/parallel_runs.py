@@ -26,8 +26,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import cores
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
+from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.find_run import find_run, on_device
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Interrupted, run_cell
 from fedcohort.runs.process_objects import Parcel, packed, unpacked
 from fedcohort.runs.run_data import on_data

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.python_objects import names_in
 from fedcohort.record import RoundRow, Run, Saved, Writer, locked
 from fedcohort.runs.begin_run import begin_run
@@ -22,7 +23,6 @@ from fedcohort.runs.find_run import (
     run_path,
     with_plan,
 )
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.own_measures import own_measures, values_of
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.runs.run_data import fingerprint_of, on_data

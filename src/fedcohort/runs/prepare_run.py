@@ -13,11 +13,11 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, Systems
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
 

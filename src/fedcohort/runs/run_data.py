@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import HANDED_OVER, Given
 from fedcohort.federation.datasets import Dataset, standardised
 from fedcohort.federation.own_data_names import is_own
-from fedcohort.runs.given_objects import HANDED_OVER, Given
 
 if TYPE_CHECKING:
     from fedcohort.federation.public_samples import PublicSet

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import short_name
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.token_data import TokenDataset
-from fedcohort.runs.given_objects import Given
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment

@@ -22,9 +22,9 @@ from fedcohort import measures
 from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.rounds import RunState, play_round
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.selection import Cohort, LocalAccuracy
 from fedcohort.study.batch_size_profile import Order, Size

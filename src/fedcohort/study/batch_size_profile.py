@@ -22,8 +22,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import kind_of
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.run_data import on_data
 
 __all__ = ["Order", "Profile", "Recommendation", "Size", "profile", "recommend"]

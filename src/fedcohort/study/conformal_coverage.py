@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import load
+from fedcohort.experiment.given_objects import Given, PublicSamples
 from fedcohort.federation.datasets import Dataset
 from fedcohort.measures.conformal import (
     PredictionSets,
@@ -23,7 +24,6 @@ from fedcohort.measures.conformal import (
     quantile,
 )
 from fedcohort.record import Run
-from fedcohort.runs.given_objects import Given, PublicSamples
 from fedcohort.runs.prepare_run import federate, model_of
 
 if TYPE_CHECKING:

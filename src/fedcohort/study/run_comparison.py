@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.python_objects import names_in
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import check_reference

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower import play_deployment
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed
 from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_file import installed_plugins
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.play_run import Progress
 from fedcohort.runs.prepare_run import federate
 from fedcohort.selection import STRATEGIES

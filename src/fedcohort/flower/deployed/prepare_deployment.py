@@ -14,6 +14,7 @@ from fedcohort.algorithms import Algorithm
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Partition
@@ -27,7 +28,6 @@ from fedcohort.flower.run_record import portrait_of
 from fedcohort.rounds import RunState
 from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.runs.find_run import find_run
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import (
     check_model,
     federate,
@@ -57,11 +57,11 @@ class Deployed(Given):
     time: Time = "wall"
 
     def key(self) -> str:
-        """See :class:`~fedcohort.runs.given_objects.Given`."""
+        """See :class:`~fedcohort.experiment.given_objects.Given`."""
         return f"{super().key()}|deployed, {self.time} time"
 
     def note(self) -> str:
-        """See :class:`~fedcohort.runs.given_objects.Given`."""
+        """See :class:`~fedcohort.experiment.given_objects.Given`."""
         return f"# deployed: the clients are those of a Flower federation, with {self.time} time\n{super().note()}"
 
 

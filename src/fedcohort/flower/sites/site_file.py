@@ -16,6 +16,7 @@ from fedcohort.core.parameters import explain, make
 from fedcohort.core.paths import check_writable, kind_of
 from fedcohort.core.plugins import Table, is_file_name
 from fedcohort.experiment import load
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.sections import Section
 from fedcohort.federation.federation import Samples, split_locally
 from fedcohort.flower.sites.memory_versions import MemoryVersions
@@ -24,7 +25,6 @@ from fedcohort.flower.sites.protocol import Words
 from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_work import ClientData, client_data
 from fedcohort.models import MODELS
-from fedcohort.runs.given_objects import Given
 from fedcohort.runs.prepare_run import federate
 
 __all__ = ["SiteFile", "SuperLink", "installed_plugins", "open_site", "read_site_file"]
