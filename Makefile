@@ -81,7 +81,7 @@ results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"
 results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on
 	@$(BIN)/python -m results --check
 
-bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial)
+bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
 
@@ -89,8 +89,8 @@ bench-peers: $(VENV)/.installed ## compare with other simulators, each in its ow
 	@$(PYTHON) benchmarks/peers/install.py build/peers
 	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
 
-bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local rounds; needs an idle machine (QUICK=--quick for a trial)
-	@$(BIN)/python benchmarks/cluster.py $(QUICK)
+bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local rounds; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
+	@$(BIN)/python benchmarks/cluster.py $(QUICK) $(if $(KEEP),--keep)
 
 bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
