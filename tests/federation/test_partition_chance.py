@@ -125,6 +125,17 @@ def test_hopeless_is_a_chance_below_one_in_twenty(short, tries, hopeless):
     assert is_hopeless(sizes, 10, tries) == hopeless
 
 
+def test_heavy_tails_make_a_success_likelier():
+    sizes = np.full((25, 100), 10)
+    sizes.ravel()[:400] = 9  # λ = 12.8, 0.872^100 = 1.1e-6
+    assert is_hopeless(sizes, 10, 1000)
+    assert not is_hopeless(sizes, 10, 1000, heavy_tails=True)  # 1000·√1.1e-6 = 1.06
+    sizes.ravel()[:729] = 9  # λ = 24.84, 0.7516^100 = 4.0e-13
+    assert is_hopeless(sizes, 10, 1000, heavy_tails=True)
+    rules = [rule for rule in RULES if rule.heavy_tails]
+    assert [shown(rule) for rule in rules] == ["Quantity-lognormal", "DirichletClient-lognormal"]
+
+
 def test_draws_go_on_while_a_success_is_likely():
     assert can_still_succeed([1] * 9, 100, 900)
     assert not can_still_succeed([60] * 3, 100, 900)

@@ -23,6 +23,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.federation.infeasible_partition import Infeasible
 from fedcohort.federation.partition_chance import (
     DrawsFirst,
+    DrawsSizes,
     can_still_succeed,
     defines_with_assign,
     drawn_sizes,
@@ -204,7 +205,9 @@ def _is_hopeless(rule: Rule, labels: Indices, num_clients: int, seed: int, tries
     if many_are_short(rule, class_sizes, num_clients, seed, rule.min_size):
         return True
     sizes = drawn_sizes(rule, class_sizes, num_clients, seed, REPEATS)
-    return sizes is not None and is_hopeless(sizes, rule.min_size, tries)
+    return sizes is not None and is_hopeless(
+        sizes, rule.min_size, tries, heavy_tails=cast("DrawsSizes", rule).heavy_tails
+    )
 
 
 def _check_assignment(rule: Rule, clients: object, num_samples: int, num_clients: int) -> None:

@@ -49,7 +49,14 @@ SCALED_DOWN, MANY = 1_000, 0.05
 
 
 class DrawsSizes(Protocol):
-    """A partition rule whose sizes can be drawn without assigning samples. A rule need not have this method."""
+    """A partition rule whose sizes can be drawn without assigning samples. A rule need not have this method.
+
+    Attributes:
+        heavy_tails: whether few clients can hold most samples for all shares but theirs, as with log-normal shares. Draws then leave
+            many or few clients short, so that a success is likelier than the mean says; see :func:`is_hopeless`.
+    """
+
+    heavy_tails: bool
 
     def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
         """Sizes of the clients in several draws, distributed like those of :meth:`Rule.assign`.
@@ -120,21 +127,24 @@ def many_are_short(rule: Any, class_sizes: Indices, num_clients: int, seed: int,
     return sizes is not None and bool(np.mean(sizes < min_size) > MANY)
 
 
-def is_hopeless(sizes: Indices, min_size: int, tries: int) -> bool:
+def is_hopeless(sizes: Indices, min_size: int, tries: int, *, heavy_tails: bool = False) -> bool:
     """Whether a partition practically never succeeds, judged by the sizes in some draws.
 
     See :func:`can_still_succeed` for the bound on the chance of a success. The variance of the number of short clients is at most its
-    mean, for the same reason; this gives the standard error of λ even of few draws.
+    mean, for the same reason; this gives the standard error of λ even of few draws. With heavy tails, both hold about only, and
+    the root of the bound is used: in simulations of log-normal sizes, the chance was at most the bound to the power 0.64.
 
     Args:
         sizes: sizes of the clients in independent draws, int64 [draws, m].
         min_size: smallest number of samples per client.
         tries: number of draws in which the partition would have to succeed once.
+        heavy_tails: whether the shares have heavy tails; see :class:`DrawsSizes`.
     """
     num_draws, num_clients = sizes.shape
     short = int(np.count_nonzero(sizes < min_size))
     expected = max(short - STANDARD_ERRORS * math.sqrt(short), 0.0) / num_draws
-    return tries * (1 - expected / num_clients) ** num_clients < HOPELESS
+    chance = (1 - expected / num_clients) ** num_clients
+    return tries * (math.sqrt(chance) if heavy_tails else chance) < HOPELESS
 
 
 def can_still_succeed(short: list[int], num_clients: int, remaining: int) -> bool:

@@ -38,6 +38,7 @@ class DirichletClass:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = "alpha"
+    heavy_tails: ClassVar[bool] = False
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None

@@ -55,6 +55,11 @@ class DirichletClient:
         """See :attr:`Rule.evens_out`."""
         return {"equal": None, "dirichlet": "size_beta", "lognormal": "-size_sigma"}[self.sizes]
 
+    @property
+    def heavy_tails(self) -> bool:
+        """See :class:`DrawsSizes`."""
+        return self.sizes == "lognormal"
+
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:

@@ -39,6 +39,11 @@ class Quantity:
         """See :attr:`Rule.evens_out`."""
         return "beta" if self.law == "dirichlet" else "-sigma"
 
+    @property
+    def heavy_tails(self) -> bool:
+        """See :class:`DrawsSizes`."""
+        return self.law == "lognormal"
+
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:

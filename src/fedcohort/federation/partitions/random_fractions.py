@@ -35,6 +35,7 @@ class RandomFractions:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = None
+    heavy_tails: ClassVar[bool] = False
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
