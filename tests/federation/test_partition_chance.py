@@ -95,7 +95,7 @@ class Halves(DirichletClass):
 def test_a_class_with_another_assign_is_not_judged_by_the_sizes_of_the_class_that_it_extends():
     rule = Halves(alpha=1e-4, min_size=100)
     assert not defines_with_assign(rule, "sizes_of_draws")
-    assert not defines_with_assign(rule, "draw")
+    assert not defines_with_assign(rule, "assign_on_demand")
     assert drawn_sizes(rule, CLASS_SIZES, 10, 0, 5) is None
     assert partition(rule, LABELS, 10, seed=0).sizes.tolist() == [100] * 10
     assert drawn_sizes(Iid(), CLASS_SIZES, 10, 0, 5) is None

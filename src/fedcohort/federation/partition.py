@@ -22,7 +22,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.infeasible_partition import Infeasible
 from fedcohort.federation.partition_chance import (
-    DrawsFirst,
+    AssignsOnDemand,
     DrawsSizes,
     can_still_succeed,
     defines_with_assign,
@@ -191,8 +191,8 @@ def draw(
 
 def _one_draw(rule: Rule, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None) -> Draw:
     """The next draw; samples are assigned on demand if the rule allows it."""
-    if defines_with_assign(rule, "draw"):
-        drawn: Draw = cast("DrawsFirst", rule).draw(labels, num_clients, rng)
+    if defines_with_assign(rule, "assign_on_demand"):
+        drawn: Draw = cast("AssignsOnDemand", rule).assign_on_demand(labels, num_clients, rng)
         return drawn
     clients = rule.assign(labels, num_clients, rng, writers)
     _check_assignment(rule, clients, len(labels), num_clients)

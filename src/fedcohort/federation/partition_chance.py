@@ -14,7 +14,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.federation.partitions.pools import Draw
 
 __all__ = [
-    "DrawsFirst",
+    "AssignsOnDemand",
     "DrawsSizes",
     "can_still_succeed",
     "defines_with_assign",
@@ -72,10 +72,10 @@ class DrawsSizes(Protocol):
         """
 
 
-class DrawsFirst(Protocol):
+class AssignsOnDemand(Protocol):
     """A partition rule that can draw all random numbers before it assigns samples. A rule need not have this method."""
 
-    def draw(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
+    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
         """The draw of :meth:`Rule.assign`, with the same random numbers; samples are assigned on demand.
 
         Args:

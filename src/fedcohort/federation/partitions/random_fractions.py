@@ -41,10 +41,10 @@ class RandomFractions:
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """One cut per class; see :meth:`Rule.assign`."""
-        return self.draw(labels, num_clients, rng).assign()
+        return self.assign_on_demand(labels, num_clients, rng).assign()
 
-    def draw(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
-        """One draw, whose samples are assigned on demand; see :class:`DrawsFirst`."""
+    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
+        """One draw, before samples are assigned; see :class:`AssignsOnDemand`."""
         return cut_by_class(labels, num_clients, self._counts, rng)
 
     def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
