@@ -116,10 +116,11 @@ def index(value: float) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Any number with four significant digits; from 1,000 on, rounded to an integer: 1.438, 209,600, −0.02."""
+    """Any number with four significant digits; with more digits before the point, and from 1,000 on, rounded to an integer: 1.438,
+    209,600, −0.02."""
     if not math.isfinite(value):
         return _not_finite(value)
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    text = f"{value:,.0f}" if abs(value) >= min(1000, 10**digits - 0.5) else f"{value:.{digits}g}"
     return text.replace("-", "−")
 
 

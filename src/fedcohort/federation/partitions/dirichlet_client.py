@@ -55,12 +55,17 @@ class DirichletClient:
         """See :attr:`Rule.evens_out`."""
         return {"equal": None, "dirichlet": "size_beta", "lognormal": "-size_sigma"}[self.sizes]
 
+    @property
+    def heavy_tails(self) -> bool:
+        """See :class:`DrawsSizes`."""
+        return self.sizes == "lognormal"
+
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """Draw mixtures, then samples of each class; see :meth:`Rule.assign`."""
         samples, starts = shuffled_by_class(labels, rng)
-        sizes = random_sizes(self.sizes, self.size_beta, self.size_sigma, len(labels), num_clients, rng)
+        sizes = random_sizes(self.sizes, self.size_beta, self.size_sigma, len(labels), (num_clients,), rng)
         present = np.flatnonzero(np.diff(starts))
         pools, following = np.diff(starts)[present], starts[present]
         alpha = (
@@ -76,6 +81,11 @@ class DirichletClient:
             counts = _draw(sizes[owners], logs, scale, pools, rng)
             following = deal(clients, samples, following, owners, counts)
         return clients
+
+    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
+        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
+        shape = (repeats, num_clients)
+        return random_sizes(self.sizes, self.size_beta, self.size_sigma, int(class_sizes.sum()), shape, rng)
 
 
 def _draw(sizes: Indices, logs: Values, scale: float, pools: Indices, rng: np.random.Generator) -> Indices:
