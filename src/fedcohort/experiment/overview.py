@@ -17,9 +17,10 @@ def overview(experiment: Any) -> list[list[str]]:
         experiment: an :class:`~fedcohort.experiment.Experiment`, whose module imports this one.
     """
     federation, training = experiment.federation, experiment.training
+    open_to_data = "; not named, so own data may decide" if "federation.partition" in experiment.unnamed else ""
     rows = [
         ["data", experiment.data.name],
-        ["clients", f"{federation.clients:,} by {_choice(federation.partition)}"],
+        ["clients", f"{federation.clients:,} by {_choice(federation.partition)}{open_to_data}"],
         ["selection", f"{experiment.selection.k:,} by {_choice(experiment.selection)}"],
         ["algorithm", _choice(experiment.algorithm)],
         ["model", _choice(experiment.model)],

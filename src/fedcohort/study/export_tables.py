@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 
-__all__ = ["escaped", "latex_table", "written"]
+__all__ = ["escaped", "latex_table", "measured_columns", "written"]
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -88,6 +88,12 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
+def measured_columns(rows: Sequence[Mapping[str, Any]], own_measures: Sequence[str], score: ScoreStyle) -> list[Column]:
+    """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
+    own = [_own_measure(name, rows) for name in own_measures]
+    return [*_client_columns(rows, score), *_personal_columns(rows, score), *own]
+
+
 def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
     """The accuracy on the clients' own test samples, if it was measured."""
     if not _measured(rows, "client_accuracy"):
@@ -127,9 +133,7 @@ def _columns(
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    columns += _client_columns(rows, score)
-    columns += _personal_columns(rows, score)
-    columns += [_own_measure(name, rows) for name in own_measures]
+    columns += measured_columns(rows, own_measures, score)
     columns += _costs(rows, goal)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
