@@ -265,6 +265,16 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     page.wait_for_function(f"{drawn} === 8", timeout=15000)
     assert page.locator('#figure-accuracy .switch input[value="2"]').is_checked(), "what was chosen stays"
     assert watched.complaints == []
+    cut(target, 5)
+    page.wait_for_function(f"{drawn} === 5", timeout=15000)
+    assert "stopped" not in page.locator("#status").inner_text()
+    page.evaluate("fedcohort.news -= 200000")
+    page.wait_for_function(
+        "document.getElementById('status').innerText.includes('No round has ended for 3 minutes')", timeout=9000
+    )
+    shutil.copy(source / "run.sqlite", target / "run.sqlite")
+    page.wait_for_function(f"{drawn} === 8", timeout=15000)
+    page.wait_for_function("!document.getElementById('status').innerText.includes('No round')", timeout=9000)
     server.live.token = "another"
     page.wait_for_function("document.getElementById('status').innerText.includes('another address')", timeout=20000)
     server.shutdown()

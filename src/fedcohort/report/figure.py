@@ -122,13 +122,13 @@ def spec(chart: Drawing, config: Spec) -> Spec:
     specification: Spec = chart.to_dict(validate=False)
     specification["config"] = dict(config)
     text = json.dumps(specification)
-    defaults = {"hidden": [], "named": True}
+    defaults = {"hidden": [], "away": [], "named": True}
     used = [{"name": name, "value": value} for name, value in defaults.items() if SETTINGS[name] in text]
     if used:  # Vega-Lite declares variables for the whole chart, wherever they are used
         specification["params"] = [*specification.get("params", []), *used]
     return specification
 
 
-SETTINGS = {"hidden": "indexof(hidden,", "named": "named ?"}
-"""The variables that the page sets in a chart, and the text by which their use is recognized: the hidden strategies, and whether
-lines have their names at their ends."""
+SETTINGS = {"hidden": "indexof(hidden,", "away": "indexof(away,", "named": "named ?"}
+"""The variables that the page sets in a chart, and the text by which their use is recognized: the hidden strategies, those of them
+that are at other points of the sweep, and whether lines have their names at their ends."""

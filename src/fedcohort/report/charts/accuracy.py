@@ -26,6 +26,7 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, about_questions
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
 
@@ -92,6 +93,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
     note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
+    if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
+        note += f" {NO_TIME}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
 
 
@@ -135,7 +138,7 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = _difference_chart(data, labels, look, compared.score)
+    chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
     chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
     if (intervals["seeds"] == 1).all():
         note = (
@@ -181,11 +184,13 @@ def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
     return {result.seed: result.accuracy for result in compared.results[label]}
 
 
-def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle) -> Drawing:
+def _difference_chart(
+    data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle, difference: str
+) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = f"difference,{score.points}" if score.points else f"difference in test {score.name}"
+    title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)

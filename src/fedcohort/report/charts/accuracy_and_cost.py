@@ -26,6 +26,7 @@ from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, about_questions
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["accuracy_and_cost", "front"]
@@ -36,7 +37,7 @@ HEIGHT = 240
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
     ("client_passes", "client passes", "~s", formatted_values.count),
-    ("simulated_time", "time of all rounds", "~s", formatted_values.count),
+    ("simulated_time", "simulated time of all rounds", "~s", formatted_values.count),
 )
 """Column of a comparison's table, title, d3 format, and how tooltips write it."""
 
@@ -52,8 +53,10 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     dodged = False
+    on_wall = all(row.on_wall_clock for row in compared.rows)
     for column, title, number, write in COSTS:
         name = f"tradeoff_{column}"
+        title = title if column != "simulated_time" or not on_wall else "wall time of all rounds, s"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
         own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
         own["at"], beside = _side_by_side(compared, own["x"])
@@ -73,6 +76,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
         note += " Vertical line: 95% interval of the mean (Student's t)."
+    if NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values()):
+        note += f" {NO_TIME}"
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
@@ -165,7 +170,7 @@ def _chart(
     look: Look,
     score: ScoreStyle,
 ) -> Drawing:
-    low, high = domain(costs, floor=0.0)
+    low, high = 0.0, domain(costs, [0.0])[1]  # from 0, so that small differences of costs look small
     room = 0.04 * (high - low)
     x_scale, y_scale = (
         alt.Scale(domain=[low, high + room], nice=False, zero=False),

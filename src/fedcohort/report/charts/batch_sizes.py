@@ -69,8 +69,7 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
             View("test set", [Panel(_bars("accuracy", f"test {score.name}", number, order, look))]),
             View("clients", [Panel(on_clients)]),
         ]
-        note = f"After {profile.rounds} round{'s' * (profile.rounds > 1)} with each batch size."
-        figures.append(_half("profile-accuracy", score.title, note, views, frame))
+        figures.append(_half("profile-accuracy", score.title, profile.about_accuracy, views, frame))
     over_batches = _batch_accuracy(profile, order, look)
     figures += [over_batches] if over_batches is not None else []
     figures.append(_clients(profile, order, look))

@@ -21,8 +21,8 @@ CURVE = 200
 """The largest number of clients for which charts draw a bar each, in order, with the first and the last. It holds for federations of
 more than :data:`~fedcohort.report.charts.shown_clients.SHOWN` clients."""
 
-WHOLE: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, '~s')"}
-"""Settings of axes of counts: labels at whole numbers only."""
+WHOLE: dict[str, Any] = {"tickMinStep": 1, "format": "~s"}
+"""Settings of axes of counts: ticks at whole numbers only."""
 
 HEIGHT = 200
 
@@ -53,7 +53,7 @@ def sizes(clients: Clients, look: Look) -> Figure:
         )
     )
     note = (
-        f"{formatted_values.count(clients.number)} clients{'' if clients.whole else ' that were selected at least once'}, "
+        f"{formatted_values.counted(clients.number, 'client')}{'' if clients.whole else ' that were selected at least once'}, "
         f"seed {clients.seed}: {formatted_values.count(int(samples.min()))} to {formatted_values.count(int(samples.max()))} samples, "
         f"median {formatted_values.count(float(np.median(samples)))}."
     )
@@ -81,8 +81,8 @@ def speed(clients: Clients, look: Look) -> Figure | None:
         late = int((time[known] > clients.deadline).sum())
         need = "needs" if late == 1 else "need"
         note += (
-            f" {formatted_values.count(late)} of {formatted_values.count(int(known.sum()))} clients {need} longer than the deadline, "
-            f"{formatted_values.number(clients.deadline)}."
+            f" {formatted_values.count(late)} of {formatted_values.counted(int(known.sum()), 'client')} {need} longer than the "
+            f"deadline, {formatted_values.number(clients.deadline)}."
         )
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
         layers += _deadline(bars.title, look)
@@ -113,7 +113,7 @@ def noise(clients: Clients, look: Look) -> Figure | None:
     note = (
         f"Share of labels that label noise changed, seed {clients.seed}: "
         f"{formatted_values.count(int(np.count_nonzero(wrong)))} of "
-        f"{formatted_values.count(clients.number)} clients have wrong labels, "
+        f"{formatted_values.counted(clients.number, 'client')} {'has' if np.count_nonzero(wrong) == 1 else 'have'} wrong labels, "
         f"up to {formatted_values.share(float(wrong.max()))}.{about}"
     )
     view = View("noise", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])

@@ -17,6 +17,10 @@ from fedcohort.study.targets import Target
 __all__ = ["Axes", "apart", "lines"]
 
 
+WIDE = 400
+"""Charts from this width in points on have room for long names."""
+
+
 @dataclass(frozen=True)
 class Axes:
     """The axes of a line chart.
@@ -57,7 +61,8 @@ def lines(
         labels: all strategies, in order.
         look: how charts look.
         axes: the axes.
-        reference: whether the caller adds a table ``<name>_reference``, drawn in gray behind the lines.
+        reference: whether the caller adds a table ``<name>_reference``, drawn in gray behind the lines: the curves of single points of
+            a sweep, each with a ``strategy`` of its point.
         target: a level that is marked, if it is within the range of the y axis.
 
     Returns:
@@ -123,6 +128,8 @@ class _Lines:
     def reference(self) -> list[Drawing]:
         """A gray line with its band."""
         gray, soft = alt.Chart(alt.NamedData(name=f"{self.name}_reference")), self.look.soft
+        if self.look.page and self.look.rows.groups:
+            gray = gray.transform_filter("indexof(away, datum.strategy) < 0")
         return [
             gray.mark_area(opacity=0.14, color=soft).encode(self.x, self.y("low"), y2=alt.Y2("high:Q")),
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
@@ -132,7 +139,8 @@ class _Lines:
         """A horizontal line at the target accuracy, with its name and where it comes from."""
         soft, size = self.look.soft, self.look.size - 1
         style = ACCURACY if self.axes.percent else R_SQUARED
-        origin = " (taken from the results)" if target.from_results else ""
+        narrow = self.look.width is not None and self.look.width < WIDE  # lines would cross a long name
+        origin = " (taken from the results)" if target.from_results and not narrow else ""
         values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)

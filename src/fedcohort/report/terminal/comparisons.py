@@ -129,9 +129,9 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> l
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
-    low, high = row["difference_low"], row["difference_high"]
-    style = "green" if low > 0 else "red" if high < 0 else ""
-    return Text(f"{score.signed(row['difference'])} {score.interval(low, high)}", style=style)
+    style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
+    text = f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
+    return Text(text, style=style)
 
 
 def _rounds_to_target(row: Mapping[str, Any]) -> str:
@@ -163,7 +163,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     table, _ = fitting_table(columns, width)
     rounds = sorted({run.rounds for run in runs})
     return Group(
-        Text.assemble((label, "bold"), f", {listed(rounds)} rounds"),
+        Text.assemble((label, "bold"), f", {listed(rounds)} round{'s' * (rounds != [1])}"),
         "",
         table,
         "",
