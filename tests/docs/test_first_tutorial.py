@@ -8,7 +8,7 @@ import pytest
 import fedcohort
 from fedcohort.report.headline import headline
 from fedcohort.report.report_data import find_runs, gather
-from tests.docs.pages import ROOT, read
+from tests.docs.pages import ROOT, blocks, read
 
 PAGE = ROOT / "docs" / "tutorials" / "first-comparison.md"
 
@@ -35,6 +35,19 @@ def test_a_reader_who_does_not_know_the_field_finds_every_term_explained() -> No
     first = text.index("three seeds, the verdict cannot be anything but not clear")
     assert first < text.index("So with ten seeds, the answer is"), "how sure, before the answer"
     assert "do not choose a strategy by this table" in text
+
+
+def test_lines_of_code_in_tutorials_fit_their_boxes() -> None:
+    """The site shows 97 characters; readers would have to scroll for the rest."""
+    wide = [
+        (path.name, line)
+        for path in sorted(PAGE.parent.glob("*.md"))
+        for block in blocks(path)
+        if block.language == "python"
+        for line in block.text.splitlines()
+        if len(line) > 97
+    ]
+    assert wide == []
 
 
 @pytest.mark.slow

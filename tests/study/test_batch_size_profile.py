@@ -270,6 +270,20 @@ def test_its_charts_can_be_drawn() -> None:
     assert "Batch sizes" in gallery("Batch sizes", "x", [], profiles(found, PAGE))
 
 
+def test_cells_of_a_few_clients_contain_their_numbers() -> None:
+    """The shades of the cells have no legend, and begin at the lowest value."""
+    found = Profile("quickstart", 3, SIZES, recommend(SIZES))
+    for look, numbered in ((PAGE, True), (paper(), False)):
+        (single,) = [figure for figure in profiles(found, look) if figure.key == "profile-clients"]
+        text = json.dumps(single.views[0].panels[0].chart.to_dict(validate=False))
+        assert ('"type": "text"' in text) == numbered
+    many = [dataclasses.replace(one, clients=[one.clients[0] | {"client": i} for i in range(40)]) for one in SIZES]
+    (single,) = [
+        figure for figure in profiles(Profile("x", 3, many, recommend(SIZES)), PAGE) if figure.key == "profile-clients"
+    ]
+    assert '"type": "text"' not in json.dumps(single.views[0].panels[0].chart.to_dict(validate=False))
+
+
 def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
     blind = dataclasses.replace(SIZES[0], accuracy=math.nan, precision=math.inf)
     found = Profile("quickstart", 3, [blind, *SIZES[1:]], recommend(SIZES))
