@@ -25,7 +25,7 @@ def fairness(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in story.played]
     frame = by_round(story.played, _jain, SHARES)
     chance, about = _chance_of_points(story, look)
-    span = domain(frame["mean"], chance["mean"], floor=0.0, ceiling=1.0)
+    span = domain(frame["mean"], chance.get("mean", []), floor=0.0, ceiling=1.0)
     chart, data = lines("jain", frame, labels, look, Axes("round", "Jain's index", span), reference=len(chance) > 0)
     data |= {"jain_reference": chance} if len(chance) else {}
     note = (
@@ -41,25 +41,27 @@ def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, str]:
     Points differ in the number of clients and in how many are selected, so that each has its own curve. The page shows the one of the
     chosen point; in papers, which show all points in one chart, there is a curve only if it is the same for all of them.
     """
-    assert story.comparison is not None
-    curves: dict[tuple[int, int, int], pd.DataFrame] = {}
-    frames, kinds = [], set()
-    for group in story.comparison.groups:
-        rows = [story.played[i] for i in group.rows]
-        label, readings = story.played[group.reference]
-        rounds = max(reading.num_rounds for _, own in rows for reading in own)
-        key = readings[0].num_clients, readings[0].per_round, rounds
-        if key not in curves:
-            curves[key] = _jain_chance(*key)
-        frames.append(curves[key].assign(strategy=label))
-        kinds.add(key[:2])
-    if not look.page and len(kinds) > 1:
-        return frames[0].iloc[:0], ""
+    kinds = _kinds(story)
+    distinct = set(kinds.values())
+    if not look.page and len({kind[:2] for kind in distinct}) > 1:
+        return pd.DataFrame(), ""
+    curves = {kind: _jain_chance(*kind) for kind in distinct}
+    frames = [curves[kind].assign(strategy=label) for label, kind in kinds.items()]
     chance = pd.concat(frames if look.page else frames[:1], ignore_index=True)
     band = " with the band that contains 90% of runs" if np.isfinite(chance["low"]).any() else ""
-    several = len({reading.per_round for _, own in story.played for reading in own}) > len({k for _, k in kinds})
+    several = len({reading.per_round for reading in story.first}) > len({k for _, k, _ in distinct})
     each = ", for as many clients a round as the reference selects" if several else ""
     return chance, f" Gray: mean of uniform chance{band}{each}."
+
+
+def _kinds(story: Story) -> dict[str, tuple[int, int, int]]:
+    """For the reference of each point of a sweep, by its label: number of clients, how many it selects, and number of rounds."""
+    kinds = {}
+    for group in story.comparison.groups if story.comparison is not None else []:
+        label, readings = story.played[group.reference]
+        rounds = max(reading.num_rounds for i in group.rows for reading in story.played[i][1])
+        kinds[label] = readings[0].num_clients, readings[0].per_round, rounds
+    return kinds
 
 
 def _jain(reading: Reading) -> Values:
