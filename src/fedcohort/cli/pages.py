@@ -94,11 +94,12 @@ def figures(
     check_writable(out, "--out", folder=True)
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
-    keys = [figure.key for figure in charts]
+    keys = sorted(set().union(*(figure.names for figure in charts)))
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
-    for file in export([figure for figure in charts if not only or figure.key in only], Path(out), format_, look):
+    chosen = [figure for figure in charts if not only or figure.names & set(only)]
+    for file in export(chosen, Path(out), format_, look):
         echo(str(file))
     echo(str(Path(out) / CAPTIONS))
 

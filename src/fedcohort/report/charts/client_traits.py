@@ -21,8 +21,8 @@ CURVE = 200
 """The largest number of clients for which charts draw a bar each, in order, with the first and the last. It holds for federations of
 more than :data:`~fedcohort.report.charts.shown_clients.SHOWN` clients."""
 
-WHOLE: dict[str, Any] = {"tickMinStep": 1, "format": "~s"}
-"""Settings of axes of counts: ticks at whole numbers only."""
+WHOLE: dict[str, Any] = {"labelExpr": "datum.value % 1 ? '' : format(datum.value, '~s')"}
+"""Settings of axes of counts: labels at whole numbers only."""
 
 HEIGHT = 200
 
@@ -44,7 +44,7 @@ def sizes(clients: Clients, look: Look) -> Figure:
         .encode(
             alt.X("from:Q", title="samples of a client", bin="binned", scale=span, axis=axis),
             alt.X2("to:Q"),
-            alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=4, **WHOLE)),
+            alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=min(4, int(counts.max())), **WHOLE)),
             tooltip=[
                 number_tooltip("from", "count"),
                 number_tooltip("to", "count", "to below"),
