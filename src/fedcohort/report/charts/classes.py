@@ -45,7 +45,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     ]
     height = min((22 if len(classes) <= 20 else 13) * len(classes), 620)
     views: list[View] = []
-    for name, field, number in (("samples", "samples", "~s"), ("share of the client", "share", ".0%")):
+    for name, field, number in (("samples", "samples", ",.0f"), ("share of the client", "share", ".0%")):
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=_shade_legend(name, number, look))
         cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
