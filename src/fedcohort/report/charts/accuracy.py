@@ -13,7 +13,9 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
+    NAMED,
     color,
+    crowded,
     hideable,
     rows_height,
     sized,
@@ -38,6 +40,8 @@ def seeds_note(story: Story, *, band: bool) -> str:
         return f"Seed {seeds[0]}."
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
     about_band = "; the band is ± one standard deviation" if band else ""
+    if band and crowded([label for label, _ in story.played], story.row_looks.groups):
+        about_band = f"; bands are left out for more than {NAMED} strategies"
     uneven = any(len({reading.num_rounds for reading in readings}) > 1 for _, readings in story.played)
     later = " Some seeds have played fewer rounds than others, so that later points are means over fewer seeds."
     return f"Mean over {over}{about_band}.{later if uneven else ''}"

@@ -9,7 +9,7 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, dash, hideable, outlined, sized
+from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, sized
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -151,7 +151,7 @@ class _Lines:
     def means(self) -> list[Drawing]:
         """The lines, over their bands."""
         layers = []
-        if has_band(self.frame):
+        if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
             area = self.base.mark_area(opacity=0.13, clip=True)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
         line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))
