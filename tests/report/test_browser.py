@@ -174,6 +174,23 @@ def test_it_prints(opened: Watched) -> None:
     assert len(printed) > 50_000
 
 
+def test_nothing_is_cut_on_paper(opened: Watched) -> None:
+    """On A4 with its margins, tables fit, and charts that became narrower have no empty space above and below."""
+    page = opened.page
+    page.set_viewport_size({"width": 703, "height": 1000})
+    page.emulate_media(media="print")
+    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).map(t => t.id)"
+    assert page.evaluate(wide) == []
+    ratios = """[...document.querySelectorAll('.view:not([hidden]) .chart svg')].filter(s => s.clientWidth).map(s => {
+        const box = s.getBoundingClientRect(), own = s.viewBox.baseVal;
+        return (box.height / box.width) / (own.height / own.width); })"""
+    drawn = page.evaluate(ratios)
+    assert len(drawn) >= 10
+    assert all(0.98 < ratio < 1.02 for ratio in drawn)
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1200, "height": 900})
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
     """Contrast, names and roles, as axe-core judges them; in the dark the page is dark."""
