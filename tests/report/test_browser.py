@@ -213,6 +213,9 @@ def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
         "[...document.querySelectorAll('figure')].filter(f => f.getBoundingClientRect().right > 376).map(f => f.id)"
     )
     assert wide == []
+    cut = """[...document.querySelectorAll('.view:not([hidden]) svg text')].filter(text => text.textContent &&
+        text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 2).map(text => text.textContent)"""
+    assert page.evaluate(cut) == []
     assert watched.empty_charts() == []
     assert watched.complaints == []
     page.close()

@@ -194,6 +194,7 @@ def _difference_chart(
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
+    difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
