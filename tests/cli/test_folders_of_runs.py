@@ -68,3 +68,23 @@ def test_no_line_is_wider_than_the_terminal(command: list[str], done: Path, monk
         lines = [line for line in shown.stdout.splitlines() if "runs/" not in line]
         assert len(lines) > 4
         assert [line for line in lines if cell_len(line.rstrip()) > width] == [], width
+        assert not [line for line in lines if "…" in line and command[0] in ("measures", "compare", "run")], (
+            "a number is cut"
+        )
+
+
+def test_a_narrow_terminal_keeps_the_verdict(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval without its verdict would say more than the test; the accuracy of clients is hidden first."""
+    monkeypatch.chdir(done)
+    monkeypatch.setenv("COLUMNS", "60")
+    (done / "long.toml").write_text((done / "tiny.toml").read_text().replace('"UCB"', '"a much longer name"'))
+    narrow = call("compare", "long.toml", "--runs", "runs", "--quiet", "--set", "seeds=3").stdout
+    assert "verdict, p (Holm)" in narrow.partition("───")[0]
+    assert "not clear" in narrow
+    assert max(map(cell_len, narrow.splitlines())) <= 60
+    wide = ["--set", "measures.clients_every=1", "--set", "seeds=3", "--set", "rounds=1"]
+    shown = call("compare", "tiny.toml", "--runs", "measured", "--quiet", *wide).stdout
+    head = shown.partition("───")[0]
+    assert "verdict," in head, "below the difference if it has no column of its own"
+    assert "worst" not in head
+    assert "worst tenth" in shown.partition("Hidden for lack of width:")[2]
