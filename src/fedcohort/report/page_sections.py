@@ -217,23 +217,28 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
 
     Those of a sweep that compare strategies are drawn for each point, and have its settings in their key.
     """
-    groups = story.comparison.groups if story.comparison is not None else []
-    pointwise = not look.page and 1 < len(groups) <= FEDERATIONS
+    points = [] if look.page or story.comparison is None else [group.point for group in story.comparison.groups]
+    pointwise = 1 < len(points) <= FEDERATIONS
     for figure in _all_figures(story, look):
         if not (pointwise and figure.key in AT_A_POINT):
             yield figure
-    for number, group in enumerate(groups if pointwise else []):
-        slug = re.sub(r"[^a-z0-9]+", "-", group.point.lower()).strip("-") or str(number + 1)
-        for figure in _all_figures(at_point(story, number), look):
-            if figure.key in AT_A_POINT:
-                title = f"{figure.title}, {group.point}"
-                yield replace(figure, key=f"{figure.key}-{slug}", title=title, family=figure.key)
+    if pointwise:
+        for number, point in enumerate(points):
+            yield from _of_point(story, number, point, look)
     look = replace(look, rows=story.row_looks)
     final = bars(story, look)
     if final is not None:
         yield final
     if any(row.experiment.selection.name == "conformal" for row in story.rows):
         yield score_functions(look)
+
+
+def _of_point(story: Story, number: int, point: str, look: Look) -> Iterator[Figure]:
+    """The figures that compare strategies at one point of a sweep; the settings of the point are in their key and title."""
+    slug = re.sub(r"[^a-z0-9]+", "-", point.lower()).strip("-") or str(number + 1)
+    for figure in _all_figures(at_point(story, number), look):
+        if figure.key in AT_A_POINT:
+            yield replace(figure, key=f"{figure.key}-{slug}", title=f"{figure.title}, {point}", family=figure.key)
 
 
 def _all_figures(story: Story, look: Look) -> Iterator[Figure]:

@@ -59,7 +59,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     on_wall = all(row.on_wall_clock for row in compared.rows)
     for column, title, number, write in COSTS:
         name = f"tradeoff_{column}"
-        title = title if column != "simulated_time" or not on_wall else "wall time of all rounds, s"
+        if column == "simulated_time" and on_wall:
+            title = "wall time of all rounds, s"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
         own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
         own["at"], beside = _side_by_side(compared, own["x"])
@@ -72,9 +73,15 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look, score))]))
+    note = _note(compared, frame, look, dodged=dodged)
+    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+
+
+def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
+    """The caption: what is filled, named, moved and drawn."""
     note = (
-        f"Mean over seeds after the last round. Filled: no other row has at least this {score.name} for less, or more for at most "
-        "this cost. Hollow: another row has."
+        f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
+        "for at most this cost. Hollow: another row has."
     )
     if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
         note += " Names: the rows that are filled, and the reference; point at a row for its name."
@@ -84,7 +91,7 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         note += " Vertical line: 95% interval of the mean (Student's t)."
     if NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values()):
         note += f" {NO_TIME}"
-    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+    return note
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
