@@ -17,6 +17,7 @@ __all__ = [
     "by_dotted_key",
     "clock",
     "count",
+    "counted",
     "duration",
     "index",
     "interval",
@@ -102,6 +103,18 @@ def verdict(verdict: str, p: float) -> str:
 def count(value: float, digits: int = 0) -> str:
     """1234.5 as 1,234."""
     return _not_finite(value) or f"{value:,.{digits}f}".replace("-", "−")
+
+
+def counted(value: float, one: str, many: str = "") -> str:
+    """A number with what it counts: 1 round, 1,234 rounds; 3 client passes.
+
+    Args:
+        value: the number.
+        one: what is counted, of a single one.
+        many: of several; by default with an "s" at the end.
+    """
+    text = count(value)
+    return f"{text} {one if text == '1' else many or f'{one}s'}"
 
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.core.formatted_values import by_dotted_key
+from fedcohort.core.formatted_values import by_dotted_key, counted
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.sections import Choice
 
@@ -26,7 +26,7 @@ def overview(experiment: Any) -> list[list[str]]:
         ["model", _choice(experiment.model)],
         [
             "training",
-            f"{training.epochs} epochs, {training.optimizer}, lr = {training.lr:g}, batches of {training.batch_size}",
+            f"{counted(training.epochs, 'epoch')}, {training.optimizer}, lr = {training.lr:g}, batches of {training.batch_size}",
         ],
         ["rounds", f"{experiment.rounds:,}"],
         ["seeds", f"{experiment.seeds:,}, from {experiment.seed}"],

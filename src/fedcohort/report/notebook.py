@@ -57,11 +57,12 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     if columns not in WIDTHS:
         raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
     charts = list(figures(story, paper(columns)))
-    keys = [figure.key for figure in charts]
+    keys = sorted(set().union(*(figure.names for figure in charts)))
     for key in only:
         if key not in keys:
             raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(key, keys)}")
-    return export((figure for figure in charts if not only or figure.key in only), folder, suffix, paper(columns))
+    chosen = [figure for figure in charts if not only or figure.names & set(only)]
+    return export(chosen, folder, suffix, paper(columns))
 
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
