@@ -29,7 +29,7 @@ def experiment_of(case: Case, plan: str) -> fedcohort.Experiment:
         seeds=1,
         rounds=MOST_ROUNDS,
         data={"validation": 0.0},
-        federation={"clients": case.clients, "partition": "natural"},
+        federation={"clients": case.clients, "partition": {"name": "natural", "min_size": 1}},
         algorithm=algorithm,
         selection={"k": case.k, **asks},
         training={
