@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms import Algorithm, Problem
+from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
@@ -131,7 +132,7 @@ def test_gradients_have_the_bits_of_autograd(
     module, shape = network(name, dtype)
     steps = program_of(module, shape)
     assert steps is not None
-    assert len(program._without_python()) == (2 if way == "without Python" else 0)
+    assert len(program._without_python()) == (3 if way == "without Python" else 0)
     inputs, labels = batch(shape, size, dtype)
     weights = torch.rand(size, dtype=torch.float64) if weighted else None
     losses, hits, gradients = by_autograd(module, inputs, labels, weights, size + 1)
@@ -157,6 +158,9 @@ def test_gradients_have_the_bits_of_autograd(
         {"momentum": 0.9},
         {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
         {"momentum": 0.0, "weight_decay": 0.1},
+        {"optimizer": "adam"},
+        {"optimizer": "adam", "weight_decay": 0.1},
+        {"optimizer": "adamw", "weight_decay": 0.1},
     ],
 )
 @pytest.mark.parametrize("name", ["perceptron", "convolutions"])
@@ -338,7 +342,7 @@ def test_warnings_are_left_alone() -> None:
         warnings.simplefilter("default")
         for _ in range(2):
             warnings.warn("once", UserWarning, stacklevel=1)
-            assert len(program._without_python()) == 2
+            assert len(program._without_python()) == 3
     assert [str(warning.message) for warning in shown].count("once") == 1
 
 
@@ -390,6 +394,15 @@ class Looks(FedAvg):
         return super().backward(problem)
 
 
+class Doubles(FedProx):
+    """Corrects gradients in its own way, without saying how."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        super().correct(problem, gradients)
+        for gradient in gradients.values():
+            gradient.mul_(2)
+
+
 def pictures() -> Federation:
     """Clients of 5, 40, 300, 1 and no small images, as bytes."""
     sizes = [5, 40, 300, 1, 0]
@@ -427,7 +440,14 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
     "adam": (FedAvg, {"optimizer": "adam"}, {}),
     "double precision": (FedAvg, {"precision": "float64"}, {}),
     "robust loss": (FedAvg, {"loss": {"name": "sce"}}, {}),
+    "adam with weight decay": (FedAvg, {"optimizer": "adam", "weight_decay": 0.1}, {}),
+    "adamw": (FedAvg, {"optimizer": "adamw", "weight_decay": 0.1}, {}),
     "corrected": (FedProx, {}, {}),
+    "corrected by μ of the round": (lambda: FedProx(mu=0.5, dynamic=True), {"optimizer": "adam"}, {}),
+    "corrected by a shift": (Scaffold, {"momentum": 0.0}, {}),
+    "corrected by a shift that fades": (lambda: Scaffold(c_decay=0.5, option="I"), {}, {}),
+    "corrected, with sums of gradients": (Scaffold, {}, {}),
+    "corrected by own code": (Doubles, {}, {}),
     "weighted": (FedBiO, {}, {}),
     "watched": (Looks, {}, {}),
     "told at the end": (Tells, {}, {}),
@@ -471,8 +491,10 @@ def test_an_epoch_is_one_call_where_clients_only_descend(monkeypatch: pytest.Mon
         trained(make(), settings, small_federation(), Mlp(hidden=5), cohort)
         return set(calls)
 
-    assert called("plain") == called("momentum") == called("by loss") == {"descend"}
-    for case in ("clipped", "adam", "corrected", "weighted", "watched", "by loss, reweighted"):
+    for case in ("plain", "momentum", "by loss", "adam", "adamw", "corrected", "corrected by a shift"):
+        assert called(case) == {"descend"}, case
+    own = ("corrected by own code", "corrected, with sums of gradients")
+    for case in ("clipped", "weighted", "watched", "by loss, reweighted", *own):
         assert called(case) == {"backward"}, case
     assert called("robust loss") == set()
 

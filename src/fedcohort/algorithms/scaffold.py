@@ -28,7 +28,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from fedcohort.algorithms.base import Algorithm, WeightMode
+from fedcohort.algorithms.base import Algorithm, Correction, WeightMode
 from fedcohort.algorithms.local_problem import Problem, per_client
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
@@ -74,15 +74,28 @@ class Scaffold(Algorithm):
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g − c_i + c; if c_i⁺ has no explicit formula, the raw gradients are also summed."""
-        if "shift" not in problem.notes:
-            problem.notes["shift"] = self._shift(problem)
-        if self.option == "II" and not _plain(problem.training):
+        self._note_shift(problem)
+        if self._sums_gradients(problem.training):
             total = problem.notes.setdefault("total", {})
             for name, gradient in gradients.items():
                 total[name] = total[name].add_(gradient) if name in total else gradient.clone()
         for name, shift in problem.notes["shift"].items():
             if name in gradients:
                 gradients[name].add_(shift)
+
+    def correction(self, problem: Problem) -> Correction | None:
+        """c − c_i, unless the raw gradients are summed."""
+        if self._sums_gradients(problem.training):
+            return None
+        self._note_shift(problem)
+        return Correction(shift=problem.notes["shift"])
+
+    def _sums_gradients(self, training: Training) -> bool:
+        return self.option == "II" and not _plain(training)
+
+    def _note_shift(self, problem: Problem) -> None:
+        if "shift" not in problem.notes:
+            problem.notes["shift"] = self._shift(problem)
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Send c_i⁺ − c_i, and keep c_i⁺."""
