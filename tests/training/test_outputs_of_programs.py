@@ -1,19 +1,23 @@
 """Evaluations and answers by a network's program: the bits of the network itself, in few calls."""
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
-from fedcohort.selection import LocalLoss
+from fedcohort.selection import Cohort, LocalLoss
+from fedcohort.testing.base import bits
 from fedcohort.training import evaluation, local_setup, plain_network
+from fedcohort.training.plain_network import program_of
 from tests.training.test_plain_network import NETWORKS, network
 
 SIZES = [5, 40, 300, 1, 131, 64, 64]
@@ -32,7 +36,7 @@ def federation(shape: tuple[int, ...], tested: int = 300) -> Federation:
 
 def results(module: nn.Module, data: Federation, workers: int = 2, **settings: Any) -> list[Any]:
     """Everything that an engine says about a model."""
-    engine = LocalEngine(data, as_model(lambda: module), Training(**settings), FedAvg(), 0, workers)
+    engine = LocalEngine(data, as_model(module), Training(**settings), FedAvg(), 0, workers)
     model = engine.initial_model()
     found: list[Any] = [engine.answer(model, 1, LocalLoss(), np.arange(len(SIZES))).tobytes()]
     for split in ("test", "validation"):
@@ -59,6 +63,40 @@ def test_outputs_without_torchscript(monkeypatch: pytest.MonkeyPatch) -> None:
     with_it = results(module, data)
     monkeypatch.setattr(plain_network, "_without_python", dict)
     assert results(module, data, workers=1) == with_it
+
+
+class Own(nn.Module):
+    """A network for images as people write it, with group norms and average pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm1, self.norm2 = nn.GroupNorm(4, 8), nn.GroupNorm(2, 8)
+        self.head = nn.Linear(72, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.avg_pool2d(functional.relu(self.norm1(self.conv1(x))), 2)
+        x = functional.max_pool2d(functional.relu(self.norm2(self.conv2(x))), 2)
+        logits: Tensor = self.head(torch.flatten(x, 1))
+        return logits
+
+
+def test_norms_and_average_pooling_in_own_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module, data = Own(), federation((3, 12, 12))
+    assert program_of(copy.deepcopy(module), (3, 12, 12)) is not None
+    with_it = results(module, data), learned(module, data)
+    monkeypatch.setattr(local_setup, "program_of", lambda *_: None)
+    assert (results(module, data), learned(module, data)) == with_it
+
+
+def learned(module: nn.Module, data: Federation) -> list[Any]:
+    """The models that clients learn."""
+    engine = LocalEngine(data, as_model(module), Training(batch_size=8, lr=0.05), FedAvg(), 0, 2)
+    updates = engine.train(engine.initial_model(), 1, Cohort(np.arange(len(SIZES))), FedAvg())
+    found = [bits(update.state) for update in updates]
+    engine.close()
+    return found
 
 
 class Watched(nn.Module):
@@ -105,7 +143,7 @@ def test_blocks_and_clients_share_calls(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_probabilities_are_evaluated_block_by_block() -> None:
     module, shape = network("perceptron")
-    engine = LocalEngine(federation(shape), as_model(lambda: module), Training(), FedAvg(), 0, 1)
+    engine = LocalEngine(federation(shape), as_model(module), Training(), FedAvg(), 0, 1)
     model = engine.initial_model()
     whole = engine.evaluate_beside(model, "test", predictions=True)()
     assert whole.predictions is not None

@@ -68,6 +68,20 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
             nn.Linear(72, 4),
         ),
     ),
+    "group norms": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
+            nn.Conv2d(8, 6, 3, bias=False), nn.GroupNorm(6, 6, eps=1e-3), nn.GELU(), nn.Flatten(), nn.Linear(96, 4),
+        ),
+    ),
+    "average pooling": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 8, 3), nn.Tanh(),
+            nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True, count_include_pad=False), nn.Flatten(), nn.Linear(72, 4),
+        ),
+    ),
     "rows in rows": (
         IMAGES,
         lambda: nn.Sequential(
@@ -293,6 +307,15 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "mirrored borders": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1, padding_mode="reflect"), nn.Flatten())),
     "borders in words": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Flatten())),
     "statistics of the batch": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))),
+    "a group norm without parameters": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 12), nn.GroupNorm(2, 4, affine=False), nn.Flatten(), nn.Linear(4, 4)),
+    ),
+    "a group norm of numbers": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.GroupNorm(2, 4))),
+    "means of another number": (
+        IMAGES,
+        lambda: nn.Sequential(nn.AvgPool2d(12, divisor_override=3), nn.Flatten(), nn.Linear(3, 4)),
+    ),
     "chance": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.Dropout())),
     "a weight that is worked out": (
         (7,),

@@ -103,7 +103,7 @@ class Scaffold(Algorithm):
         sent, kept = {}, {}
         for name, new in self._mean_gradient(problem).items():
             old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
-            kept[name] = torch.where(_took_step(problem, new), new, old).contiguous()
+            kept[name] = _of_those_with_steps(problem, new, old).contiguous()
             sent[name] = (kept[name] - old).contiguous()
         memory = {"c": kept}
         if self.c_decay < 1:
@@ -121,7 +121,10 @@ class Scaffold(Algorithm):
             decay = self.c_decay**missed
         shift = {}
         for name, w in problem.anchor.items():
-            own = c_i[name] * per_client(decay, c_i[name]) if name in c_i else torch.zeros_like(w)
+            if name not in c_i:
+                shift[name] = (c[name].clone() if name in c else -torch.zeros_like(w)).to(w.dtype)
+                continue
+            own = c_i[name] if isinstance(decay, float) else c_i[name] * per_client(decay, c_i[name])
             shift[name] = (c[name] - own if name in c else -own).to(w.dtype)
         return shift
 
@@ -174,7 +177,9 @@ def _plain(training: Training) -> bool:
     return training.optimizer == "sgd" and training.momentum == 0
 
 
-def _took_step(problem: Problem, like: Tensor) -> Tensor:
-    """Whether each client took a step; otherwise, its control variate must not change."""
-    moved = torch.as_tensor(problem.steps, device=like.device) * problem.lr > 0
-    return torch.as_tensor(per_client(moved, like))
+def _of_those_with_steps(problem: Problem, new: Tensor, old: Tensor) -> Tensor:
+    """The new values of clients that took a step, and the old values of others, whose control variates must not change."""
+    moved = torch.as_tensor(problem.steps, device=new.device) * problem.lr > 0
+    if moved.dim() == 0:
+        return new if bool(moved) else old.clone()
+    return torch.where(torch.as_tensor(per_client(moved, new)), new, old)

@@ -79,7 +79,12 @@ def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, 
     for i in range(len(edges) - 1):
         x = inputs[edges[i] : edges[i + 1]]
         for layer in layers:
-            x = _pooled(layer, x)[0] if layer.kind == "pooling" else _outputs(layer, values, x)
+            if layer.kind == "pooling":
+                x = _pooled(layer, x)[0]
+            elif layer.kind == "norm":
+                x = _normalized(layer, values, x)[0]
+            else:
+                x = _outputs(layer, values, x)
         parts.append(x)
     return torch.cat(parts)
 
@@ -89,13 +94,17 @@ def gradients(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient of :meth:`Program.backward <fedcohort.training.plain_network.Program.backward>`."""
     given: list[Tensor] = []  # inputs of each layer; outputs of tanh
-    places: list[Tensor] = []  # where the largest number of each window of a pooling is
+    notes: list[Tensor] = []  # where the largest number of each window of a pooling is; statistics of group norms
     x = inputs
     for layer in layers:
         given.append(x)
         if layer.kind == "pooling":
             x, place = _pooled(layer, x)
-            places.append(place)
+            notes.append(place)
+        elif layer.kind == "norm":
+            x, mean, deviation = _normalized(layer, values, x)
+            notes.append(mean)
+            notes.append(deviation)
         else:
             x = _outputs(layer, values, x)
             if layer.kind == "tanh":
@@ -113,7 +122,10 @@ def gradients(
     for i in range(len(layers) - 1, -1, -1):
         layer, x = layers[i], given.pop()
         if layer.kind == "pooling":
-            delta = _unpooled(layer, x, places.pop(), delta)
+            delta = _unpooled(layer, x, notes.pop(), delta)
+        elif layer.kind == "norm":
+            deviation = notes.pop()
+            delta = _before_norm(layer, values, x, notes.pop(), deviation, delta, found)
         elif layer.weight < 0:
             delta = _before(layer, x, delta)
         else:
@@ -124,7 +136,7 @@ def gradients(
 
 
 def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
-    """Outputs of a layer other than a pooling."""
+    """Outputs of a layer other than max-pooling and a group norm."""
     if layer.kind == "relu":
         return torch.relu_(x)
     if layer.kind == "flatten":
@@ -137,6 +149,11 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
         return functional.gelu(x)
     if layer.kind == "fast gelu":
         return functional.gelu(x, approximate="tanh")
+    if layer.kind == "average":
+        means: Tensor = torch.ops.aten.avg_pool2d(
+            x, layer.kernel, layer.stride, layer.padding, layer.ceil, layer.padded, None
+        )
+        return means
     bias = values[layer.bias] if layer.bias >= 0 else None
     if layer.kind == "convolution":
         return torch.conv2d(x, values[layer.weight], bias, layer.stride, layer.padding, layer.dilation, layer.groups)
@@ -144,7 +161,7 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
 
 
 def _before(layer: Layer, x: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of the inputs of a layer without parameters, other than a pooling; ``x`` are its inputs, or the outputs of tanh."""
+    """The gradient of the inputs of a layer without parameters except max-pooling; ``x`` are its inputs, or the outputs of tanh."""
     if layer.kind == "flatten":
         return delta.view(x.size())
     if layer.kind == "contiguous":
@@ -154,6 +171,10 @@ def _before(layer: Layer, x: Tensor, delta: Tensor) -> Tensor:
         before = torch.ops.aten.threshold_backward(delta, x, 0)
     elif layer.kind == "tanh":
         before = torch.ops.aten.tanh_backward(delta, x)
+    elif layer.kind == "average":
+        before = torch.ops.aten.avg_pool2d_backward(
+            delta, x, layer.kernel, layer.stride, layer.padding, layer.ceil, layer.padded, None
+        )
     elif layer.kind == "gelu":
         before = torch.ops.aten.gelu_backward(delta, x)
     else:
@@ -197,6 +218,31 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, large: bool) -> Ten
         outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return outputs
     return functional.linear(x, weight, bias)
+
+
+def _normalized(layer: Layer, values: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs of a group norm, and the mean and the inverse deviation of each group."""
+    outputs_and_statistics: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_group_norm(
+        x, values[layer.weight], values[layer.bias], x.size(0), x.size(1), x.size(2) * x.size(3), layer.groups,
+        layer.epsilon,
+    )  # fmt: skip
+    return outputs_and_statistics
+
+
+def _before_norm(
+    layer: Layer, values: list[Tensor], x: Tensor, mean: Tensor, deviation: Tensor, delta: Tensor, gradients: list[Tensor]
+) -> Tensor:  # fmt: skip
+    """Put the gradients of a group norm's parameters into ``gradients``; returns the gradient of its inputs."""
+    if delta.stride() != x.stride():
+        delta = torch.empty_like(x).copy_(delta)
+    results: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.native_group_norm_backward(
+        delta, x, mean, deviation, values[layer.weight], x.size(0), x.size(1), x.size(2) * x.size(3), layer.groups,
+        [layer.back, True, True],
+    )  # fmt: skip
+    before, own, shift = results
+    gradients[layer.weight] = own
+    gradients[layer.bias] = shift
+    return before
 
 
 def _pooled(layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:

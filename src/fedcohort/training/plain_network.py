@@ -41,6 +41,9 @@ _HOOKS_OF_ALL_MODULES = (
 )
 """Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
 
+TRIED = ("norm", "average")
+"""Kinds of layers whose memory layouts PyTorch chooses by rules that depend on the layers around them."""
+
 Result = TypeVar("Result")
 
 
@@ -141,7 +144,7 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     """The steps of this network; None if a program cannot take them.
 
     The network must be a row of plain layers on a CPU, in which all parameters are trained and no layer has hooks. For a network with
-    a forward pass of its own, the program must also give the same bits as autograd on random batches.
+    a forward pass of its own or layers of :data:`TRIED`, the program must also give the same bits as autograd on random batches.
 
     Args:
         module: the network.
@@ -155,7 +158,10 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
         return None
     traced = not is_sequence(module)
     layers = layers_of(relu_after_pooling(row) if traced else row, parameters, is_flat=len(shape) == 1)
-    if layers is None or (traced and not _has_bits_of_autograd(module, layers, shape)):
+    if layers is None:
+        return None
+    tried = traced or any(layer.kind in TRIED for layer in layers)
+    if tried and not _has_bits_of_autograd(module, layers, shape):
         return None
     program = Program(module, layers, parameters)
     return program if program.holds() else None
