@@ -14,20 +14,15 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+from results.result_file import ROOT, commit, provenance, sources
+from results.speed_cases import described, speed_table
 
-from results.result_file import commit, provenance, sources  # noqa: E402
-from results.speed_cases import described, speed_table  # noqa: E402
-
-from .contestants import Contestant, Turn, start  # noqa: E402
-from .definitions import CASES, Case  # noqa: E402
+from .contestants import Contestant, Turn, start
+from .definitions import CASES, Case
 
 OUT = ROOT / "results" / "speed-cases.json"
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from results import speed_cases
-from results.result_file import ROOT
-
-import fedcohort.rounds
 from benchmarks.cases import __main__ as command
 from benchmarks.cases import ours
 from benchmarks.cases.bare import BareLoop
 from benchmarks.cases.definitions import CASES, Case
+from results import speed_cases
+from results.result_file import ROOT
+
+import fedcohort.rounds
 
 FIGURES: dict[str, Any] = {
     "loop": {"wall": 0.2, "processor": 0.2, "memory": 1.06, "threads": 2},
