@@ -86,7 +86,8 @@ class BareLoop:
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             with torch.no_grad():
                 if case.algorithm == "fedprox":
-                    torch._foreach_add_(gradients, torch._foreach_sub(self.parameters, received), alpha=MU)
+                    moved = torch._foreach_sub([p.detach() for p in self.parameters], received)
+                    torch._foreach_add_(gradients, moved, alpha=MU)
                 if correction:
                     torch._foreach_add_(gradients, correction)
             optimizer.step()

@@ -69,10 +69,11 @@ class Case:
         if self.sizes == "even":
             return np.full(self.clients, self.samples)
         if self.sizes == "log_uniform":
-            return np.exp(rng.uniform(np.log(5), np.log(2000), self.clients)).astype(np.int64)
+            drawn: NDArray[np.int64] = np.exp(rng.uniform(np.log(5), np.log(2000), self.clients)).astype(np.int64)
+            return drawn
         while True:
             shares = rng.dirichlet([0.05] * self.clients, 10).sum(0) / 10
-            sizes = (shares * self.clients * self.samples).astype(np.int64)
+            sizes: NDArray[np.int64] = (shares * self.clients * self.samples).astype(np.int64)
             if sizes.min() >= 20:
                 return sizes
 
@@ -115,9 +116,14 @@ class Case:
 
 
 def _cases() -> dict[str, Case]:
-    rows = tomllib.loads(FILE.read_text("utf-8"))["case"]
-    cases = [Case(**{name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}) for row in rows]
+    rows: list[dict[str, Any]] = tomllib.loads(FILE.read_text("utf-8"))["case"]
+    cases = [_case(row) for row in rows]
     return {case.name: case for case in cases}
+
+
+def _case(row: dict[str, Any]) -> Case:
+    settings: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    return Case(**settings)
 
 
 CASES: dict[str, Case] = _cases()

@@ -1,6 +1,7 @@
 """Decisions are written column by column, as the same rows as one by one."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ ODD = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, 1e-300, 0.1]
     ],
 )
 def test_columns_give_the_rows_of_single_decisions(terms: dict[str, np.ndarray], strangers: list[int]) -> None:
-    selected = [True, False, np.True_, False, False, True, False, False]
+    selected: list[Any] = [True, False, np.True_, False, False, True, False, False]
     clients = np.array([3, 1, 7, 0, 2, 5, 6, 8])
     reasons = Reasons(clients, selected, np.array(ODD), terms, np.array(strangers, dtype=np.int64))
     expected = [_decision(4, position, reason) for position, reason in enumerate(reasons)]

@@ -25,6 +25,7 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
+from fedcohort.training import plain_functions
 from fedcohort.training import plain_network as program
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rewriting import relu_last
@@ -383,11 +384,11 @@ def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
 def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory at that moment, say."""
     module, shape = network("perceptron")
-    steps, real = program_of(module, shape), program._gradients
+    steps, real = program_of(module, shape), plain_functions.gradients
     assert steps is not None
     compiled = program._without_python()
-    monkeypatch.setattr(program, "_gradients", lambda *_: None)
-    monkeypatch.setattr(program, "_without_python", lambda: {program._gradients: compiled[real]})
+    monkeypatch.setattr(plain_functions, "gradients", lambda *_: None)
+    monkeypatch.setattr(program, "_without_python", lambda: {plain_functions.gradients: compiled[real]})
     with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
         steps.backward(torch.zeros(2, 8), torch.tensor([0, 1]), None, 2)
     assert "\n" not in str(caught.value)

@@ -22,12 +22,10 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.training import plain_functions
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import Optimizer
-from fedcohort.training.plain_functions import descend as _descend
-from fedcohort.training.plain_functions import gradients as _gradients
-from fedcohort.training.plain_functions import outputs_of_parts as _outputs_of_parts
 from fedcohort.training.plain_layers import Layer, layers_of
 from fedcohort.training.traced_networks import is_observed
 
@@ -84,7 +82,7 @@ class Program:
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        return self._run(_gradients, inputs, labels, weights, size)
+        return self._run(plain_functions.gradients, inputs, labels, weights, size)
 
     def descend(
         self,
@@ -115,7 +113,7 @@ class Program:
         rule = optimizer.rule()
         added = correction or Correction()
         seen, hits, gradients = self._run(
-            _descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
+            plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
@@ -125,7 +123,7 @@ class Program:
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
         parts one after another; ``inputs`` may be changed."""
-        return self._run(_outputs_of_parts, inputs, edges)
+        return self._run(plain_functions.outputs_of_parts, inputs, edges)
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
         """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
@@ -206,6 +204,7 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
         return {}
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
-        return {function: torch.jit.script(function) for function in (_gradients, _descend, _outputs_of_parts)}
+        functions = plain_functions.gradients, plain_functions.descend, plain_functions.outputs_of_parts
+        return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}
