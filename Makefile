@@ -3,6 +3,7 @@ GPU_PYTHON ?= python3
 QUICK ?=
 MINUTES ?= $(if $(QUICK),5,60)
 ONLY ?=
+TURNS ?=
 NAME ?=
 SEED ?= 0
 WORKS ?= W1 W1b64 W2 W3 W4
@@ -24,7 +25,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-cases bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -84,6 +85,10 @@ results-check: $(VENV)/.installed ## list the results that are older than a chan
 bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
+
+bench-cases: $(VENV)/.installed ## compare many networks, algorithms and cohorts with bare loops in ten minutes (ONLY="w2 lstm" TURNS=3); needs an idle machine
+	@$(BIN)/python -m benchmarks.cases $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS))
+	@$(BIN)/python docs/generate.py
 
 bench-peers: $(VENV)/.installed ## compare with other simulators, each in its own environment under build/peers
 	@$(PYTHON) benchmarks/peers/install.py build/peers

@@ -44,12 +44,13 @@ from fedcohort.training.stopping_rules import RULES
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
 from results.pages import blocks as result_blocks  # noqa: E402
+from results.speed_cases import speed_page  # noqa: E402
 
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
     "cluster.md",
-    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md",
+    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "performance.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -640,6 +641,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cluster": cluster,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),
+    "speed cases": speed_page,
     **result_blocks(),
 }
 
