@@ -148,7 +148,7 @@ def test_a_closed_pipe_for_messages_ends_a_command_quietly(runs: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
-@pytest.mark.parametrize("command", slow_after(1, [["data", "list"], ["data", "list", "--json"]]))
+@pytest.mark.parametrize("command", slow_after(1, [["data", "list"], ["data", "list", "--json"], ["--version"]]))
 def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(

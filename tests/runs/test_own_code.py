@@ -366,7 +366,7 @@ class Rates(LabelNoise):
 
 
 def model(shape, num_classes):
-    return nn.Linear(1 // 0, 1)
+    return nn.Linear(1 / 0, 1)
 
 
 def wide(shape, num_classes):
@@ -386,7 +386,7 @@ def wide(shape, num_classes):
         ("federation.label_noise=mine.py:Rates", "federation.label_noise: Rates.rates returned list; it must return [12]"),
         ("systems.latency=mine.py:Rates", "Rates is not a latency law; a latency law extends fedcohort.federation.latency.Latency"),
         ("training.loss=mine.py:Rates", "Rates is not a loss; a loss extends fedcohort.algorithms.losses.Loss"),
-        ("model=mine.py:model", "model raised ZeroDivisionError: integer division or modulo by zero (|mine.py:49)"),
+        ("model=mine.py:model", "model raised ZeroDivisionError: division by zero (|mine.py:49)"),
         ("model=mine.py:wide", "mine.py:wide': returns [2, 20] for 2 samples of 10 classes; it should return logits [2, 10]"),
     ],
 )  # fmt: skip

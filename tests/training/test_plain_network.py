@@ -1,6 +1,7 @@
 """Steps as one program: the bits of autograd and of the optimisers, with and without Python, and for nobody it is not made for."""
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -124,6 +125,10 @@ def by_autograd(
     return losses.detach(), int((logits.argmax(1) == labels).sum()), gradients  # type: ignore[return-value]
 
 
+TORCHSCRIPT = sys.version_info < (3, 14)
+WITHOUT_TORCHSCRIPT = "PyTorch has no TorchScript for this Python"
+
+
 @pytest.fixture(params=["without Python", "by Python"])
 def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A PyTorch with TorchScript, and one that has none any more."""
@@ -131,6 +136,8 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     def gone(*_: Any) -> Any:
         raise RuntimeError("there is no TorchScript")
 
+    if request.param == "without Python" and not TORCHSCRIPT:
+        pytest.skip(WITHOUT_TORCHSCRIPT)
     program._without_python.cache_clear()
     if request.param == "by Python":
         monkeypatch.setattr(torch.jit, "script", gone)
@@ -360,6 +367,7 @@ def test_any_kind_of_window() -> None:
     assert program_of(module, (1, 8, 8)) is not None
 
 
+@pytest.mark.skipif(not TORCHSCRIPT, reason=WITHOUT_TORCHSCRIPT)
 def test_warnings_are_left_alone() -> None:
     """What was shown once is shown again whenever somebody has caught warnings meanwhile."""
     program._without_python.cache_clear()
@@ -382,6 +390,7 @@ def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.skipif(not TORCHSCRIPT, reason=WITHOUT_TORCHSCRIPT)
 def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory at that moment, say."""
     module, shape = network("perceptron")

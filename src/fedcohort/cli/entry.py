@@ -48,7 +48,7 @@ def main() -> None:
         end_at_closed_pipe()
     except OSError as error:  # standard output is a file on a full disk, or a path cannot be used
         place = "cannot write" if error.filename is None else os.fsdecode(error.filename)
-        Wrong(one_line(f"{place}: {error.strerror}")).show()
+        (_disk_full(error) if is_disk_full(error) else Wrong(one_line(f"{place}: {error.strerror}"))).show()
         drop_output(Wrong.exit_code)
 
 
@@ -82,9 +82,7 @@ class _Commands(click.Group):
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
-            reason, name = getattr(error, "strerror", None) or error, getattr(error, "filename", None)
-            file = f" {name}" if name else ""
-            raise Wrong(f"cannot write{file}: {reason}; free some space, and start the same command again") from None
+            raise _disk_full(error) from None
         except BaseException as error:
             wrong = _named(error)
             if wrong is None:
@@ -96,6 +94,13 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Compare client selection strategies for federated learning."""
+
+
+def _disk_full(error: OSError | sqlite3.OperationalError) -> Wrong:
+    """The message about a full disk, wherever in a command it was met: at the end, where the output was kept until then."""
+    reason, name = getattr(error, "strerror", None) or error, getattr(error, "filename", None)
+    file = f" {name}" if name else ""
+    return Wrong(f"cannot write{file}: {reason}; free some space, and start the same command again")
 
 
 def _named(error: BaseException) -> Wrong | None:

@@ -105,9 +105,15 @@ def docstring(plugin: object) -> str:
 def _in_source(part: object) -> ast.stmt | None:
     """The definition of a class or a function in the source; None if there is no source."""
     try:
-        [tree] = ast.parse(textwrap.dedent(inspect.getsource(part))).body  # type: ignore[arg-type]
+        [tree] = _parsed(textwrap.dedent(inspect.getsource(part))).body  # type: ignore[arg-type]
     except (OSError, TypeError, SyntaxError, ValueError):
         return _in_cell(part) if isinstance(part, type) else None
+    return tree
+
+
+def _parsed(source: str) -> ast.Module:
+    """The statements of a source with their docstrings, which ``ast.parse`` of Python 3.14 leaves out under ``-OO``."""
+    tree: ast.Module = compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, optimize=0)
     return tree
 
 
@@ -116,7 +122,7 @@ def _in_cell(cls: type) -> ast.stmt | None:
     for method in vars(cls).values():
         lines = linecache.getlines(getattr(getattr(method, "__code__", None), "co_filename", ""))
         try:
-            tree = ast.parse("".join(lines))
+            tree = _parsed("".join(lines))
         except SyntaxError:  # a cell with commands of IPython
             continue
         for statement in tree.body:
