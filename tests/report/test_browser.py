@@ -180,7 +180,7 @@ def test_nothing_is_cut_on_paper(opened: Watched) -> None:
     page = opened.page
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
-    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).map(t => t.id)"
+    wide = "[...document.querySelectorAll('main table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).map(t => t.id)"
     assert page.evaluate(wide) == []
     ratios = """[...document.querySelectorAll('.view:not([hidden]) .chart svg')].filter(s => s.clientWidth).map(s => {
         const box = s.getBoundingClientRect(), own = s.viewBox.baseVal;

@@ -299,6 +299,7 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert sorted(one.name for one in folder.iterdir()) == [
         "batch-time.svg",
+        "captions.txt",
         "memory-of-training.svg",
         "memory-whole.svg",
     ]

@@ -58,7 +58,9 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
         return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
     readings = [reading for position in group.rows for reading in story.played[position][1]]
     played = {reading.num_rounds for reading in readings}
-    if len(played) > 1 and not all(reading.finished for reading in readings):
+    if len(played) > 1 and any(
+        reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings
+    ):
         text = f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
         return [("Which strategy?", (text,))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]

@@ -218,9 +218,9 @@ def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:
     """Unfinished runs that are not equally far, so that their accuracies cannot be compared."""
     runs = [run for row in rows for run in row.runs]
     played = {run.num_rounds for run in runs}
-    if len(played) < 2 or all(run.run.finished for run in runs):
+    unfinished = sum(run.num_rounds < run.experiment.rounds and not run.run.finished for run in runs)
+    if len(played) < 2 or not unfinished:
         return
-    unfinished = sum(not run.run.finished for run in runs)
     text = (
         f"{unfinished} of {_counted(len(runs), 'run')} {'is' if unfinished == 1 else 'are'} not finished, and the runs have played "
         f"{min(played)} to {max(played)} rounds: accuracies after different numbers of rounds cannot be compared"

@@ -548,7 +548,7 @@ async function follow() {
       here.textContent = `Connected. This page follows the runs.${stillness()}`;
       here.classList.remove("lost");
       wait = 2000;
-      if (version !== document.body.dataset.live) { await renew(); state.news = Date.now(); }
+      if (version !== document.body.dataset.live) { state.news = Date.now(); await renew(); }
     } catch (error) {
       const here = document.getElementById("status") || status;
       here.textContent = error.message === "403"

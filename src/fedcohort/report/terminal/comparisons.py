@@ -155,17 +155,16 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         Column("seed", [str(run.seed) for run in runs]),
         Column(f"final\n{score.name}", [score.value(run.accuracy) for run in runs]),
         Column(f"best\n{score.name}", [score.value(run.best_accuracy) for run in runs]),
-        Column("early\nstop", [score.value(run.early_stop_accuracy) for run in runs], 1),
-        Column(f"local\n{local}", [score.value(run.local_accuracy) for run in runs]),
+        Column("early\nstop", [score.value(run.early_stop_accuracy) for run in runs], 4),
+        Column(f"local\n{local}", [score.value(run.local_accuracy) for run in runs], 3),
         *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
-        Column("Jain of\nchance", [index(run.jain_random) for run in runs]),
-        Column("simulated\ntime", [count(run.simulated_time) for run in runs]),
-        Column("bytes", [size(run.bytes) for run in runs], 2),
-        Column("wall\ntime", [duration(run.wall_seconds) for run in runs]),
+        Column("Jain of\nchance", [index(run.jain_random) for run in runs], 2),
+        Column("simulated\ntime", [count(run.simulated_time) for run in runs], 6),
+        Column("bytes", [size(run.bytes) for run in runs], 5),
+        Column("wall\ntime", [duration(run.wall_seconds) for run in runs], 1),
     ]
-    table, _ = fitting_table(columns, width)
-    rounds = sorted({run.rounds for run in runs})
+    (table, hidden), rounds = fitting_table(columns, width), sorted({run.rounds for run in runs})
     return Group(
         Text.assemble((label, "bold"), f", {listed(rounds)} round{'s' * (rounds != [1])}"),
         "",
@@ -174,6 +173,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         *dimmed(
             _about_results(score),
             "Jain: Jain's index of how often clients were selected; 1 is even. Jain of chance: its mean under uniform selection.",
+            about_hidden(hidden),
         ),
     )
 
