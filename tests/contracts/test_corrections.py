@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcohort.algorithms import Correction, FedNova, FedProx, Problem, Scaffold
+from fedcohort.algorithms import Correction, FedNova, FedProx, Problem, Scaffold, Tensors
 from fedcohort.algorithms.base import adds_correction
 from fedcohort.testing import check_algorithm
 from fedcohort.testing.algorithms import _check_correction
@@ -36,7 +36,7 @@ def test_corrections_of_own_code_are_not_replaced() -> None:
     assert not adds_correction(ControlVariates())
 
     class Own(FedProx):
-        def correct(self, problem: Problem, gradients: dict) -> None:  # type: ignore[type-arg]
+        def correct(self, problem: Problem, gradients: Tensors) -> None:
             gradients.clear()
 
     assert not adds_correction(Own())

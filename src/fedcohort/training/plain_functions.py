@@ -93,22 +93,9 @@ def gradients(
     layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient of :meth:`Program.backward <fedcohort.training.plain_network.Program.backward>`."""
-    given: list[Tensor] = []  # inputs of each layer; outputs of tanh
-    notes: list[Tensor] = []  # where the largest number of each window of a pooling is; statistics of group norms
-    x = inputs
-    for layer in layers:
-        given.append(x)
-        if layer.kind == "pooling":
-            x, place = _pooled(layer, x)
-            notes.append(place)
-        elif layer.kind == "norm":
-            x, mean, deviation = _normalized(layer, values, x)
-            notes.append(mean)
-            notes.append(deviation)
-        else:
-            x = _outputs(layer, values, x)
-            if layer.kind == "tanh":
-                given[-1] = x
+    given: list[Tensor] = []
+    notes: list[Tensor] = []
+    x = _noted_outputs(layers, values, inputs, given, notes)
     scores = torch.log_softmax(x, 1)
     losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
     hits = (x.argmax(1) == labels).sum()
@@ -133,6 +120,33 @@ def gradients(
         if not layer.back:
             break
     return losses, hits, found
+
+
+def _noted_outputs(
+    layers: list[Layer], values: list[Tensor], x: Tensor, given: list[Tensor], notes: list[Tensor]
+) -> Tensor:
+    """The network's outputs; notes what the backward pass needs.
+
+    Args:
+        layers, values: the network.
+        x: inputs.
+        given: the inputs of each layer are added; for tanh, its outputs.
+        notes: where the largest number of each window of a pooling is, and the statistics of group norms, are added.
+    """
+    for layer in layers:
+        given.append(x)
+        if layer.kind == "pooling":
+            x, place = _pooled(layer, x)
+            notes.append(place)
+        elif layer.kind == "norm":
+            x, mean, deviation = _normalized(layer, values, x)
+            notes.append(mean)
+            notes.append(deviation)
+        else:
+            x = _outputs(layer, values, x)
+            if layer.kind == "tanh":
+                given[-1] = x
+    return x
 
 
 def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:

@@ -85,8 +85,7 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
         return None
     bare = BARE._replace(weight=own["weight"], bias=own["bias"])
     if type(part) is nn.GroupNorm:
-        whole = not is_flat and own["bias"] != NONE
-        return bare._replace(kind="norm", groups=part.num_groups, epsilon=part.eps) if whole else None
+        return None if is_flat else _group_norm(part, bare)
     if math.prod(part.get_parameter("weight").shape[1:]) == 1:
         return None  # autograd computes products of single numbers by other calls
     if isinstance(part, nn.Linear) and is_flat and (limit := product_limit(part)) is not None:
@@ -94,6 +93,11 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
     if type(part) is nn.Conv2d and not is_flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
         return bare._replace(kind="convolution", groups=part.groups, **_window(part))
     return None
+
+
+def _group_norm(part: nn.GroupNorm, bare: Layer) -> Layer | None:
+    """The layer, if it has a weight and a bias for every channel."""
+    return None if bare.bias == NONE else bare._replace(kind="norm", groups=part.num_groups, epsilon=part.eps)
 
 
 def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
