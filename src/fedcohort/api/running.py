@@ -258,8 +258,8 @@ def advise(
     """Recommend a strategy for the clients of a table: build their twin out of public data, and race strategies on it.
 
     Args:
-        clients: a table with one row for each client, as a CSV or Parquet file or a pandas ``DataFrame``, with the columns ``samples``,
-            and optionally ``client``, ``class:NAME`` for each class, ``seconds`` or ``seconds_per_sample``,
+        clients: a table with one row for each client, as a CSV or Parquet file or a pandas ``DataFrame``, with the column
+            ``samples``, and optionally ``client``, ``class:NAME`` for each class, ``seconds`` or ``seconds_per_sample``,
             ``communication_seconds``, and ``available``.
         data: the public data, with at least as many classes as the table.
         settings: dotted key → value: settings of the twin, such as ``{"selection.k": 5, "rounds": 50}``.

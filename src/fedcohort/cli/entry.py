@@ -121,6 +121,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 for command in (
-    run, compare, sweep, race, advise, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, schema, deploy, site,
+    run, compare, sweep, race, advise, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, schema,
+    deploy, site,
 ):  # fmt: skip
     cli.add_command(command)

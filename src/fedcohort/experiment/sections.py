@@ -143,8 +143,7 @@ class Data(Section):
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
     classes: Annotated[int | None, Ge(2), NotInKey((None,))] = None
-    """Number of classes to use, the first ones; samples of the others are left out of the training set and of the test set. By default,
-    all classes."""
+    """Number of classes to use, the first ones; samples of the others are left out, also of the test set. By default, all classes."""
     validation: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the test set that becomes the server's validation set. It is used for rewards and early stopping, never for reports."""
     image_column: str | None = None

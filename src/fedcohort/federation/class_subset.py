@@ -22,9 +22,13 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     where = f"data.classes = {number}"
     if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
         kind = "numbers" if dataset.train_numbers is not None else "tokens"
-        raise UsageError(f"{where}: the labels of {dataset.name} are {kind}; leave it out, or use data with one class a sample")
+        raise UsageError(
+            f"{where}: the labels of {dataset.name} are {kind}; leave it out, or use data with one class a sample"
+        )
     if number > dataset.num_classes:
-        raise UsageError(f"{where}: {dataset.name} has {dataset.num_classes} classes; use at most {dataset.num_classes}")
+        raise UsageError(
+            f"{where}: {dataset.name} has {dataset.num_classes} classes; use at most {dataset.num_classes}"
+        )
     train, test = (np.flatnonzero(labels < number) for labels in (dataset.train_labels, dataset.test_labels))
     if not (len(train) and len(test)):
         raise UsageError(f"{where}: {dataset.name} has no training or no test samples of these classes; use more")
@@ -39,6 +43,8 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
         classes=dataset.classes[:number],
         writers=None if writers is None else numbered(writers),
         test_clients=numbered(dataset.test_clients[test], known=writers) if known else None,  # type: ignore[index, arg-type]
-        client_names=tuple(dataset.client_names[i] for i in np.unique(writers)) if dataset.client_names and writers is not None else (),
+        client_names=tuple(dataset.client_names[i] for i in np.unique(writers))
+        if dataset.client_names and writers is not None
+        else (),
         fingerprint=f"{dataset.fingerprint}:{number} classes",
     )

@@ -112,33 +112,47 @@ class _Reader:
             classes=tuple(classes),
             counts=self._counts(classes, samples) if classes else None,
             seconds=self._seconds(samples),
-            communication=self._numbers("communication_seconds", "a number of seconds of at least 0, such as 2.5", _not_negative),
-            available=self._numbers("available", "a share above 0 and at most 1, such as 0.8, or the client left out", _is_share),
+            communication=self._numbers(
+                "communication_seconds", "a number of seconds of at least 0, such as 2.5", _not_negative
+            ),
+            available=self._numbers(
+                "available", "a share above 0 and at most 1, such as 0.8, or the client left out", _is_share
+            ),
         )
 
     def _check_columns(self) -> dict[str, str]:
         """The columns with counts of classes, by the names of the classes."""
         check_column_names(self.columns, self.where)
+        if unknown := [column for column in self.columns if column not in COLUMNS and _prefix(column) is None]:
+            check_separator(self.columns, self.where, in_function=False)
+            raise UsageError(f"{self.where}: unknown column {brief(unknown[0])!r}; {nearest(unknown[0], COLUMNS)}")
+        classes = self._class_columns()
+        problem = ""
+        if "samples" not in self.columns:
+            problem = "no column 'samples', the number of training samples of each client; add it"
+        elif len(classes) == 1:
+            problem = f"has counts of one class, {brief(next(iter(classes)))!r}; give those of all classes, or of none"
+        elif {"seconds", "seconds_per_sample"} <= set(self.columns):
+            problem = "has the columns 'seconds' and 'seconds_per_sample'; leave one of the two out"
+        elif "communication_seconds" in self.columns and not {"seconds", "seconds_per_sample"} & set(self.columns):
+            problem = "has 'communication_seconds', but not the time to train; add 'seconds' or 'seconds_per_sample'"
+        elif len(self.frame) < 2:
+            problem = f"has {len(self.frame)} rows; at least two clients are needed, one in each row"
+        if problem:
+            raise UsageError(f"{self.where}: {problem}")
+        return classes
+
+    def _class_columns(self) -> dict[str, str]:
+        """The columns with counts by the names of their classes."""
         classes: dict[str, str] = {}
         for column in self.columns:
-            prefix = next((one for one in CLASS_PREFIXES if column.startswith(one)), None)
-            if prefix is None and column not in COLUMNS:
-                check_separator(self.columns, self.where, in_function=False)
-                raise UsageError(f"{self.where}: unknown column {brief(column)!r}; {nearest(column, COLUMNS)}")
-            if prefix is not None:
-                label = column.removeprefix(prefix).strip()
-                if not label or label in classes:
-                    problem = f"is the second column of class {brief(label)!r}" if label else "names no class"
-                    raise UsageError(f"{self.where}: column {brief(column)!r} {problem}; write class:NAME, each name once")
-                classes[label] = column
-        if "samples" not in self.columns:
-            raise UsageError(f"{self.where}: no column 'samples', the number of training samples of each client; add it")
-        if len(classes) == 1:
-            raise UsageError(f"{self.where}: has counts of one class, {next(iter(classes))!r}; give those of all classes, or of none")
-        if {"seconds", "seconds_per_sample"} <= set(self.columns):
-            raise UsageError(f"{self.where}: has the columns 'seconds' and 'seconds_per_sample'; leave one of the two out")
-        if len(self.frame) < 2:
-            raise UsageError(f"{self.where}: has {len(self.frame)} rows; at least two clients are needed, one in each row")
+            if (prefix := _prefix(column)) is None:
+                continue
+            label = column.removeprefix(prefix).strip()
+            if not label or label in classes:
+                problem = f"is the second column of class {brief(label)!r}" if label else "names no class"
+                raise UsageError(f"{self.where}: column {brief(column)!r} {problem}; write class:NAME, each name once")
+            classes[label] = column
         return classes
 
     def _clients(self) -> tuple[str, ...]:
@@ -150,7 +164,9 @@ class _Reader:
             text = "" if _is_missing(value) else str(value).strip()
             if not text or text in names:
                 problem = f"is also in row {names[text] + 1}" if text else "is empty"
-                raise UsageError(f"{self.where}: row {row + 1}, column 'client': {shown(text)} {problem}; give every client its own name")
+                raise UsageError(
+                    f"{self.where}: row {row + 1}, column 'client': {shown(text)} {problem}; give every client its own name"
+                )
             names[text] = row
         return tuple(names)
 
@@ -161,11 +177,13 @@ class _Reader:
         if len(wrong := np.flatnonzero(totals != samples)):
             row = int(wrong[0])
             raise UsageError(
-                f"{self._place(row, 'samples')}: {samples[row]}, but its counts of classes add up to {totals[row]}; both should be equal"
+                f"{self._place(row, 'samples')}: {samples[row]}, but its classes add up to {totals[row]}; both should be equal"
             )
         if len(empty := np.flatnonzero(counts.sum(axis=0) == 0)):
             column = list(classes.values())[int(empty[0])]
-            raise UsageError(f"{self.where}: column {brief(column)!r}: no client has samples of this class; leave the column out")
+            raise UsageError(
+                f"{self.where}: column {brief(column)!r}: no client has samples of this class; leave the column out"
+            )
         return counts
 
     def _seconds(self, samples: Indices) -> Values | None:
@@ -196,7 +214,9 @@ class _Reader:
         for row, value in enumerate(self._cells(column)):
             number = _number(value)
             if number is None or not valid(number):
-                problem = "is empty" if _is_missing(value) else brief(value if isinstance(value, str) else repr(value), 40)
+                problem = (
+                    "is empty" if _is_missing(value) else brief(value if isinstance(value, str) else repr(value), 40)
+                )
                 raise UsageError(f"{self._place(row, column)}: {problem}; must be {words}")
             values[row] = number
         return values
@@ -211,8 +231,17 @@ class _Reader:
         return f"{self.where}: row {row + 1}{client}, column {brief(column)!r}"
 
 
+def _prefix(column: str) -> str | None:
+    """What a column with counts of a class begins with; None for other columns."""
+    return next((prefix for prefix in CLASS_PREFIXES if column.startswith(prefix)), None)
+
+
 def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not value.strip())
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value.strip())
+    )
 
 
 def _number(value: object) -> float | None:

@@ -27,7 +27,9 @@ def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFra
     """
     import pandas as pd
 
-    in_function = "" if as_texts else ", or read it in a function (data.name = 'my.py:load') with pandas.read_csv(…, encoding=…)"
+    in_function = (
+        "" if as_texts else ", or read it in a function (data.name = 'my.py:load') with pandas.read_csv(…, encoding=…)"
+    )
     try:
         check_column_names(column_names(path), where)
         if path.suffix.lower() == ".parquet":

@@ -68,11 +68,13 @@ class Advice:
         """What a race on a twin cannot know, in sentences."""
         twin, experiment = self.twin, self.twin.experiment
         noise = experiment.federation.label_noise.name == "none"
+        at_most = "at most the order of strategies carries over"
+        training = (
+            f"{experiment.model.name!r} for {experiment.rounds} rounds with {experiment.selection.k} clients each"
+        )
         found = [
-            f"Your data: how hard your classes are to tell apart. Accuracies are those of {twin.data}; at most the order of strategies "
-            "carries over.",
-            f"Your model and training: the twin trains {experiment.model.name!r} for {experiment.rounds} rounds with "
-            f"{experiment.selection.k} clients each; bytes grow with your model.",
+            f"Your data: how hard your classes are to tell apart. Accuracies are those of {twin.data}; {at_most}.",
+            f"Your model and training: the twin trains {training}; bytes grow with your model.",
             "Wrong labels: the twin has none." if noise else "Wrong labels: those of the twin are drawn by a law.",
             "Differences within a class: clients of the twin differ in which classes they hold, not in how their samples look.",
             f"Your test data: the twin is tested on the classes of {twin.data} in their own shares.",
@@ -82,7 +84,9 @@ class Advice:
         if twin.table.seconds is not None:
             found.append("Changes of speed: every client needs the same time in every round.")
         if twin.table.available is not None:
-            found.append("Times of the day: in every round, clients are available independently of each other and of past rounds.")
+            found.append(
+                "Times of the day: in every round, clients are available independently of each other and of past rounds."
+            )
         return found
 
     def __repr__(self) -> str:
@@ -163,5 +167,3 @@ def plan_advice(
 
 def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-

@@ -60,7 +60,9 @@ def likeness(twin: Twin, survey: Survey) -> list[Trait]:
     sizes, computing = report.sizes.astype(np.float64), survey.time - survey.sending
     shares = sizes / sizes.sum(), table.samples / table.samples.sum()
     traits = [
-        _trait("samples", table.samples, sizes, np.abs(shares[0] / shares[1] - 1), "relative, of shares of all samples"),
+        _trait(
+            "samples", table.samples, sizes, np.abs(shares[0] / shares[1] - 1), "relative, of shares of all samples"
+        ),
         _classes(twin, report.counts),
         _relative("training time", table.seconds, computing),
         _relative("communication time", table.communication, survey.sending),
@@ -102,7 +104,9 @@ def _relative(name: str, given: Values | None, simulated: Values) -> Trait:
     return _trait(name, given, simulated, np.abs(simulated - given) / base, "relative")
 
 
-def _trait(name: str, given: Indices | Values | None, simulated: Values, differences: Values | None, meaning: str) -> Trait:
+def _trait(
+    name: str, given: Indices | Values | None, simulated: Values, differences: Values | None, meaning: str
+) -> Trait:
     if given is None or differences is None:
         return Trait(name, None, _range(simulated), math.nan, math.nan, meaning, NOT_GIVEN)
     mean, largest = float(np.mean(differences)), float(np.max(differences))

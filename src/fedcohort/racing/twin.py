@@ -20,6 +20,8 @@ from fedcohort.runs.run_data import load_data
 
 __all__ = ["Twin", "build_twin"]
 
+SMALL = 0.2
+"""Scale below which larger data are suggested."""
 DIGITS = 6
 """Significant digits of times and shares in the experiment of a twin."""
 
@@ -52,7 +54,8 @@ class Twin:
         federation, systems, table = self.experiment.federation, self.experiment.systems, self.table
         found = []
         if self.because:
-            found.append(f"Sizes are scaled by {number(self.scale, 2)}, because {self.because}.")
+            more = " Larger data (--data) would keep more." if self.scale < SMALL else ""
+            found.append(f"Sizes are scaled by {number(self.scale, 2)}, because {self.because}.{more}")
         if table.counts is None:
             alpha = federation.partition.parameters.get("alpha")
             law = f"Dirichlet mixtures with alpha = {alpha:g}" if alpha is not None else repr(federation.partition.name)
@@ -84,7 +87,7 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, Any], given
     own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": data}}
     dataset, rest = _samples(Experiment(**merge(own, settings, where="")), given)
     if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
-        raise UsageError(f"data = {shown(data)}: has no classes of samples, which a twin needs; use others, such as 'digits'")
+        raise UsageError(f"data = {shown(data)}: has no classes, which a twin needs; use others, such as 'digits'")
     labels, order = dataset.train_labels[rest], np.zeros(0, np.int64)
     partition: dict[str, Any]
     if table.counts is None:
@@ -122,7 +125,9 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, Any], given
 def _samples(experiment: Experiment, given: Given) -> tuple[Dataset, Indices]:
     """The data set of an experiment, and the training samples that clients can have."""
     if experiment.variants or experiment.sweep:
-        raise UsageError("variants, sweep: a twin has one row; name the strategies that race, or vary settings with over")
+        raise UsageError(
+            "variants, sweep: a twin has one row; name the strategies that race, or vary settings with over"
+        )
     dataset, public = load_data(experiment, given)
     return dataset, public.rest
 
@@ -131,7 +136,7 @@ def _check_classes(table: ClientTable, dataset: Dataset) -> None:
     """Refuse data with fewer classes than the table."""
     if len(table.classes) > dataset.num_classes:
         raise UsageError(
-            f"data = {shown(dataset.name)}: has {dataset.num_classes} classes, and the table of clients {len(table.classes)}; use data "
+            f"data = {shown(dataset.name)}: has {dataset.num_classes} classes, and the table {len(table.classes)}; use data "
             "with as many, such as 'emnist_letters' (26), 'emnist_balanced' (47) or 'femnist' (62), or merge rare classes"
         )
 
@@ -181,6 +186,6 @@ def _check_length(experiment: Experiment, table: ClientTable) -> None:
     if length > MAX_CHARACTERS:
         fewer = int(0.9 * len(table) * MAX_CHARACTERS / length)
         raise UsageError(
-            f"{table.name}: {count(len(table))} clients are too many for an experiment file of {MAX_CHARACTERS:,} characters; draw "
+            f"{table.name}: {count(len(table))} clients are too many for an experiment of {MAX_CHARACTERS:,} characters; draw "
             f"at most {count(fewer)} of them at random"
         )

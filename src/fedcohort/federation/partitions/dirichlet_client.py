@@ -15,6 +15,7 @@ from fedcohort.federation.partitions.pools import random_sizes, shuffled_by_clas
 
 __all__ = ["DirichletClient"]
 
+
 @parameters
 class DirichletClient:
     """Each client draws its own mixture of classes from a Dirichlet law; sizes are equal, or random with ``sizes``.

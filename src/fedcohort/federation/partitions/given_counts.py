@@ -24,8 +24,8 @@ class GivenCounts:
     """
 
     counts: list[list[Annotated[int, Ge(0)]]]
-    """Number of samples of each class for each client: one list for each client, such as [[20, 0], [5, 15]] for two clients. A list that
-    is shorter than the number of classes has none of the last classes."""
+    """Number of samples of each class: one list for each client, such as [[20, 0], [5, 15]] for two clients. Lists that are
+    shorter than the number of classes have none of the last classes."""
 
     min_size: ClassVar[int] = 0
     evens_out: ClassVar[str | None] = None
@@ -54,7 +54,7 @@ class GivenCounts:
             factor = np.min(held[needed > 0] / needed[needed > 0])
             works = f"multiply all counts by at most {factor:.4g}, or use" if factor else "use"
             raise UsageError(
-                f"federation.partition.counts: the clients have {needed[c]} samples of class {c}, the data {held[c]}; {works} other data"
+                f"federation.partition.counts: clients have {needed[c]} samples of class {c}, the data {held[c]}; {works} other data"
             )
         counts = np.zeros((num_clients, len(pools)), np.int64)
         counts[:, : given.shape[1]] = given[:, : len(pools)]

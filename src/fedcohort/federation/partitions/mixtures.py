@@ -12,7 +12,13 @@ CELLS = 2_000_000
 
 
 def deal_mixtures(
-    clients: Indices, samples: Indices, starts: Indices, sizes: Indices, alpha: float, each: bool, rng: np.random.Generator
+    clients: Indices,
+    samples: Indices,
+    starts: Indices,
+    sizes: Indices,
+    alpha: float,
+    each: bool,
+    rng: np.random.Generator,
 ) -> None:
     """Let every client, in random order, draw its mixture of classes and then its samples.
 

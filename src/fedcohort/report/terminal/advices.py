@@ -27,9 +27,23 @@ def advice(made: "Advice", width: int = WIDE) -> Group:
         f"Twin: {experiment.federation.clients} clients on {twin.data}, {experiment.selection.k} selected in each of "
         f"{experiment.rounds} rounds, model {experiment.model.name!r}. {' '.join(twin.notes)}"
     )
-    parts: list[RenderableType] = [*head, Text(about), Text(), _likeness(made, width), Text(), Text(made.about_likeness)]
+    parts: list[RenderableType] = [
+        *head,
+        Text(about),
+        Text(),
+        _likeness(made, width),
+        Text(),
+        Text(made.about_likeness),
+    ]
     if made.race is not None:
-        parts += [Text(), race(made.race, width), Text(), Text("Cost of a round", style="bold"), Text(), _costs(made, width)]
+        parts += [
+            Text(),
+            race(made.race, width),
+            Text(),
+            Text("Cost of a round", style="bold"),
+            Text(),
+            _costs(made, width),
+        ]
     parts += [Text(), Text("What this cannot know", style="bold"), *[Text(f"• {one}") for one in made.unknown]]
     return Group(*parts, *dimmed(*_notes(made)))
 
@@ -56,7 +70,10 @@ def _costs(made: "Advice", width: int) -> Table:
         Column("sent and\nreceived", [size(cost.bytes) for cost in costs]),
         Column("in models", [number(cost.models, 3) for cost in costs]),
         Column("client\npasses", [number(cost.client_passes, 3) for cost in costs]),
-        Column("seconds" if made.twin.table.seconds is not None else "simulated\ntime", [number(c.simulated_time, 3) for c in costs]),
+        Column(
+            "seconds" if made.twin.table.seconds is not None else "simulated\ntime",
+            [number(c.simulated_time, 3) for c in costs],
+        ),
         Column("numbers\ndisclosed", [number(cost.disclosed, 3) for cost in costs]),
     ]
     return fitting_table(columns, width)[0]
@@ -64,17 +81,22 @@ def _costs(made: "Advice", width: int) -> Table:
 
 def _notes(made: "Advice") -> list[str]:
     """What the tables show."""
-    notes = [
+    likeness = (
         "Likeness: smallest, largest and median value over clients, under the first seed; matched: mean difference of at most 5%, "
-        "roughly: at most 15%. Samples are compared as shares of all samples; class skew is the total variation distance of a client's "
-        "classes to those of all clients, and its difference that of a client's classes to those of its twin."
-    ]
+        "roughly: at most 15%. Samples are compared as shares of all samples. Class skew is the total variation distance of a "
+        "client's classes to those of all clients; its difference is that of a client's classes to those of its twin."
+    )
+    notes = [likeness]
     if made.twin.stands_for:
         pairs = ", ".join(f"{theirs} for {yours}" for yours, theirs in list(made.twin.stands_for.items())[:12])
         more = len(made.twin.stands_for) - 12
-        notes.append(f"Classes of {made.twin.data} that stand for yours: {pairs}{f' and {more} more' if more > 0 else ''}.")
+        notes.append(
+            f"Classes of {made.twin.data} that stand for yours: {pairs}{f' and {more} more' if more > 0 else ''}."
+        )
     if any(trait.name == "availability" and trait.state != NOT_GIVEN for trait in made.likeness):
-        notes.append("Availability of the twin: the share of rounds in which a client was available, which varies by chance.")
+        notes.append(
+            "Availability of the twin: the share of rounds in which a client was available, which varies by chance."
+        )
     if made.costs:
         notes.append("Disclosed: numbers that clients send besides their updates, over all clients.")
     return notes
