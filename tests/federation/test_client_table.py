@@ -73,10 +73,10 @@ def test_frames_and_parquet_files_are_tables_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("samples,size\n1,2\n3,4\n", "clients.csv: unknown column 'size'; did you mean 'samples'? (valid: available, class:"),
+        ("samples,size\n1,2\n3,4\n", "clients.csv: unknown column 'size'; valid: available, class:NAME, client, "),
         ("client\na\nb\n", "clients.csv: no column 'samples', the number of training samples of each client; add it"),
-        ("samples\n5\n", "clients.csv: has 1 rows; at least two clients are needed, one in each row"),
-        ("samples\n", "clients.csv: has 0 rows"),
+        ("samples\n5\n", "clients.csv: number of clients: 1; give at least two, one in each row"),
+        ("samples\n", "clients.csv: number of clients: 0"),
         ("samples,samples\n1,2\n3,4\n", "clients.csv: the column 'samples' appears 2 times"),
         ("client;samples\na;1\nb;2\n", "clients.csv: columns are separated by ';'; save the table with commas"),
         ("samples\n5,3\n6,4\n", "clients.csv: rows have more values than the first line has names"),

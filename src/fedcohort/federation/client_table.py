@@ -137,7 +137,7 @@ class _Reader:
         elif "communication_seconds" in self.columns and not {"seconds", "seconds_per_sample"} & set(self.columns):
             problem = "has 'communication_seconds', but not the time to train; add 'seconds' or 'seconds_per_sample'"
         elif len(self.frame) < 2:
-            problem = f"has {len(self.frame)} rows; at least two clients are needed, one in each row"
+            problem = f"number of clients: {len(self.frame)}; give at least two, one in each row"
         if problem:
             raise UsageError(f"{self.where}: {problem}")
         return classes
