@@ -32,8 +32,14 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     train, test = (np.flatnonzero(labels < number) for labels in (dataset.train_labels, dataset.test_labels))
     if not (len(train) and len(test)):
         raise UsageError(f"{where}: {dataset.name} has no training or no test samples of these classes; use more")
-    writers = None if dataset.writers is None else dataset.writers[train]
-    known = dataset.test_clients is not None and writers is not None
+    writers, test_clients = None, None
+    names: tuple[str, ...] = ()
+    if dataset.writers is not None:
+        kept = dataset.writers[train]
+        writers = numbered(kept)
+        if dataset.test_clients is not None:
+            test_clients = numbered(dataset.test_clients[test], known=kept)
+        names = tuple(dataset.client_names[i] for i in np.unique(kept).tolist()) if dataset.client_names else ()
     return replace(
         dataset,
         train_features=dataset.train_features[train],
@@ -41,10 +47,8 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
         test_features=dataset.test_features[test],
         test_labels=dataset.test_labels[test],
         classes=dataset.classes[:number],
-        writers=None if writers is None else numbered(writers),
-        test_clients=numbered(dataset.test_clients[test], known=writers) if known else None,  # type: ignore[index, arg-type]
-        client_names=tuple(dataset.client_names[i] for i in np.unique(writers))
-        if dataset.client_names and writers is not None
-        else (),
+        writers=writers,
+        test_clients=test_clients,
+        client_names=names,
         fingerprint=f"{dataset.fingerprint}:{number} classes",
     )
