@@ -1,5 +1,6 @@
 """Given counts: every client has as many samples of every class as a table says."""
 
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ class GivenCounts:
     The rule is ours.
     """
 
-    counts: list[list[Annotated[int, Ge(0)]]]
+    counts: list[list[Annotated[int, Ge(0)]]] = field(default_factory=list)
     """Number of samples of each class: one list for each client, such as [[20, 0], [5, 15]] for two clients. Lists that are
     shorter than the number of classes have none of the last classes."""
 
@@ -69,6 +70,8 @@ def check_number(parameter: str, what: str, given: int, num_clients: int) -> Non
     Raises:
         UsageError: it has.
     """
+    if not given:
+        raise UsageError(f"federation.partition.{parameter}: is empty; give {num_clients} {what}, one for each client")
     if given != num_clients:
         raise UsageError(
             f"federation.partition.{parameter}: has {given} {what}, one for each client, and federation.clients = {num_clients}; "

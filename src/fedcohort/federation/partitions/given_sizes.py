@@ -1,5 +1,6 @@
 """Given sizes: every client has as many samples as a table says, of classes that are drawn."""
 
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -25,7 +26,7 @@ class GivenSizes:
     The mixtures follow Hsu, Qi, Brown 2019, arXiv:1909.06335; the given sizes are ours.
     """
 
-    sizes: list[Annotated[int, Ge(0)]]
+    sizes: list[Annotated[int, Ge(0)]] = field(default_factory=list)
     """Number of samples of each client, such as [120, 40, 300] for three clients."""
 
     alpha: Annotated[float, Gt(0)] = 0.5
