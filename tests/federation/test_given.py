@@ -78,6 +78,7 @@ def test_every_client_has_its_size_and_mixtures_change_with_alpha_and_seed() -> 
             2,
             "federation.partition.counts: has 1 lists, one for each client, and federation.clients = 2",
         ),
+        (GivenCounts(), 2, "federation.partition.counts: is empty; give 2 lists, one for each client"),
         (
             GivenSizes(sizes=[100, 50]),
             2,
