@@ -128,7 +128,7 @@ NAMES = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, st.lists(CELLS, min_size=3, max_size=3), max_size=5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_cells_are_read_or_refused_in_one_line(columns: dict[str, list[Any]]) -> None:
     with suppress(UsageError):
         table = client_table(pd.DataFrame(columns, dtype=object))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.formatted_values import number, share
+from fedcohort.core.formatted_values import number
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.racing.twin import Twin
 
@@ -40,13 +40,6 @@ class Trait:
     largest: float
     meaning: str
     state: str
-
-    @property
-    def words(self) -> str:
-        """The differences in words; empty if they are not known."""
-        if math.isnan(self.difference):
-            return ""
-        return f"{share(self.difference, 1)}, at most {share(self.largest, 1)}"
 
 
 def likeness(twin: Twin, survey: Survey) -> list[Trait]:
@@ -120,8 +113,7 @@ def _range(values: Indices | Values) -> Range:
 
 
 def range_in_words(values: Range | None) -> str:
-    """Smallest to largest value and the median, such as ``4 to 23, median 9``."""
+    """The smallest, the median and the largest value, such as ``4 · 9 · 23``."""
     if values is None:
         return "–"
-    low, middle, high = (number(value, 3) for value in values)
-    return low if low == high else f"{low} to {high}, median {middle}"
+    return " · ".join(number(value, 3) for value in values)

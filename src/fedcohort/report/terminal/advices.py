@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, size
+from fedcohort.core.formatted_values import count, number, share, size
 from fedcohort.racing.likeness import NOT_GIVEN, range_in_words
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table
-from fedcohort.report.terminal.races import race
+from fedcohort.report.terminal.races import race_details
 
 if TYPE_CHECKING:
     from fedcohort.racing.advice import Advice
@@ -38,7 +38,7 @@ def advice(made: "Advice", width: int = WIDE) -> Group:
     if made.race is not None:
         parts += [
             Text(),
-            race(made.race, width),
+            *race_details(made.race, width),
             Text(),
             Text("Cost of a round", style="bold"),
             Text(),
@@ -53,9 +53,10 @@ def _likeness(made: "Advice", width: int) -> Table:
     traits = made.likeness
     columns = [
         Column("", [Text(trait.name, style="bold") for trait in traits], left=True),
-        Column("yours", [range_in_words(trait.yours) for trait in traits], left=True),
-        Column("twin", [range_in_words(trait.twin) for trait in traits], left=True),
-        Column("mean difference", [trait.words or "–" for trait in traits], left=True),
+        Column("yours: smallest ·\nmedian · largest", [range_in_words(trait.yours) for trait in traits], left=True),
+        Column("twin: smallest ·\nmedian · largest", [range_in_words(trait.twin) for trait in traits], left=True),
+        Column("mean\ndifference", [share(trait.difference, 1) for trait in traits]),
+        Column("largest\ndifference", [share(trait.largest, 1) for trait in traits]),
         Column("", [trait.state for trait in traits], left=True),
     ]
     return fitting_table(columns, width)[0]
@@ -82,7 +83,7 @@ def _costs(made: "Advice", width: int) -> Table:
 def _notes(made: "Advice") -> list[str]:
     """What the tables show."""
     likeness = (
-        "Likeness: smallest, largest and median value over clients, under the first seed; matched: mean difference of at most 5%, "
+        "Likeness: each client beside its twin, under the first seed; matched: mean difference of at most 5%, "
         "roughly: at most 15%. Samples are compared as shares of all samples. Class skew is the total variation distance of a "
         "client's classes to those of all clients; its difference is that of a client's classes to those of its twin."
     )
