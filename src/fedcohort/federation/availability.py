@@ -80,7 +80,7 @@ class Bernoulli(Availability):
 class GivenShares(Availability):
     """Each client is available with the given probability of its own in each round, independently of other clients and rounds.
 
-    `fedcohort advise` makes such a law of the shares in a table of clients. The law is ours.
+    ``fedcohort advise`` makes such a law of the shares in a table of clients. The law is ours.
     """
 
     shares: list[Probability]

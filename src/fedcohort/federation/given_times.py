@@ -17,7 +17,7 @@ __all__ = ["GivenNetwork", "GivenTimes", "check_one_each"]
 class GivenTimes(Latency):
     """Every client has the given computation time, the same in every round; it does not depend on its number of samples.
 
-    `fedcohort advise` makes such a law of the times in a table of clients. The law is ours.
+    ``fedcohort advise`` makes such a law of the times in a table of clients. The law is ours.
     """
 
     times_of_clients: list[Annotated[float, Gt(0)]]

@@ -21,7 +21,7 @@ class GivenSizes:
     """Every client has the given number of samples, and draws its own mixture of classes from a Dirichlet law.
 
     In random order, each client i draws q_i ~ Dirichlet(alpha, …, alpha) over the classes that occur, and takes its samples one by one
-    as in the partition `dirichlet_client`. Samples that no client needs are not used.
+    as in the partition ``dirichlet_client``. Samples that no client needs are not used.
 
     The mixtures follow Hsu, Qi, Brown 2019, arXiv:1909.06335; the given sizes are ours.
     """
@@ -30,7 +30,7 @@ class GivenSizes:
     """Number of samples of each client, such as [120, 40, 300] for three clients."""
 
     alpha: Annotated[float, Gt(0)] = 0.5
-    """Concentration of the mixtures: 0.05 gives nearly one class per client, 100 nearly the mixture of all data."""
+    """Concentration of the mixtures: 0.05 gives nearly one class per client, 100 nearly equal shares of all classes."""
 
     min_size: ClassVar[int] = 0
     evens_out: ClassVar[str | None] = None
