@@ -57,6 +57,18 @@ def test_the_twin_has_the_clients_of_the_table() -> None:
     assert experiment.selection.k == 3
 
 
+def test_own_data_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin can be saved in another folder than that of the table of samples."""
+    rows = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) % 7, "label": np.arange(60) % 2})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
+    made = twin(FRAME[["samples"]], "rows.csv")
+    assert made.experiment.data.name == str(tmp_path / "rows.csv")
+    assert (made.data, made.because) == ("rows.csv", "rows.csv has 48 training samples")
+    assert sum(made.experiment.federation.partition.parameters["sizes"]) <= 48
+
+
 def test_what_is_not_given_is_assumed_and_said() -> None:
     made = twin(FRAME[["samples"]], selection={"k": 2}, federation={"partition": {"alpha": 0.1}})
     assert made.scale == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import count, number
+from fedcohort.core.paths import resolved
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.nested_values import merge
 from fedcohort.experiment.plain_values import MAX_CHARACTERS
 from fedcohort.federation.client_table import ClientTable
 from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.own_data_names import is_table
 from fedcohort.racing.scaled_counts import scaled_counts, scaled_sizes
 from fedcohort.runs.run_data import load_data
 
@@ -84,7 +87,8 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, Any], given
     Raises:
         UsageError: the data have too few samples or classes, or a setting cannot be used.
     """
-    own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": data}}
+    place = str(resolved(data, Path.cwd())) if is_table(data) else data
+    own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": place}}
     dataset, rest = _samples(Experiment(**merge(own, settings, where="")), given)
     if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
         raise UsageError(f"data = {shown(data)}: has no classes, which a twin needs; use others, such as 'digits'")
