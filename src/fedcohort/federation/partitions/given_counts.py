@@ -18,8 +18,8 @@ __all__ = ["GivenCounts", "check_number"]
 class GivenCounts:
     """Every client has the given number of samples of each class, so that a federation can have the skew of a real one.
 
-    Only which samples a client gets is random. Samples that no client needs are not used. ``fedcohort advise`` makes such a partition of
-    the data of a table of clients.
+    Only which samples a client gets is random. Samples that no client needs are not used. ``fedcohort advise`` makes such a partition
+    from a table of clients.
 
     The rule is ours.
     """
