@@ -53,7 +53,7 @@ def _rounded(counts: Indices, scale: float) -> Indices:
     sizes = counts.sum(axis=1)
     wanted = np.maximum(np.rint(sizes * scale), 1).astype(np.int64)
     exact = counts * (wanted / sizes)[:, None]
-    whole = np.floor(exact + 1e-9).astype(np.int64)
+    whole: Indices = np.floor(exact + 1e-9).astype(np.int64)
     owed = np.zeros(counts.shape[1])  # samples of each class that earlier clients received too few of
     for client in range(len(counts)):
         remainders = exact[client] - whole[client]
