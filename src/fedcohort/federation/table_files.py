@@ -38,7 +38,8 @@ def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFra
         kinds: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_texts else _exact_numbers()
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(path, index_col=False, **kinds)
+            frame: pd.DataFrame = pd.read_csv(path, index_col=False, **kinds)
+            return frame
     except pd.errors.ParserWarning:
         check_separator(column_names(path), where, in_function=not as_texts)
         raise UsageError(f"{where}: rows have more values than the first line has names; name every column") from None
