@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.availability import GivenShares
 from fedcohort.federation.class_subset import first_classes
 from fedcohort.federation.datasets import Dataset, from_arrays
@@ -15,6 +17,7 @@ from fedcohort.federation.given_times import GivenNetwork, GivenTimes
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions.given_counts import GivenCounts
 from fedcohort.federation.partitions.given_sizes import GivenSizes
+from fedcohort.runs.run_data import load_data
 
 LABELS = np.repeat(np.arange(3), 40)
 
@@ -153,3 +156,11 @@ def test_more_classes_than_there_are_and_numbers_are_refused() -> None:
     assert refusal(lambda: first_classes(data(), 4)).startswith("data.classes = 4: ")
     numeric = from_arrays((np.ones((4, 1)), np.arange(4.0)), (np.ones((4, 1)), np.arange(4.0)), numeric=True)
     assert "are numbers" in refusal(lambda: first_classes(numeric, 2))
+
+
+def test_the_number_of_classes_is_a_part_of_the_runs_identity() -> None:
+    keys = {Experiment(**values).key() for values in ({}, {"data": {"classes": 3}}, {"data": {"classes": 4}})}
+    assert len(keys) == 3
+    dataset, _ = load_data(Experiment(data={"name": "digits", "classes": 3, "share": 0.5}), Given())
+    assert (dataset.num_classes, dataset.num_train) == (3, 215)
+    assert dataset.test_labels.max() == 2
