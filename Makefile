@@ -3,6 +3,7 @@ GPU_PYTHON ?= python3
 QUICK ?=
 MINUTES ?= $(if $(QUICK),5,60)
 ONLY ?=
+TURNS ?=
 NAME ?=
 SEED ?= 0
 WORKS ?= W1 W1b64 W2 W3 W4
@@ -24,7 +25,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-cases bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -81,16 +82,20 @@ results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"
 results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on
 	@$(BIN)/python -m results --check
 
-bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial)
+bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
+
+bench-cases: $(VENV)/.installed ## compare many networks, algorithms and cohorts with bare loops in ten minutes (ONLY="w2 lstm" TURNS=3); needs an idle machine
+	@$(BIN)/python -m benchmarks.cases $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS))
+	@$(BIN)/python docs/generate.py
 
 bench-peers: $(VENV)/.installed ## compare with other simulators, each in its own environment under build/peers
 	@$(PYTHON) benchmarks/peers/install.py build/peers
 	@$(BIN)/python benchmarks/bench.py --peers build/peers $(QUICK)
 
-bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local rounds; needs an idle machine (QUICK=--quick for a trial)
-	@$(BIN)/python benchmarks/cluster.py $(QUICK)
+bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local rounds; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
+	@$(BIN)/python benchmarks/cluster.py $(QUICK) $(if $(KEEP),--keep)
 
 bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)

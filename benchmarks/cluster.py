@@ -1,18 +1,21 @@
 """Rounds on a private Ray cluster beside rounds of the local engine, in turns, on an idle machine.
 
-python benchmarks/cluster.py [--works W2 W3] [--turns 7] [--only rounds|large|growth]
+python benchmarks/cluster.py [--works W2 W3] [--turns 7] [--only rounds|large|growth] [--keep]
 
 * ``rounds``: wall time of a round for each plan, as a ratio to the local plan ``threads``, and the driver's processor time per client.
 * ``large``: a round of 10,000 clients of W2 with means of blocks: wall time, and processor time of the driver.
 * ``growth``: memory of the driver and of the hosts over 300 rounds of W2.
+
+``--keep`` writes results/cluster.json, from which the table in docs/cluster.md is made.
 """
 
 import argparse
-import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,11 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from results import result_file
+
 HOSTS = 2
+COMMAND = "make bench-ray KEEP=1"
 
 
 class Contestant:
@@ -83,6 +90,8 @@ def rounds(pool: HostPool, name: str, turns: int) -> list[dict[str, Any]]:
             {
                 "work": name,
                 "engine": contestant.name,
+                "clients": len(load.cohorts[0]),
+                "hosts": HOSTS,
                 "round_s": wall,
                 "ratio": wall / floor,
                 "driver_ms_per_client": 1000 * statistics.median(contestant.driver[skipped:]) / len(load.cohorts[0]),
@@ -143,8 +152,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", nargs="+", default=["rounds", "large", "growth"])
     parser.add_argument("--quick", action="store_true", help="two turns, and a tenth of the clients and rounds")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--keep", action="store_true", help="write results/cluster.json")
     args = parser.parse_args()
+    begin, made_by, known = time.perf_counter(), result_file.commit(), result_file.sources()
     pool = HostPool(hosts=HOSTS)
     rows: list[dict[str, Any]] = []
     with one_thread():
@@ -156,9 +166,12 @@ def main() -> None:
             rows += growth(pool, 30 if args.quick else 300)
     for row in rows:
         print(", ".join(f"{key} {value:.3g}" if isinstance(value, float) else str(value) for key, value in row.items()))
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     pool.close()
+    if args.keep:
+        files = ["benchmarks/cluster.py", "benchmarks/works.py"]
+        about = result_file.provenance(COMMAND, files, time.perf_counter() - begin, made_by, known)
+        about["versions"]["ray"] = version("ray")
+        result_file.write("cluster", about | {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -99,12 +99,12 @@ def one_growth(clients: int, strategy: str, rounds: int) -> Any:
     import numpy as np
     import torch
 
+    from fedcohort.core.tensor_sizes import num_bytes
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import as_model
     from fedcohort.rounds import RunState, play_round
-    from fedcohort.rounds.ledger import num_bytes
     from fedcohort.selection import Census
 
     experiment = described("W2", clients, 100, strategy, engine={"plan": "stacked"}, rounds=rounds)

@@ -44,11 +44,13 @@ from fedcohort.training.stopping_rules import RULES
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
 from results.pages import blocks as result_blocks  # noqa: E402
+from results.speed_cases import speed_page  # noqa: E402
 
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
-    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md",
+    "cluster.md",
+    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "performance.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -514,6 +516,43 @@ def superlink() -> str:
     return "\n".join(lines)
 
 
+def cluster() -> str:
+    """What rounds on a private Ray cluster cost beside local rounds, and how many hosts bring something."""
+    path = DOCS.parent / "results" / "cluster.json"
+    if not path.exists():
+        return "Not measured yet: `make bench-ray KEEP=1`."
+    made = json.loads(path.read_text("utf-8"))
+    lines = [
+        "| work | engine, plan | seconds a round | × local | driver, ms a client | hosts that bring something |",
+        "|---|---|--:|--:|--:|--:|",
+    ]
+    training = {}
+    for row in made["rows"]:
+        if "ratio" not in row:
+            continue
+        if row["engine"].startswith("local"):
+            training[row["work"]] = 1000 * row["round_s"] * row["hosts"] / row["clients"]
+            hosts = "–"
+        else:
+            hosts = f"{max(1, int(training[row['work']] / row['driver_ms_per_client']))}"
+        wall, driver = f"{row['round_s']:.3f} | {row['ratio']:.2f}", f"{row['driver_ms_per_client']:.2f}"
+        lines.append(f"| {row['work']} | {row['engine']} | {wall} | {driver} | {hosts} |")
+    notes = []
+    for row in made["rows"]:
+        if "driver_s" in row:
+            notes.append(
+                f"{row['work']}, plan `means`: {row['round_s']:.1f} s a round, {row['driver_s']:.2f} s of the driver."
+            )
+        if "driver_growth" in row:
+            notes.append(
+                f"{row['work']}: from a tenth of the rounds to the last, the driver's memory grew by "
+                f"{100 * row['driver_growth']:.1f}%, and that of the hosts by {100 * row['hosts_growth']:.1f}%."
+            )
+    versions = ", ".join(f"{name} {made['versions'][name]}" for name in ("python", "torch", "ray"))
+    about = f"*`{made['command']}` on {made['processor']}; {versions}; commit `{made['commit']}`, {made['date']}.*"
+    return "\n".join([*lines, "", *(f"* {note}" for note in notes), "", about])
+
+
 def flower_questions() -> str:
     """A table of the keywords of ``answers``."""
     from fedcohort.flower.answering import keyword_of
@@ -599,8 +638,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "contract of a clock": lambda: contract(RoundClock),
     "flower questions": flower_questions,
     "superlink": superlink,
+    "cluster": cluster,
     "flower needs": flower_needs,
     "contracts of the federation": lambda: contract(Rule, Model),
+    "speed cases": speed_page,
     **result_blocks(),
 }
 

@@ -60,6 +60,7 @@ def screenshots(address: str) -> None:
         browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
         wide = opened(browser, address, 1120, 1560, "light")
         wide.screenshot(path=DOCS / "report-light.png")
+        wide.add_style_tag(content=".bar{position:static!important}")  # it would cover a part of the section
         wide.locator("#participation").screenshot(path=DOCS / "report-participation.png")
         opened(browser, address, 375, 1400, "dark").screenshot(path=DOCS / "report-dark.png")
         browser.close()

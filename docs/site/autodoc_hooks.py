@@ -17,6 +17,7 @@ from typing import Any
 import pydantic
 from docutils import nodes
 from public_names import modules, public_names
+from signatures import without_limits
 
 import fedcohort
 
@@ -51,11 +52,14 @@ def connect(app: Any) -> None:
 def short_signature(
     _app: Any, what: str, _name: str, found: Any, _options: Any, signature: str | None, _returns: str | None
 ) -> tuple[str | None, str | None] | None:
-    """A pydantic model takes its fields by keyword; the signature does not repeat them."""
+    """A pydantic model takes its fields by keyword; the signature does not repeat them, nor the limits of parameters, which the table
+    of parameters has."""
     if what == "class" and isinstance(found, type) and issubclass(found, pydantic.BaseModel):
         return "(**values)", None
     if signature and what in ("class", "exception") and len(signature) > 400:
         return "(…)", None
+    if signature and "Annotated[" in signature:
+        return without_limits(signature), _returns
     return None
 
 

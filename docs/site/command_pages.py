@@ -49,8 +49,16 @@ def _first(command: click.Command) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for a cell of a table."""
-    return " ".join(text.replace("\b", "").split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    """Text for a cell of a table. Options are code: Sphinx would turn their hyphens into a dash."""
+    words = " ".join(text.replace("\b", "").split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+    return coded(words)
+
+
+def coded(text: str) -> str:
+    """The text with options such as ``--json`` as code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    parts[::2] = [re.sub(r"(?<![\w`-])--[a-z][a-z-]*", lambda option: f"`{option[0]}`", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _section(path: str, command: click.Command) -> str:
@@ -81,7 +89,7 @@ def _help(command: click.Command) -> Iterator[str]:
         if paragraph.startswith("\b") or re.search(r"^ {2,}\S", paragraph, re.MULTILINE):
             yield f"```text\n{paragraph.removeprefix(chr(8)).strip(chr(10))}\n```"
         else:
-            yield " ".join(paragraph.split()).replace("<", "&lt;").replace("*", "\\*")
+            yield coded(" ".join(paragraph.split()).replace("<", "&lt;").replace("*", "\\*"))
 
 
 def _json_page(found: dict[str, click.Command]) -> dict[str, str]:
@@ -95,7 +103,7 @@ def _json_page(found: dict[str, click.Command]) -> dict[str, str]:
     lines = [
         "# JSON schemas", "",
         f"These commands print JSON with the option `--json`: {', '.join(with_json)}. Keys and the types of their values are",
-        "[stable](stability.md): later versions can add keys.", "",
+        "[stable](stability.md): later versions can add keys. [JSON output](json-output.md) lists the keys of all documents.", "",
         "## Experiment files", "",
         "An experiment file is TOML; the same keys and values can be given as JSON or as a Python object. [The experiment",
         "file](experiment-file.md) explains every key. An editor can check files against this schema:",

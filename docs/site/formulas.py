@@ -75,18 +75,37 @@ def typeset(page: str) -> str:
 
 
 def formula_block(text: str) -> str:
-    """Lines of formulas. Two spaces or more begin a column, which stands where it stands in the plain text if there is room."""
+    """Lines of formulas. Two spaces or more begin a column, which stands where it stands in the plain text if there is room. Words
+    that go on in the next line of their column are one text, which browsers wrap within the column."""
     lines = []
-    for line in text.rstrip("\n").split("\n"):
-        cells = list(re.finditer(r"\S(?:\S| (?! ))*", line))
-        ends = [*(cell.start() for cell in cells[1:]), None]
+    for cells in _lines(text):
+        ends = [*(start for start, _ in cells[1:]), None]
         spans = [
-            f"<span{'' if end is None else _width(end - cell.start())}>{inline(cell[0].rstrip())}</span>"
-            for cell, end in zip(cells, ends, strict=True)
+            f"<span{'' if end is None else _width(end - start)}>{inline(words)}</span>"
+            for (start, words), end in zip(cells, ends, strict=True)
         ]
-        begin = cells[0].start() if cells else 0
-        lines.append(f'<div style="padding-left:{EM * begin:.4g}em">{"".join(spans)}</div>')
+        begin = cells[0][0] if cells else 0
+        column = ' class="described"' if len(cells) > 1 and len(cells[-1][1]) > LONG else ""
+        lines.append(f'<div{column} style="padding-left:{EM * begin:.4g}em">{"".join(spans)}</div>')
     return f'<div class="formulas">{"".join(lines)}</div>'
+
+
+def _lines(text: str) -> list[list[tuple[int, str]]]:
+    """The columns of each line: where each begins, and its text with the lines that continue it."""
+    lines: list[list[tuple[int, str]]] = []
+    for line in text.rstrip("\n").split("\n"):
+        cells = [(cell.start(), cell[0].rstrip()) for cell in re.finditer(r"\S(?:\S| (?! ))*", line)]
+        before = lines[-1] if lines else []
+        goes_on = len(cells) == 1 and len(before) > 1 and before[-1][0] == cells[0][0] and len(before[-1][1]) > LONG
+        if goes_on:
+            before[-1] = (cells[0][0], f"{before[-1][1]} {cells[0][1]}")
+        else:
+            lines.append(cells)
+    return lines
+
+
+LONG = 60
+"""A column with more characters is a text."""
 
 
 def _width(characters: int) -> str:

@@ -1,9 +1,12 @@
 """What ``--json`` prints: every document has its format and version, validates against its schema, and has no undocumented key."""
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
@@ -56,7 +59,9 @@ def test_documents_about_runs(runs: Path) -> None:
         "bonus",
     }
     assert check("why", call("why", ucb, "--round", 5, "--client", 0, "--json"))["client"] == 0
-    assert check("diagnose", call("diagnose", ucb, "--json"))["rounds"] == 8
+    (diagnosed,) = check("diagnose", call("diagnose", ucb, "--json"))["runs"]
+    assert (diagnosed["rounds"], diagnosed["label"], diagnosed["seed"]) == (8, measured["label"], measured["seed"])
+    assert len(check("diagnose", call("diagnose", runs, "--json"))["runs"]) == 9
 
 
 def test_documents_about_plug_ins_data_and_the_installation() -> None:
@@ -96,6 +101,20 @@ def test_the_document_of_a_profile() -> None:
     assert 0 <= min(size["batch_accuracy"]) <= max(size["batch_accuracy"]) <= 1
 
 
+def test_every_command_that_prints_json_has_a_document_that_names_it() -> None:
+    def printing(group: click.Group, names: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                yield from printing(command, (*names, name))
+            elif any(parameter.name == "as_json" for parameter in command.params):
+                yield " ".join((*names, name))
+
+    commands = sorted(printing(cli))
+    assert len(commands) == 13
+    named = sorted(name for words in DOCUMENTS.values() for name in re.findall(r"`fedcohort ([a-z ]+) --json`", words))
+    assert named == commands
+
+
 def test_a_wrong_document_is_refused() -> None:
     schema = json_schema("data-list")
     wrong = {"format": "fedcohort.data-list", "version": VERSION, "data": [{"name": 1}]}
@@ -107,7 +126,7 @@ def test_a_wrong_document_is_refused() -> None:
 def test_the_command_prints_schemas() -> None:
     for name in DOCUMENTS:
         assert json.loads(call("schema", name)) == json_schema(name)
-    assert [line.split()[0] for line in call("schema").splitlines()] == list(DOCUMENTS)
+    assert [line.split()[0] for line in call("schema").splitlines() if not line.startswith(" ")] == list(DOCUMENTS)
     result = CliRunner().invoke(cli, ["schema", "compar"])
     assert result.exit_code == 2
     assert "did you mean 'compare'" in result.output

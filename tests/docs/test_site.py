@@ -167,6 +167,30 @@ def test_texts_under_fields_are_found_in_the_cell_of_a_notebook() -> None:
     assert row.doc == "How many."
 
 
+def test_options_in_texts_are_code(pages: dict[str, str]) -> None:
+    """Outside of code, Sphinx would turn the two hyphens into a dash."""
+    bare = [
+        line for line in pages["commands"].splitlines() if re.search(r"(?<![\w-])--[a-z]", re.sub(r"`[^`]*`", "", line))
+    ]
+    assert bare == []
+    assert "what a command prints with `--json`" in pages["commands"]
+
+
+def test_words_that_go_on_in_the_next_line_are_one_text(modules: dict[str, Any]) -> None:
+    long = "a text that is longer than a formula and says what the scale of the utilities is, so"
+    block = modules["formulas"].formula_block(f"scale   {long}\n        that it goes on\nx       = 1\n        + 2")
+    assert f"{long} that it goes on</span></div>" in block
+    assert block.count("<div") == 5, "the lines of a formula stay where they are"
+    assert block.count('class="described"') == 1
+
+
+def test_signatures_have_plain_types(modules: dict[str, Any]) -> None:
+    given = "(*, c: Annotated[float, Ge(0), Le(1)] = 0.1, r: Literal['a', 'b'] = 'a', q: dict[str, Annotated[int, Ge(1)]] | None)"
+    assert modules["signatures"].without_limits(given) == (
+        "(*, c: float = 0.1, r: Literal['a', 'b'] = 'a', q: dict[str, int] | None)"
+    )
+
+
 def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None:
     for name, page in pages.items():
         assert not re.search(r"\]\((?:\.\./)*index\.md#", page), (

@@ -187,6 +187,28 @@ def test_a_new_name_drops_the_old_ones_parameters() -> None:
     assert rows["wide"].selection.parameters["c"] == 9.0
 
 
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [
+        ("stays.parquet", True),
+        ("other/stays.CSV", True),
+        ("stays.npz", False),
+        ("mine.py:load", False),
+        ("wine", False),
+    ],
+)
+def test_the_same_table_in_another_format_has_the_same_columns(name: str, keeps: bool) -> None:
+    chosen: dict[str, Any] = {
+        "label_column": "died", "client_column": "hospital", "feature_columns": ["age", "pulse"], "numeric": True,
+    }  # fmt: skip
+    experiment = Experiment(data={"name": "stays.csv", "standardise": True, **chosen})
+    other = experiment.with_overrides({"data": {"name": name}}).data
+    assert {setting: getattr(other, setting) for setting in chosen} == (
+        chosen if keeps else {"label_column": None, "client_column": None, "feature_columns": None, "numeric": False}
+    )
+    assert other.standardise
+
+
 def test_a_sweep_is_a_grid_over_every_row() -> None:
     experiment = Experiment(
         seeds=2,

@@ -1,5 +1,7 @@
 """Fixtures of the tests of federations."""
 
+from typing import Any
+
 import pytest
 
 from fedcohort.federation import partition as partition_module
@@ -9,11 +11,11 @@ from fedcohort.federation import partition as partition_module
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one entry with every draw of a partition."""
     made: list[int] = []
-    check = partition_module._check_assignment
+    one_draw = partition_module._one_draw
 
-    def counted(*arguments: object) -> None:
+    def counted(*arguments: Any) -> Any:
         made.append(1)
-        check(*arguments)  # type: ignore[arg-type]
+        return one_draw(*arguments)
 
-    monkeypatch.setattr(partition_module, "_check_assignment", counted)
+    monkeypatch.setattr(partition_module, "_one_draw", counted)
     return made

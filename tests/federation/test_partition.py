@@ -455,10 +455,10 @@ def test_infeasible_sizes_are_named_and_what_is_proposed_works(rule, name):
     [DirichletClass(), Quantity(), RandomFractions(), DirichletClient(sizes="lognormal")],
     ids=lambda rule: type(rule).__name__,
 )
-def test_an_infeasible_partition_of_many_samples_is_refused_after_few_draws(rule, draws):
+def test_an_infeasible_partition_of_many_samples_is_refused_without_a_draw(rule, draws):
     with pytest.raises(UsageError, match=r"no draw gives each of 50000 clients"):
         partition(rule, np.arange(600_000) % 10, 50_000, seed=0)
-    assert 3 <= len(draws) <= 25
+    assert not draws  # a draw of 600,000 samples takes longer than the estimate of the sizes
 
 
 def test_a_partition_that_few_seeds_would_have_is_refused_after_few_draws(draws):

@@ -250,6 +250,17 @@ def test_what_is_data_and_what_is_an_id(tmp_path):
 # ---- messages ----
 
 
+def test_a_table_with_texts_and_dates_names_both_types(tmp_path):
+    frame = pd.DataFrame(
+        {"label": ["x", "y"], "sex": ["f", "m"], "admitted": pd.to_datetime(["2024-01-01", "2024-01-02"])}
+    )
+    frame.to_parquet(tmp_path / "table.parquet")
+    with pytest.raises(
+        UsageError, match=r"columns 'sex', 'admitted' have no numbers but \w+ and datetime64\[\w+\]; encode them"
+    ):
+        load("table.parquet")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

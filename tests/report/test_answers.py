@@ -74,7 +74,23 @@ def test_an_unclear_result_says_how_many_more_seeds_would_make_it_clear(tmp_path
     needed = seeds_to_be_clear([a - b for a, b in zip(CLOSE, FIRST, strict=True)], 1)
     assert needed is not None
     assert "The difference is not clear with these seeds." in found
-    assert f"About {needed} seeds ({needed - 8} more) would make it clear" in found
+    assert f"About {needed} seeds ({needed - 8} more) would probably make it clear" in found
+
+
+def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_path: Path) -> None:
+    """p = 16/1024, times four for the rows that are compared."""
+    gains = [0.04, 0.05, 0.06, 0.04, 0.05, 0.06, 0.05, -0.003, -0.004, -0.005]
+    first = [*FIRST, 0.5, 0.5]
+    mine = [value + gain for value, gain in zip(first, gains, strict=True)]
+    rows = [*runs_of(tmp_path, "uniform", first), *runs_of(tmp_path, "mine", mine, selection=UCB)]
+    for i in range(3):
+        rows += runs_of(tmp_path, f"other {i}", first, selection={"name": "powd", "d": 4 + i})
+    low = measures.paired_interval(mine, first).low
+    assert low > 0
+    assert (
+        "The difference is not clear with these seeds: the interval excludes 0, but it is not corrected for the number of comparisons."
+        in said(rows)["How sure?"]
+    )
 
 
 def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
@@ -104,7 +120,7 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
     assert found["How sure?"].startswith("uniform leads mine by 13.5 percentage points (95% interval +")
     assert found["At what cost?"] == (
-        "uniform sent and received 200 B in the whole run, and took 1 client passes and a simulated time of 1."
+        "uniform sent and received 200 B in the whole run, and took 1 client pass and a simulated time of 1."
     )
     assert said(runs, "mine")["Which strategy?"].endswith(
         "The reference, mine, which the others are compared with, has 50.0%."

@@ -175,6 +175,23 @@ def test_it_prints(opened: Watched) -> None:
     assert len(printed) > 50_000
 
 
+def test_nothing_is_cut_on_paper(opened: Watched) -> None:
+    """On A4 with its margins, tables fit, and charts that became narrower have no empty space above and below."""
+    page = opened.page
+    page.set_viewport_size({"width": 703, "height": 1000})
+    page.emulate_media(media="print")
+    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth + 1).map(t => t.id)"
+    assert page.evaluate(wide) == []
+    ratios = """[...document.querySelectorAll('.view:not([hidden]) .chart svg')].filter(s => s.clientWidth).map(s => {
+        const box = s.getBoundingClientRect(), own = s.viewBox.baseVal;
+        return (box.height / box.width) / (own.height / own.width); })"""
+    drawn = page.evaluate(ratios)
+    assert len(drawn) >= 10
+    assert all(0.98 < ratio < 1.02 for ratio in drawn)
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1200, "height": 900})
+
+
 @pytest.mark.parametrize("scheme", slow_after(1, ["dark", "light"]))
 def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
     """Contrast, names and roles, as axe-core judges them; in the dark the page is dark."""
@@ -197,6 +214,9 @@ def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
         "[...document.querySelectorAll('figure')].filter(f => f.getBoundingClientRect().right > 376).map(f => f.id)"
     )
     assert wide == []
+    cut = """[...document.querySelectorAll('.view:not([hidden]) svg text')].filter(text => text.textContent &&
+        text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 2).map(text => text.textContent)"""
+    assert page.evaluate(cut) == []
     assert watched.empty_charts() == []
     assert watched.complaints == []
     page.close()
@@ -267,6 +287,16 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     page.wait_for_function(f"{drawn} === 8", timeout=15000)
     assert page.locator('#figure-accuracy .switch input[value="2"]').is_checked(), "what was chosen stays"
     assert watched.complaints == []
+    cut(target, 5)
+    page.wait_for_function(f"{drawn} === 5", timeout=15000)
+    assert "stopped" not in page.locator("#status").inner_text()
+    page.evaluate("fedcohort.news -= 200000")
+    page.wait_for_function(
+        "document.getElementById('status').innerText.includes('No round has ended for 3 minutes')", timeout=9000
+    )
+    shutil.copy(source / "run.sqlite", target / "run.sqlite")
+    page.wait_for_function(f"{drawn} === 8", timeout=15000)
+    page.wait_for_function("!document.getElementById('status').innerText.includes('No round')", timeout=9000)
     server.live.token = "another"
     page.wait_for_function("document.getElementById('status').innerText.includes('another address')", timeout=20000)
     server.shutdown()

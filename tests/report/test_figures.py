@@ -77,10 +77,13 @@ def test_the_command_writes_files(runs: Path, tmp_path: Path, format_: str, star
     where = ["figures", str(runs), "--format", format_, "--out", str(tmp_path / "made"), "--only", "accuracy"]
     result = CliRunner().invoke(cli, where)
     assert result.exit_code == 0, result.output
-    files = sorted((tmp_path / "made").iterdir())
+    *files, captions = sorted((tmp_path / "made").iterdir(), key=lambda file: (file.suffix == ".txt", file))
     assert [file.stem for file in files] == ["accuracy-bytes", "accuracy-rounds", "accuracy-simulated-time"]
     assert all(file.read_bytes().startswith(start) for file in files)
-    assert all(str(file) in result.output for file in files)
+    assert all(str(file) in result.output for file in [*files, captions])
+    parts = captions.read_text(encoding="utf-8").split("\n\n")
+    assert [part.splitlines()[0] for part in parts] == [file.name for file in files]
+    assert "Test accuracy, rounds. Mean over seeds 0, 1, 2; the band is ± one standard deviation." in parts[1]
 
 
 def test_a_figure_that_is_not_there(runs: Path) -> None:

@@ -63,8 +63,35 @@ def test_a_run_has_its_results_and_a_chart(compared: fedcohort.Comparison) -> No
     assert size_of_png(content["image/png"])[0] > 900
 
 
+def test_clients_and_own_measures_are_displayed(tmp_path: Path) -> None:
+    def Brier(predictions: Any, labels: Any) -> float:  # a name that keeps its capital
+        return 0.125
+
+    rng = np.random.default_rng(0)
+    x, y, hospital = rng.normal(size=(200, 3)), np.arange(200) % 2, np.arange(200) % 4
+    data = fedcohort.from_arrays(
+        (x[:120], y[:120]), (x[120:], y[120:]), clients=hospital[:120], test_clients=hospital[120:]
+    )
+    experiment = fedcohort.Experiment(
+        rounds=1, seeds=1, model="logistic", variants=[{"label": "x", "selection": "ucb"}]
+    )
+    compared = fedcohort.compare(experiment, data=data, measures=[Brier], runs=tmp_path)
+    html = str(compared._repr_mimebundle_()["text/html"])
+    assert "<th>over clients</th><th>worst tenth</th><th>Brier</th>" in html
+    assert "<td>0.125</td>" in html
+    html = str(compared.rows[0].runs[0]._repr_mimebundle_()["text/html"])
+    assert re.search(r"test accuracy over clients</th><td>[\d.]+ ± [\d.]+, worst tenth [\d.]+ in %</td>", html)
+    assert '<th align="left">Brier</th><td>0.125</td>' in html
+    open_partition = str(experiment._repr_mimebundle_()["text/html"])
+    assert "12 by dirichlet_class(" in open_partition
+    assert "; not named, so own data may decide</td>" in open_partition
+
+
 def test_the_whole_page_is_one_call_away(compared: fedcohort.Comparison) -> None:
     page = compared.report()
+    assert re.fullmatch(
+        r"<report page of [\d.]+ [kM]B>", repr(page)
+    )  # a notebook's file holds this text beside the page
     assert "<!doctype html>" in page[:1000]
     assert page._repr_html_().startswith("<iframe srcdoc=")
     assert "k = 2" in page

@@ -16,7 +16,7 @@ from fedcohort.report.client_orders import client_orders
 from fedcohort.report.detail_rows import wall_rows
 from fedcohort.report.figure import Figure
 from fedcohort.report.page import page as report
-from fedcohort.report.page_sections import Part, figures, parts
+from fedcohort.report.page_sections import Part, at_point, figures, parts
 from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison
@@ -101,7 +101,35 @@ def test_files_of_figures_have_different_names_and_whole_titles(swept: list[Run]
     keys = [figure.key for figure in drawn]
     assert len(keys) == len(set(keys))
     assert {"classes-of-clients", "classes-of-clients-2"} <= set(keys)
-    assert titles(drawn, "raster") == set(story.labels)
+    rasters = [figure for figure in drawn if figure.key.startswith("raster")]
+    assert {figure.key for figure in rasters} == {
+        f"raster-alpha-{alpha}-lr-{rate}" for alpha in ("0-1", "1-0") for rate in ("0-01", "0-1")
+    }
+    for figure in rasters:
+        assert titles([figure], figure.key) == {"uniform", "UCB"}
+        assert figure.names == {figure.key, "raster"}
+
+
+def test_lines_of_a_sweep_in_papers_are_those_of_one_point(swept: list[Run]) -> None:
+    """In one chart, the lines of a strategy at all points would look the same. The target is that of the table."""
+    story = gather(swept)
+    assert story.comparison is not None
+    drawn = [figure for figure in figures(story, paper(1)) if figure.family == "accuracy"]
+    assert len(drawn) == 4
+    for figure, group in zip(drawn, story.comparison.groups, strict=True):
+        assert figure.title == f"Test accuracy, {group.point}"
+        frame = figure.data["accuracy_rounds"]
+        assert set(frame["strategy"]) == {"uniform", "UCB"}
+        last = frame[(frame["strategy"] == "UCB") & (frame["x"] == 2)]["mean"].item()
+        row = next(i for i in group.rows if "UCB" in story.comparison.rows[i].label)
+        assert last == pytest.approx(story.comparison.table["accuracy"][row], abs=1e-6)
+    at = at_point(story, 1).comparison
+    assert at is not None
+    assert at.target == story.comparison.target
+    (bars,) = [figure for figure in figures(story, paper(1)) if figure.key == "bars"]
+    chart = bars.views[0].panels[0].chart.to_dict(validate=False)["layer"][0]["encoding"]
+    colors = dict(zip(chart["color"]["scale"]["domain"], chart["color"]["scale"]["range"], strict=True))
+    assert len(set(colors.values())) == 2, "a color for each strategy"
 
 
 def test_panels_of_a_point_are_titled_by_strategy(on_page: dict[str, list[Part]]) -> None:

@@ -77,6 +77,16 @@ def test_both_rules_recommend_with_their_reason() -> None:
     assert "500 µs per sample, 110 MB, 79.0% accuracy" in tradeoff.reason
 
 
+def test_a_recommendation_says_that_another_size_is_more_accurate() -> None:
+    throughput, tradeoff = recommend(SIZES)
+    assert throughput.reason.endswith("; 8 has a higher test accuracy, 80.0% in place of 50.0%")
+    assert "higher" not in tradeoff.reason, "79% and 80% are the same"
+    assert "higher" not in recommend([dataclasses.replace(one, accuracy=math.nan) for one in SIZES])[0].reason
+    same = Profile("x", 3, SIZES, [throughput, dataclasses.replace(tradeoff, batch_size=64)])
+    assert same.advice[0] == "Recommended batch size: 64 by throughput and by trade-off."
+    assert [line.partition(":")[0] for line in same.advice[1:]] == ["Throughput", "Trade-off"]
+
+
 def test_what_the_noise_leaves_open_is_said() -> None:
     noisy = [dataclasses.replace(SIZES[2], precision=0.05), dataclasses.replace(SIZES[3], precision=0.05), SIZES[0]]
     assert "the difference to 32 is not clear" in recommend(noisy)[0].reason
@@ -233,7 +243,13 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     page = tmp_path / "profile.html"
     result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
     assert result.exit_code == 0, result.output
-    assert "16 by tradeoff" in result.output
+    text = " ".join(result.output.split())
+    assert "Recommended batch size: 64 by throughput, or 16 by trade-off." in text
+    assert text.index("Recommended") < text.index("samples per second") < text.index("2,500 ± 1%")
+    assert "After 3 rounds with each batch size, one seed, and the same learning rate: more rounds" in text
+    assert page.read_text().index(
+        "Recommended batch size: 64 by throughput, or 16 by trade-off."
+    ) < page.read_text().index("<figure")
     assert "2,500 ± 1%" in result.output
     assert page.read_text().count('class="chart"') >= 6
     told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
@@ -252,6 +268,20 @@ def test_its_charts_can_be_drawn() -> None:
     first = memory.data["profile"].iloc[0]
     assert (first["memory_mean"], first["least"], first["most"], first["grown"]) == (99, 98, 100, 49)
     assert "Batch sizes" in gallery("Batch sizes", "x", [], profiles(found, PAGE))
+
+
+def test_cells_of_a_few_clients_contain_their_numbers() -> None:
+    """The shades of the cells have no legend, and begin at the lowest value."""
+    found = Profile("quickstart", 3, SIZES, recommend(SIZES))
+    for look, numbered in ((PAGE, True), (paper(), False)):
+        (single,) = [figure for figure in profiles(found, look) if figure.key == "profile-clients"]
+        text = json.dumps(single.views[0].panels[0].chart.to_dict(validate=False))
+        assert ('"type": "text"' in text) == numbered
+    many = [dataclasses.replace(one, clients=[one.clients[0] | {"client": i} for i in range(40)]) for one in SIZES]
+    (single,) = [
+        figure for figure in profiles(Profile("x", 3, many, recommend(SIZES)), PAGE) if figure.key == "profile-clients"
+    ]
+    assert '"type": "text"' not in json.dumps(single.views[0].panels[0].chart.to_dict(validate=False))
 
 
 def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, create_run
 from fedcohort.record import Run as RecordedRun
 from fedcohort.report import terminal
-from fedcohort.study.diagnose_run import diagnose, greedy_probability
+from fedcohort.study.diagnose_run import Correlation, diagnose, greedy_probability, over_seeds
 from tests.experiments import small
 from tests.records import played, written
 
@@ -99,12 +99,39 @@ def test_the_command_prints_shares_or_json(run: fedcohort.Run) -> None:
         in words
     )
     assert "Exploration: 17%." in words
-    found = json.loads(CliRunner().invoke(cli, ["diagnose", str(run.path), "--json"]).stdout)
+    (found,) = json.loads(CliRunner().invoke(cli, ["diagnose", str(run.path), "--json"]).stdout)["runs"]
     assert found["exploration"] == pytest.approx(1 / 6)
 
 
+def test_seeds_become_means_and_rows_one_table(run: fedcohort.Run) -> None:
+    """A number that only one seed knows is that of this seed; rounds of correlations are summed."""
+    first = diagnose(run)
+    other = dataclasses.replace(
+        first,
+        seed=1,
+        greedy=0.5,
+        chance=math.nan,
+        new=1.0,
+        correlations=(Correlation("loss", 0.5, 3), Correlation("gain", 1.0, 4)),
+    )
+    mean = over_seeds([first, other])
+    assert mean.greedy == pytest.approx((first.greedy + 0.5) / 2)
+    assert (mean.chance, mean.new) == (first.chance, pytest.approx((4 / 7 + 1) / 2))
+    by_outcome = {each.outcome: (each.rank_correlation, each.rounds) for each in mean.correlations}
+    assert by_outcome == {"loss": (pytest.approx(0.25), 5), "gain": (1.0, 4)}
+    plain = dataclasses.replace(first, label="uniform", greedy=math.nan, correlations=())
+    mean = dataclasses.replace(mean, label="UCB")
+    text = terminal.as_text(terminal.diagnoses([mean, plain], ["seeds 0 to 1", "seed 0"], 80), 80)
+    lines = [line.split() for line in text.splitlines()]
+    (ucb,) = [words for words in lines if words[:1] == ["UCB"]]
+    (uniform,) = [words for words in lines if words[:1] == ["uniform"]]
+    assert ucb[-5:] == ["67%", "75%", "79%", "25", "100"]
+    assert uniform[-5:] == ["–", "75%", "57%", "–", "–"]
+
+
 def test_the_diagnosis_of_a_regression_names_its_scores(run: fedcohort.Run) -> None:
-    found = dataclasses.replace(diagnose(run), labels="numbers")
+    gain = (Correlation("gain", 1.0, 2),)
+    found = dataclasses.replace(diagnose(run), labels="numbers", correlations=diagnose(run).correlations + gain)
     text = terminal.as_text(terminal.diagnosis(found))
     assert "test R²" in text
     assert "accuracy" not in text

@@ -194,6 +194,7 @@ def test_large_numbers_have_no_exponent() -> None:
         0.5: "0.5", 0.012345: "0.01235", 0.0: "0", math.nan: "–", -math.inf: "−∞",
     }  # fmt: skip
     assert {value: number(value) for value in values} == values
+    assert [number(value, 2) for value in (0.0314, 9.96, 99.4, 99.6, -237.4)] == ["0.031", "10", "99", "100", "−237"]
 
 
 def test_a_strategy_without_reasons(tmp_path: Path) -> None:

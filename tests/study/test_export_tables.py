@@ -14,7 +14,7 @@ from fedcohort.cli import cli
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.export_tables import escaped
+from fedcohort.study.export_tables import escaped, latex_table
 from tests.experiments import UCB, small
 from tests.study.test_verdicts import BETTER, FIRST, runs_of
 
@@ -44,7 +44,7 @@ def cells_of(latex: str) -> list[list[str]]:
 
 def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
     text = compared.to_latex()
-    assert text.startswith("% \\usepackage{booktabs}\n\\begin{table}\n")
+    assert text.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table}\n")
     begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
     assert begun == ended[::-1] == ["table", "tabular"]
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
@@ -80,6 +80,27 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
         r"Target accuracy \d+\\%: taken from these results, a level that every row reaches on average\.\}$",
         compared.to_latex(), re.MULTILINE,
     )  # fmt: skip
+
+
+def test_the_latex_table_is_scaled_down_where_it_is_wider_than_the_text(compared: Comparison) -> None:
+    text = compared.to_latex()
+    box = text.index(r"\sbox0{\begin{tabular}")
+    assert text.index(r"\end{tabular}}") > box
+    assert text.rstrip().splitlines()[-2].strip() == (
+        r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi"
+    )
+    assert text.index(r"\caption{") < text.index(r"\footnotesize") < box  # the caption keeps its size
+
+
+def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> None:
+    assert "Over clients" not in compared.to_latex()
+    table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
+    records = [{str(key): value for key, value in record.items()} for record in table.to_dict("records")]
+    heading, first, *_ = cells_of(latex := latex_table("x", records, [0], math.nan, ""))
+    at = heading.index("Over clients")
+    assert heading[at + 1] == "Worst tenth"
+    assert first[at : at + 2] == [r"81.2 $\pm$ 6.2", "50.0"]
+    assert "Over clients: accuracy on each client's own test samples" in latex
 
 
 def test_labels_are_escaped(compared: Comparison) -> None:

@@ -131,7 +131,7 @@ def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> N
 
 def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row) -> None:
     two = row(tmp_path, "two", played(1, [0], **GOOD), seeds=2)
-    assert kinds(good, two) == [("few seeds", ("two",))]
+    assert kinds(good, two) == [("few seeds", ("two",)), ("other seeds", ())]
     assert Comparison("x", (two,)).health == [
         Finding("few seeds", (), "2 seeds cannot tell how much the result varies", "set seeds = 3 or more")
     ]
@@ -143,6 +143,20 @@ def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row)
         "no seed reached the target accuracy, 95%",
     )
     assert "lower measures.target_accuracy" in finding.advice
+
+
+def test_rows_with_other_seeds_are_not_compared_without_a_word(tmp_path: Path, good: Row) -> None:
+    """As after a race, in which the better rows get more seeds: the mean of a row with more seeds is about other runs."""
+    more = row(tmp_path, "more", played(1, [0, 1], **GOOD), seeds=5)
+    shifted = row(tmp_path, "shifted", played(1, [0, 1], **GOOD), seeds=4)
+    shifted = Row("shifted", shifted.experiment, {seed: shifted.runs[seed] for seed in (1, 2, 3)})
+    (finding,) = Comparison("x", (good, more)).health
+    assert finding.text.startswith("the rows have 3 to 5 seeds: a mean is over the seeds of its row")
+    (finding,) = Comparison("x", (good, shifted)).health
+    assert finding.text.startswith("the rows have different seeds: ")
+    assert "the rows have 3 to 5 seeds" in " ".join(
+        terminal.as_text(terminal.comparison(Comparison("x", (good, more)))).split()
+    )
 
 
 def test_many_rows_are_not_all_named() -> None:

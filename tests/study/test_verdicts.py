@@ -96,16 +96,19 @@ def test_the_table_has_p_values_and_verdicts(tmp_path: Path) -> None:
     ("rows", "sentence"),
     [
         ({"a": FIRST, "b": BETTER}, "The difference is clear with these seeds."),
-        ({"a": FIRST[:5], "b": BETTER[:5]}, "The difference is not clear with these seeds."),
+        (
+            {"a": FIRST[:5], "b": BETTER[:5]},
+            "The difference is not clear: with 5 seeds, p cannot be below 0.062, however large it is.",
+        ),
         (
             {"a": FIRST[:2], "b": BETTER[:2]},
             "They share only 2 seeds: it is not known whether the difference is due to chance.",
         ),
         # the best two are not the first row: p = 2/64 is multiplied by 2
-        ({"a": WORSE[:6], "b": FIRST[:6], "c": BETTER[:6]}, "The difference is not clear with these seeds."),
+        ({"a": WORSE[:6], "b": FIRST[:6], "c": BETTER[:6]}, "with 6 seeds, p cannot be below 0.062, however"),
         ({"a": WORSE, "b": FIRST, "c": BETTER}, "The difference is clear with these seeds."),
         # as in the table: p = 2/64, corrected for two comparisons
-        ({"a": FIRST[:6], "b": BETTER[:6], "c": WORSE[:6]}, "The difference is not clear with these seeds."),
+        ({"a": FIRST[:6], "b": BETTER[:6], "c": WORSE[:6]}, "with 6 seeds, p cannot be below 0.062, however"),
     ],
 )
 def test_the_headline_of_the_page_agrees_with_the_verdicts(

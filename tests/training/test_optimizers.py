@@ -104,12 +104,6 @@ def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw"])
-def test_the_others_are_torchs(name: str) -> None:
-    found = build_optimizer(Training(optimizer=name), [torch.zeros(2, requires_grad=True)])  # type: ignore[arg-type]
-    assert isinstance(found, torch.optim.Optimizer)
-
-
 def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
     """It takes a second to load."""
     code = """

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms import Algorithm, Problem
+from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
@@ -24,6 +25,7 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
+from fedcohort.training import plain_functions
 from fedcohort.training import plain_network as program
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rewriting import relu_last
@@ -66,6 +68,20 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
         lambda: nn.Sequential(
             nn.Conv2d(3, 8, 3), nn.GELU(), nn.MaxPool2d(2), nn.Tanh(), nn.Conv2d(8, 8, 3), nn.Tanh(), nn.Flatten(),
             nn.Linear(72, 4),
+        ),
+    ),
+    "group norms": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8),
+            nn.Conv2d(8, 6, 3, bias=False), nn.GroupNorm(6, 6, eps=1e-3), nn.GELU(), nn.Flatten(), nn.Linear(96, 4),
+        ),
+    ),
+    "average pooling": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 8, 3), nn.Tanh(),
+            nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True, count_include_pad=False), nn.Flatten(), nn.Linear(72, 4),
         ),
     ),
     "rows in rows": (
@@ -132,7 +148,7 @@ def test_gradients_have_the_bits_of_autograd(
     module, shape = network(name, dtype)
     steps = program_of(module, shape)
     assert steps is not None
-    assert len(program._without_python()) == (2 if way == "without Python" else 0)
+    assert len(program._without_python()) == (3 if way == "without Python" else 0)
     inputs, labels = batch(shape, size, dtype)
     weights = torch.rand(size, dtype=torch.float64) if weighted else None
     losses, hits, gradients = by_autograd(module, inputs, labels, weights, size + 1)
@@ -158,6 +174,9 @@ def test_gradients_have_the_bits_of_autograd(
         {"momentum": 0.9},
         {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
         {"momentum": 0.0, "weight_decay": 0.1},
+        {"optimizer": "adam"},
+        {"optimizer": "adam", "weight_decay": 0.1},
+        {"optimizer": "adamw", "weight_decay": 0.1},
     ],
 )
 @pytest.mark.parametrize("name", ["perceptron", "convolutions"])
@@ -290,6 +309,15 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
     "mirrored borders": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1, padding_mode="reflect"), nn.Flatten())),
     "borders in words": (IMAGES, lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Flatten())),
     "statistics of the batch": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.BatchNorm1d(4))),
+    "a group norm without parameters": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 12), nn.GroupNorm(2, 4, affine=False), nn.Flatten(), nn.Linear(4, 4)),
+    ),
+    "a group norm of numbers": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.GroupNorm(2, 4))),
+    "means of another number": (
+        IMAGES,
+        lambda: nn.Sequential(nn.AvgPool2d(12, divisor_override=3), nn.Flatten(), nn.Linear(3, 4)),
+    ),
     "chance": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.Dropout())),
     "a weight that is worked out": (
         (7,),
@@ -339,7 +367,7 @@ def test_warnings_are_left_alone() -> None:
         warnings.simplefilter("default")
         for _ in range(2):
             warnings.warn("once", UserWarning, stacklevel=1)
-            assert len(program._without_python()) == 2
+            assert len(program._without_python()) == 3
     assert [str(warning.message) for warning in shown].count("once") == 1
 
 
@@ -357,11 +385,11 @@ def test_an_error_is_told_in_one_line(labels: list[int], way: str) -> None:
 def test_an_error_that_does_not_come_back_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory at that moment, say."""
     module, shape = network("perceptron")
-    steps, real = program_of(module, shape), program._gradients
+    steps, real = program_of(module, shape), plain_functions.gradients
     assert steps is not None
     compiled = program._without_python()
-    monkeypatch.setattr(program, "_gradients", lambda *_: None)
-    monkeypatch.setattr(program, "_without_python", lambda: {program._gradients: compiled[real]})
+    monkeypatch.setattr(plain_functions, "gradients", lambda *_: None)
+    monkeypatch.setattr(program, "_without_python", lambda: {plain_functions.gradients: compiled[real]})
     with pytest.raises(RuntimeError, match="cannot be multiplied") as caught:
         steps.backward(torch.zeros(2, 8), torch.tensor([0, 1]), None, 2)
     assert "\n" not in str(caught.value)
@@ -389,6 +417,15 @@ class Looks(FedAvg):
 
     def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
         return super().backward(problem)
+
+
+class Doubles(FedProx):
+    """Corrects gradients in its own way, without saying how."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        super().correct(problem, gradients)
+        for gradient in gradients.values():
+            gradient.mul_(2)
 
 
 def pictures() -> Federation:
@@ -428,7 +465,14 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
     "adam": (FedAvg, {"optimizer": "adam"}, {}),
     "double precision": (FedAvg, {"precision": "float64"}, {}),
     "robust loss": (FedAvg, {"loss": {"name": "sce"}}, {}),
+    "adam with weight decay": (FedAvg, {"optimizer": "adam", "weight_decay": 0.1}, {}),
+    "adamw": (FedAvg, {"optimizer": "adamw", "weight_decay": 0.1}, {}),
     "corrected": (FedProx, {}, {}),
+    "corrected by μ of the round": (lambda: FedProx(mu=0.5, dynamic=True), {"optimizer": "adam"}, {}),
+    "corrected by a shift": (Scaffold, {"momentum": 0.0}, {}),
+    "corrected by a shift that fades": (lambda: Scaffold(c_decay=0.5, option="I"), {}, {}),
+    "corrected, with sums of gradients": (Scaffold, {}, {}),
+    "corrected by own code": (Doubles, {}, {}),
     "weighted": (FedBiO, {}, {}),
     "watched": (Looks, {}, {}),
     "told at the end": (Tells, {}, {}),
@@ -481,8 +525,10 @@ def test_an_epoch_is_one_call_where_clients_only_descend(monkeypatch: pytest.Mon
         trained(make(), settings, small_federation(), Mlp(hidden=5), cohort)
         return set(calls)
 
-    assert called("plain") == called("momentum") == called("by loss") == {"descend"}
-    for case in ("clipped", "adam", "corrected", "weighted", "watched", "by loss, reweighted"):
+    for case in ("plain", "momentum", "by loss", "adam", "adamw", "corrected", "corrected by a shift"):
+        assert called(case) == {"descend"}, case
+    own = ("corrected by own code", "corrected, with sums of gradients")
+    for case in ("clipped", "weighted", "watched", "by loss, reweighted", *own):
         assert called(case) == {"backward"}, case
     assert called("robust loss") == set()
 

@@ -13,7 +13,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
 if TYPE_CHECKING:
-    from fedcohort.algorithms.base import Algorithm, WeightMode
+    from fedcohort.algorithms.base import Algorithm, Correction, WeightMode
     from fedcohort.algorithms.centralised import Centralised
     from fedcohort.algorithms.fedadagrad import FedAdagrad
     from fedcohort.algorithms.fedadam import FedAdam
@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from fedcohort.algorithms.weighted_means import RunningMean, blend
 
 __all__ = [
-    "ALGORITHMS", "LOSSES", "RHFL", "Algorithm", "Card", "Centralised", "FedAdagrad", "FedAdam", "FedAvg",
-    "FedAvgM", "FedBiO", "FedDF", "FedNova", "FedProx", "FedSGD", "FedYogi", "Krum", "Loss", "Median", "Members", "ModelState",
+    "ALGORITHMS", "LOSSES", "RHFL", "Algorithm", "Card", "Centralised", "Correction", "FedAdagrad", "FedAdam",
+    "FedAvg", "FedAvgM", "FedBiO", "FedDF", "FedNova", "FedProx", "FedSGD", "FedYogi", "Krum", "Loss", "Median", "Members",
+    "ModelState",
     "Problem", "RunningMean", "Scaffold", "ServerTools", "Tensors", "Training", "TrimmedMean", "Update", "WeightMode", "blend",
     "parameters", "per_client",
 ]  # fmt: skip
@@ -48,6 +49,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "Algorithm": "base:Algorithm",
+        "Correction": "base:Correction",
         "Loss": "losses:Loss",
         "Members": "updates:Members",
         "ModelState": "updates:ModelState",

@@ -7,6 +7,7 @@ arrive one after another, in cohort order, and need not be kept.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Gt, Le
@@ -21,13 +22,26 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
 
-__all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "WeightMode", "takes_plain_steps"]
+__all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "Correction", "WeightMode", "adds_correction", "takes_plain_steps"]
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
 """How the server weights updates; the guide to algorithms explains each mode."""
 
 LARGE_WEIGHT_MODES: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 """Weight modes that can give large weights; in the other modes, weights are normalized or at most 1."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What an algorithm adds to the gradients in every step of a training: μ·(y − w), and then a shift.
+
+    Attributes:
+        shift: a constant for each parameter, by name, in the order of the parameters; empty for none.
+        proximal: μ.
+    """
+
+    shift: Tensors = field(default_factory=dict)
+    proximal: float = 0.0
 
 
 @parameters
@@ -79,6 +93,14 @@ class Algorithm:
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """Change ``gradients`` in place before the optimizer's step; only called if :attr:`corrects`."""
+
+    def correction(self, problem: Problem) -> Correction | None:
+        """What :meth:`correct` adds in every step of this training of one client; None, the default, if it does more than that.
+
+        With a correction, many steps can be one call, with the same bits. A class that overrides :meth:`correct` must override this
+        method, too, or :meth:`correct` is called before each step.
+        """
+        return None
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Called after local training. Returns what is sent beside the model, and the client's new memory, which replaces the old
@@ -196,6 +218,19 @@ class Algorithm:
         """Restore the state that :meth:`state_dict` returned."""
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def adds_correction(algorithm: Algorithm) -> bool:
+    """Whether clients of this algorithm follow the gradient of their loss plus what :meth:`Algorithm.correction` returns."""
+
+    def defined_at(name: str) -> int:
+        return next(i for i, base in enumerate(type(algorithm).__mro__) if name in vars(base))
+
+    own_backward = getattr(algorithm.backward, "__func__", None) is not Algorithm.backward
+    replaced = any(name in vars(algorithm) for name in ("correct", "correction"))
+    return (
+        algorithm.corrects and not own_backward and not replaced and defined_at("correction") <= defined_at("correct")
+    )
 
 
 def takes_plain_steps(algorithm: Algorithm) -> bool:

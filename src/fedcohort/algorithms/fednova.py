@@ -23,7 +23,7 @@ import torch
 from annotated_types import Ge, Lt
 from torch import Tensor
 
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.base import Algorithm, Correction
 from fedcohort.algorithms.fedprox import add_proximal_gradient
 from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.server_optimizer import difference, moved
@@ -69,6 +69,10 @@ class FedNova(Algorithm):
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g + μ·(y − w)."""
         add_proximal_gradient(problem, gradients, self.mu)
+
+    def correction(self, problem: Problem) -> Correction:
+        """μ."""
+        return Correction(proximal=self.mu)
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Send ‖a_i‖₁."""

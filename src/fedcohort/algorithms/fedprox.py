@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 import torch
 from annotated_types import Ge
 
-from fedcohort.algorithms.base import Algorithm
+from fedcohort.algorithms.base import Algorithm, Correction
 from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Tensors
@@ -64,9 +64,18 @@ class FedProx(Algorithm):
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g + μ·(y − w), with the μ of the round."""
+        add_proximal_gradient(problem, gradients, self._strength(problem))
+
+    def correction(self, problem: Problem) -> Correction:
+        """μ."""
+        return Correction(proximal=self._strength(problem))
+
+    def _strength(self, problem: Problem) -> float:
+        """The μ of the round."""
         if self.dynamic and "mu" not in problem.notes:
             problem.notes["mu"] = float(problem.received["mu"]["mu"])
-        add_proximal_gradient(problem, gradients, problem.notes.get("mu", self.mu))
+        strength: float = problem.notes.get("mu", self.mu)
+        return strength
 
     # The server half.
 

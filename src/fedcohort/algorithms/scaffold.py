@@ -28,7 +28,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from fedcohort.algorithms.base import Algorithm, WeightMode
+from fedcohort.algorithms.base import Algorithm, Correction, WeightMode
 from fedcohort.algorithms.local_problem import Problem, per_client
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
@@ -74,9 +74,8 @@ class Scaffold(Algorithm):
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         """g ← g − c_i + c; if c_i⁺ has no explicit formula, the raw gradients are also summed."""
-        if "shift" not in problem.notes:
-            problem.notes["shift"] = self._shift(problem)
-        if self.option == "II" and not _plain(problem.training):
+        self._note_shift(problem)
+        if self._sums_gradients(problem.training):
             total = problem.notes.setdefault("total", {})
             for name, gradient in gradients.items():
                 total[name] = total[name].add_(gradient) if name in total else gradient.clone()
@@ -84,13 +83,27 @@ class Scaffold(Algorithm):
             if name in gradients:
                 gradients[name].add_(shift)
 
+    def correction(self, problem: Problem) -> Correction | None:
+        """c − c_i, unless the raw gradients are summed."""
+        if self._sums_gradients(problem.training):
+            return None
+        self._note_shift(problem)
+        return Correction(shift=problem.notes["shift"])
+
+    def _sums_gradients(self, training: Training) -> bool:
+        return self.option == "II" and not _plain(training)
+
+    def _note_shift(self, problem: Problem) -> None:
+        if "shift" not in problem.notes:
+            problem.notes["shift"] = self._shift(problem)
+
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Send c_i⁺ − c_i, and keep c_i⁺."""
         c_i = problem.memory.get("c", {})
         sent, kept = {}, {}
         for name, new in self._mean_gradient(problem).items():
             old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
-            kept[name] = torch.where(_took_step(problem, new), new, old).contiguous()
+            kept[name] = _of_those_with_steps(problem, new, old).contiguous()
             sent[name] = (kept[name] - old).contiguous()
         memory = {"c": kept}
         if self.c_decay < 1:
@@ -108,7 +121,10 @@ class Scaffold(Algorithm):
             decay = self.c_decay**missed
         shift = {}
         for name, w in problem.anchor.items():
-            own = c_i[name] * per_client(decay, c_i[name]) if name in c_i else torch.zeros_like(w)
+            if name not in c_i:
+                shift[name] = (c[name].clone() if name in c else -torch.zeros_like(w)).to(w.dtype)
+                continue
+            own = c_i[name] if isinstance(decay, float) else c_i[name] * per_client(decay, c_i[name])
             shift[name] = (c[name] - own if name in c else -own).to(w.dtype)
         return shift
 
@@ -161,7 +177,9 @@ def _plain(training: Training) -> bool:
     return training.optimizer == "sgd" and training.momentum == 0
 
 
-def _took_step(problem: Problem, like: Tensor) -> Tensor:
-    """Whether each client took a step; otherwise, its control variate must not change."""
-    moved = torch.as_tensor(problem.steps, device=like.device) * problem.lr > 0
-    return torch.as_tensor(per_client(moved, like))
+def _of_those_with_steps(problem: Problem, new: Tensor, old: Tensor) -> Tensor:
+    """The new values of clients that took a step, and the old values of others, whose control variates must not change."""
+    moved = torch.as_tensor(problem.steps, device=new.device) * problem.lr > 0
+    if moved.dim() == 0:
+        return new if bool(moved) else old.clone()
+    return torch.where(torch.as_tensor(per_client(moved, new)), new, old)

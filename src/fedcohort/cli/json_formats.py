@@ -41,7 +41,7 @@ accuracy: number? - The target test accuracy, a fraction; null without one.
 chosen: text - Where it comes from.
 """,
     "Finding": """
-kind: text - Kind of the problem, such as `seeds` or `at chance`.
+kind: text - Kind of the problem, such as `few seeds` or `chance`.
 rows: [text] - Labels of the rows; empty if it is about all of them.
 text: text - The problem in words.
 advice: text - What to try.
@@ -127,6 +127,8 @@ runs: [Measures] - One object for each run that the command names.
 """,
     "Measures": """
 path: text - Directory of the run.
+label: text - Label of the row.
+seed: integer - Seed of the run.
 rounds: integer - Number of rounds played.
 accuracy: number? - Test accuracy after the last round; fractions, or R² for numeric labels.
 macro_accuracy: number? - Its mean over classes.
@@ -227,6 +229,10 @@ passes: number - Passes over a client's training data.
 discloses: text - What a client discloses.
 """,
     "diagnose": """
+runs: [Diagnosis] - The runs, in the order in which they were given.
+""",
+    "Diagnosis": """
+path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
 rounds: integer - Number of rounds.

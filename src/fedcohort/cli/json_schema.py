@@ -101,6 +101,25 @@ def _records_in(name: str) -> Iterator[str]:
             yield from _records_in(inner)
 
 
+def _list_documents() -> None:
+    """Print the documents, each with its meaning, in lines that fit the terminal."""
+    from textwrap import fill
+
+    from fedcohort.report.terminal import screen
+
+    indent, width = max(map(len, DOCUMENTS)) + 2, max(screen().width, 50)
+    for name, meaning in DOCUMENTS.items():
+        echo(
+            fill(
+                meaning,
+                width,
+                initial_indent=name.ljust(indent),
+                subsequent_indent=" " * indent,
+                break_long_words=False,
+            )
+        )
+
+
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
@@ -109,9 +128,7 @@ def schema(name: str | None) -> None:
     NAME is that of a document, such as `compare` or `data-list`; without it, the documents are listed.
     """
     if name is None:
-        widest = max(map(len, DOCUMENTS))
-        for each, meaning in DOCUMENTS.items():
-            echo(f"{each:<{widest}}  {meaning}")
+        _list_documents()
         return
     if name not in DOCUMENTS:
         raise UsageError(f"{name}: no document has this name; {nearest(name, DOCUMENTS)}")

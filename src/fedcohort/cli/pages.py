@@ -88,18 +88,20 @@ def figures(
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
     from fedcohort.report.chart_style import paper
-    from fedcohort.report.paper_figures import export
+    from fedcohort.report.paper_figures import CAPTIONS, export
 
     check_target(out, "--out")
     check_writable(out, "--out", folder=True)
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
-    keys = [figure.key for figure in charts]
+    keys = sorted(set().union(*(figure.names for figure in charts)))
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
-    for file in export([figure for figure in charts if not only or figure.key in only], Path(out), format_, look):
+    chosen = [figure for figure in charts if not only or figure.names & set(only)]
+    for file in export(chosen, Path(out), format_, look):
         echo(str(file))
+    echo(str(Path(out) / CAPTIONS))
 
 
 def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
@@ -202,9 +204,7 @@ def profile(
             from fedcohort.report.page import gallery
             from fedcohort.report.write_page import write_page
 
-            first, *others = (f"{each.batch_size} by {each.rule}: {each.reason}." for each in measured.recommendations)
-            sentences = [f"Recommended batch size: {first}", *(f"Or {text}" for text in others)]
             text = gallery(
-                "Batch sizes", measured.name, sentences, profiles(measured, PAGE), warnings=measured.warnings
+                "Batch sizes", measured.name, measured.advice, profiles(measured, PAGE), warnings=measured.warnings
             )
             write_page(output, text, quiet=as_json)

@@ -127,8 +127,8 @@ def compare(
     """Compare the rows of an experiment; run those that are missing.
 
     FILE is an experiment in TOML: its base and its variants are the rows. Without it, the quickstart is compared: three strategies
-    on the embedded digits. Instead, you can give the directories of finished RUNs, which are not changed; with --partial, they need
-    not be finished.
+    on the embedded digits. Instead, you can give the directories of finished RUNs, or folders of them, which are not changed; with
+    --partial, they need not be finished.
     """
     from pathlib import Path
 
@@ -148,9 +148,10 @@ def compare(
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
+    from fedcohort.report.runs_on_disk import expanded
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(folders, partial=partial, reference=_reference()), as_json)
+    _print_comparison(read(expanded(folders), partial=partial, reference=_reference()), as_json)
 
 
 @click.command()

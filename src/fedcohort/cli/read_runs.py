@@ -1,7 +1,7 @@
 """``fedcohort measures``, ``why`` and ``diagnose``: read run directories."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,9 @@ from fedcohort.cli.options import (
     conformal_option,
     data_dir_option,
     json_option,
+    played_with_option,
     round_option,
+    runs_option,
     target_option,
     trust_option,
     with_options,
@@ -29,10 +31,14 @@ __all__ = ["diagnose", "measure", "why"]
 
 
 @click.command("measures")
-@click.argument("paths", nargs=-1, required=True, metavar="RUN…")
-@with_options(target_option, conformal_option, data_dir_option, trust_option, json_option)
+@click.argument("paths", nargs=-1, metavar="[RUN…]")
+@with_options(
+    target_option, conformal_option, data_dir_option, trust_option, runs_option, played_with_option, json_option
+)
 def measure(
     paths: tuple[str, ...],
+    runs: str,
+    settings: tuple[str, ...],
     target: float | None,
     conformal: float | None,
     data_dir: str | None,
@@ -42,31 +48,35 @@ def measure(
     """Show all metrics of runs.
 
     The metrics are accuracy by class and by client, the cost of reaching a target accuracy, fairness compared with chance, and
-    stability. Runs that differ only in their seed become one column of means.
+    stability. Runs that differ only in their seed become one column of means. RUN is a run directory, a folder of run directories,
+    or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
     """
-    from pathlib import Path
-
     from fedcohort.core import formatted_values
-    from fedcohort.record import open_run
     from fedcohort.report import terminal
+    from fedcohort.report.runs_on_disk import find_runs
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    runs = [open_run(path) for path in paths]
-    summaries = summarize(runs, target)
+    found = find_runs(paths, runs, settings)
+    summaries = summarize(found, target)
     sets = (
-        [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in runs]
+        [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in found]
         if conformal is not None
         else []
     )
     if as_json:
-        rows = [{"path": Path(path), **each.to_json()} for path, each in zip(paths, summaries, strict=True)]
+        rows = [_named(run) | each.to_json() for run, each in zip(found, summaries, strict=True)]
         for row, own in zip(rows, sets, strict=False):
             row["conformal"] = own.to_json()
         echo(formatted_values.as_json(document("measures", {"runs": rows})))
     else:
         screen = terminal.screen()
-        screen.print(_table(runs, summaries, sets, screen.width))
+        screen.print(_table(found, summaries, sets, screen.width))
+
+
+def _named(run: "Run") -> dict[str, Any]:
+    """The directory, the row and the seed of a run."""
+    return {"path": run.path, "label": run.meta["label"], "seed": int(run.meta["seed"])}
 
 
 def _table(
@@ -109,14 +119,14 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     """Explain why the clients of a round were selected.
 
     The explanation shows the candidates, their scores with all terms, what happened to the selected clients, and the questions to
-    clients with their cost and what clients disclosed. RUN is a run directory, which is not changed.
+    clients with their cost and what clients disclosed. RUN is a run directory, or a folder with one run, which is not changed.
     """
     from fedcohort.core import formatted_values
-    from fedcohort.record import open_run
     from fedcohort.report import terminal
+    from fedcohort.report.runs_on_disk import single_run
     from fedcohort.study.explain_decision import explain
 
-    explanation = explain(open_run(path), round_, client)
+    explanation = explain(single_run(path), round_, client)
     if as_json:
         echo(formatted_values.as_json(document("why", explanation.to_json())))
     else:
@@ -125,21 +135,31 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="RUN")
-@with_options(json_option)
-def diagnose(path: str, as_json: bool) -> None:
+@click.argument("paths", nargs=-1, metavar="[RUN…]")
+@with_options(runs_option, played_with_option, json_option)
+def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Show whether a strategy's scores predict what happens.
 
     The scores of all decisions are compared with what the selected clients reported, with a greedy choice, and with uniform
-    selection. RUN is a run directory, which is not changed.
+    selection. RUN is a run directory, a folder of run directories, or an experiment file with runs in --runs; without RUN, all runs
+    in --runs are used. Several runs become one table of means over seeds. Runs are not changed.
     """
     from fedcohort.core import formatted_values
-    from fedcohort.record import open_run
     from fedcohort.report import terminal
+    from fedcohort.report.runs_on_disk import find_runs
     from fedcohort.study import diagnose_run
 
-    found = diagnose_run.diagnose(open_run(path))
+    found = find_runs(paths, runs, settings)
+    each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
-        echo(formatted_values.as_json(document("diagnose", found.to_json())))
-    else:
-        terminal.screen().print(terminal.diagnosis(found))
+        rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]
+        echo(formatted_values.as_json(document("diagnose", {"runs": rows})))
+        return
+    screen = terminal.screen()
+    if len(each) == 1:
+        screen.print(terminal.diagnosis(each[0], screen.width))
+        return
+    rows_of = _columns(found, single=False)
+    means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
+    seeds = [_seeds([found[i] for i in own]) for own in rows_of]
+    screen.print(terminal.diagnoses(means, seeds, screen.width))

@@ -21,7 +21,7 @@ latex_option: Option = click.option(
     metavar="FILE.tex",
     expose_value=False,
     callback=_remember_target,
-    help="Also write the table in LaTeX, for a paper that uses booktabs.",
+    help="Also write the table in LaTeX, for a paper that uses booktabs and graphicx.",
 )
 
 csv_option: Option = click.option(

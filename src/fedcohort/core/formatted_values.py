@@ -17,6 +17,7 @@ __all__ = [
     "by_dotted_key",
     "clock",
     "count",
+    "counted",
     "duration",
     "index",
     "interval",
@@ -108,6 +109,18 @@ def count(value: float, digits: int = 0) -> str:
     return _not_finite(value) or f"{value:,.{digits}f}".replace("-", "−")
 
 
+def counted(value: float, one: str, many: str = "") -> str:
+    """A number with what it counts: 1 round, 1,234 rounds; 3 client passes.
+
+    Args:
+        value: the number.
+        one: what is counted, of a single one.
+        many: of several; by default with an "s" at the end.
+    """
+    text = count(value)
+    return f"{text} {one if text == '1' else many or f'{one}s'}"
+
+
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
     """A mean number of rounds: 16, or 16.5; 16.5 (2/3) if only 2 of 3 seeds reached the target."""
     text = count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1)
@@ -120,10 +133,11 @@ def index(value: float) -> str:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """Any number with four significant digits; from 1,000 on, rounded to an integer: 1.438, 209,600, −0.02."""
+    """Any number with four significant digits; with more digits before the point, and from 1,000 on, rounded to an integer: 1.438,
+    209,600, −0.02."""
     if not math.isfinite(value):
         return _not_finite(value)
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+    text = f"{value:,.0f}" if abs(value) >= min(1000, 10**digits - 0.5) else f"{value:.{digits}g}"
     return text.replace("-", "−")
 
 

@@ -24,7 +24,7 @@ def forward_answers(
         return _personal_answers(trainer, model, t, question, clients)
     common = trainer.show(model), trainer.federation, trainer.dtype, question, t
     with suppress(Exception):  # after an error, one client at a time shows which client caused it
-        return answers(*common, clients, trainer.seed)
+        return answers(*common, clients, trainer.seed, trainer.outputs_program())
     rows = []
     for client in clients:
         with naming_client(client):

@@ -42,7 +42,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
-from fedcohort.training.evaluation import Evaluation, blocks, evaluate_block
+from fedcohort.training.evaluation import Evaluation, blocks, evaluate_blocks
 from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack
@@ -257,9 +257,9 @@ class LocalEngine:
 
         def work(piece: list[Samples]) -> list[Evaluation]:
             with self._trainer() as trainer:
-                module = trainer.show(model)
+                module, program = trainer.show(model), trainer.outputs_program()
                 federation, dtype = self.federation, trainer.dtype
-                return [evaluate_block(module, federation, dtype, block, predictions=predictions) for block in piece]
+                return evaluate_blocks(module, federation, dtype, piece, program, predictions=predictions)
 
         size = max(1, min(BLOCKS, len(all_blocks) // self.workers))  # so that every thread gets a piece
         starts = range(0, len(all_blocks), size)

@@ -118,7 +118,8 @@ class Experiment(Section):
         federation, points = self.federation, math.prod(len(choices) for choices in self.sweep.values())
         rows = (1 + len(self.variants)) * points
         return (
-            f"<Experiment {self.name}: {self.data.name}, {federation.clients} clients by {federation.partition.name}, "
+            f"<Experiment {self.name}: {self.data.name}, {federation.clients} {'client' if federation.clients == 1 else 'clients'} "
+            f"by {federation.partition.name}, "
             f"{self.selection.k} by {short_name(self.selection.name)}, {short_name(self.algorithm.name)}, "
             f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}, "
             f"{rows} {'row' if rows == 1 else 'rows'}, {self.seeds} {'seed' if self.seeds == 1 else 'seeds'}>"

@@ -8,6 +8,7 @@ from typing import Any
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment.plain_values import check_values, parsed
 from fedcohort.experiment.sections import Algorithm
+from fedcohort.federation.own_data_names import has_columns
 
 __all__ = ["flattened", "merge", "nested", "parse_overrides", "without_none"]
 
@@ -62,6 +63,9 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> 
 _KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation", "standardise")}
 """Settings that a section keeps when it changes to another plug-in, because all plug-ins of the section share them."""
 
+_OF_TABLES = ("label_column", "client_column", "feature_columns", "numeric")
+"""Settings that ``data`` keeps when it changes from a table to another, which may be the same table in another format."""
+
 
 def _kept_parameters(section: str, before: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings of a section that stay when ``overrides`` are applied: all of them, unless the plug-in changes."""
@@ -77,6 +81,8 @@ def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
     A server learning rate keeps its value only if the old and the new algorithm have the same default for it. Otherwise it has another
     meaning for the new algorithm: the step of a server optimizer instead of damping.
     """
+    if section == "data" and parameter in _OF_TABLES:
+        return all(isinstance(name, str) and has_columns(name) for name in (old, new))
     if parameter not in _KEPT.get(section, ()):
         return False
     if section != "algorithm":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.core.formatted_values import by_dotted_key, setting
+from fedcohort.core.formatted_values import by_dotted_key, counted, setting
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.sections import Choice
 
@@ -17,15 +17,16 @@ def overview(experiment: Any) -> list[list[str]]:
         experiment: an :class:`~fedcohort.experiment.Experiment`, whose module imports this one.
     """
     federation, training = experiment.federation, experiment.training
+    open_to_data = "; not named, so own data may decide" if "federation.partition" in experiment.unnamed else ""
     rows = [
         ["data", experiment.data.name],
-        ["clients", f"{federation.clients:,} by {_choice(federation.partition)}"],
+        ["clients", f"{federation.clients:,} by {_choice(federation.partition)}{open_to_data}"],
         ["selection", f"{experiment.selection.k:,} by {_choice(experiment.selection)}"],
         ["algorithm", _choice(experiment.algorithm)],
         ["model", _choice(experiment.model)],
         [
             "training",
-            f"{training.epochs} epochs, {training.optimizer}, lr = {training.lr:g}, batches of {training.batch_size}",
+            f"{counted(training.epochs, 'epoch')}, {training.optimizer}, lr = {training.lr:g}, batches of {training.batch_size}",
         ],
         ["rounds", f"{experiment.rounds:,}"],
         ["seeds", f"{experiment.seeds:,}, from {experiment.seed}"],

@@ -1,5 +1,6 @@
 """Checks of the arrays that a data set is made of: features, labels, class names and ids of clients."""
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ __all__ = [
     "numbered",
 ]
 
+FINITE_AT_ONCE = 2**20
+"""Approximate number of values that are checked at a time, so that the check needs little memory."""
 DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of the text after them."""
 
@@ -102,7 +105,11 @@ def check_finite(features: NDArray[Any], where: str) -> None:
     Raises:
         UsageError: there are such values; the message has their number.
     """
-    if features.dtype.kind == "f" and (bad := features.size - np.count_nonzero(np.isfinite(features))):
+    if features.dtype.kind != "f":
+        return
+    rows = max(1, FINITE_AT_ONCE // max(1, math.prod(features.shape[1:])))
+    parts = (features[start : start + rows] for start in range(0, len(features), rows))
+    if bad := features.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts):
         raise UsageError(f"{where}: {bad} values are NaN or infinite as {features.dtype}; drop or replace them")
 
 

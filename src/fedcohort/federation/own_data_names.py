@@ -7,15 +7,23 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import is_file_name
 
-__all__ = ["content_of", "is_own", "is_table", "is_text"]
+__all__ = ["content_of", "has_columns", "is_own", "is_table", "is_text"]
 
 TABLES = (".csv", ".parquet", ".npz")
 """Endings of the files that can be read as tables."""
+
+ARRAYS = ".npz"
+"""Ending of those of the files that hold arrays."""
 
 
 def is_table(name: str) -> bool:
     """Whether the name of a data set is that of a table in a file."""
     return name.lower().endswith(TABLES) and name.isprintable()
+
+
+def has_columns(name: str) -> bool:
+    """Whether the name of a data set is that of a table with named columns, in contrast to arrays in a file."""
+    return is_table(name) and not name.lower().endswith(ARRAYS)
 
 
 def is_text(name: str) -> bool:

@@ -13,17 +13,26 @@ experiment's seed.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.infeasible_partition import infeasible
+from fedcohort.federation.infeasible_partition import Infeasible
+from fedcohort.federation.partition_chance import (
+    AssignsOnDemand,
+    DrawsSizes,
+    can_still_succeed,
+    defines_with_assign,
+    drawn_sizes,
+    is_hopeless,
+    many_are_short,
+)
 from fedcohort.federation.partitions.dirichlet_class import DirichletClass
 from fedcohort.federation.partitions.iid import Iid
-from fedcohort.federation.partitions.pools import grouped
+from fedcohort.federation.partitions.pools import Draw, grouped
 
 __all__ = [
     "DirichletClass",
@@ -44,15 +53,11 @@ MAX_DRAWS = 1_000
 MAX_PLACED = 300_000_000
 """Number of samples placed in all draws after which a setting counts as infeasible; this takes about a minute."""
 
-MAX_SHORT_CLIENTS = {3: 50, 10: 10, 100: 3}
-"""Number of draws → number of clients: a setting counts as infeasible after this number of draws if each of them left more clients
-than this below ``min_size``."""
+MANY_SAMPLES = 100_000
+"""Number of samples from which sizes are estimated before the first draw, which takes longer than the estimate."""
 
-MIN_DRAWS = 10
-"""Number of draws after which the chance of a success is estimated, see :func:`_can_still_succeed`."""
-
-SMALLEST_CHANCE = 0.5
-"""Smallest chance of a success in all remaining draws with which drawing goes on."""
+REPEATS = 100
+"""Number of draws of sizes in the estimate of the chance of a success."""
 
 
 class Rule(Protocol):
@@ -156,7 +161,7 @@ def partition(
     tries = min(MAX_DRAWS, max(MAX_PLACED // len(labels), 3))
     clients, smallest = draw(rule, labels, num_clients, seed, writers, tries)
     if clients is None:
-        raise infeasible(draw, rule, labels, num_clients, seed, writers, smallest)
+        raise Infeasible(draw, rule, labels, num_clients, seed, writers, smallest).error()
     shuffled = random_streams.rng(seed, "partition-order").permutation(len(labels))
     by_client, starts = grouped(shuffled, clients[shuffled] + 1, num_clients + 1)
     dropped = int(starts[1])  # samples that no client gets (−1) come first
@@ -170,40 +175,39 @@ def draw(
     rng = random_streams.rng(seed, "partition")
     best, short = 0, []
     for attempt in range(1, tries + 1):
-        clients = rule.assign(labels, num_clients, rng, writers)
-        _check_assignment(rule, clients, len(labels), num_clients)
-        sizes = _sizes(clients, num_clients)
-        best = max(best, int(sizes.min()))
+        if attempt == (1 if len(labels) >= MANY_SAMPLES else 2) and _is_hopeless(
+            rule, labels, num_clients, seed, tries
+        ):
+            break
+        drawn = _one_draw(rule, labels, num_clients, rng, writers)
+        best = max(best, int(drawn.sizes.min()))
         if best >= rule.min_size:
-            return clients, best
-        short.append(int(np.count_nonzero(sizes < rule.min_size)))
-        if not _can_still_succeed(short, num_clients, tries - attempt):
+            return drawn.assign(), best
+        short.append(int(np.count_nonzero(drawn.sizes < rule.min_size)))
+        if not can_still_succeed(short, num_clients, tries - attempt):
             break
     return None, best
 
 
-def _can_still_succeed(short: list[int], num_clients: int, remaining: int) -> bool:
-    """Whether one of the remaining draws may give every client ``min_size`` samples.
+def _one_draw(rule: Rule, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None) -> Draw:
+    """The next draw; samples are assigned on demand if the rule allows it."""
+    if defines_with_assign(rule, "assign_on_demand"):
+        drawn: Draw = cast("AssignsOnDemand", rule).assign_on_demand(labels, num_clients, rng)
+        return drawn
+    clients = rule.assign(labels, num_clients, rng, writers)
+    _check_assignment(rule, clients, len(labels), num_clients)
+    return Draw(np.bincount(clients + 1, minlength=num_clients + 1)[1:], lambda: clients)
 
-    Sizes add up to the number of samples, so that a client that is large makes it likelier that others are small. The chance that no
-    client is short is therefore at most (1 − λ/m)^m, with λ the expected number of short clients. λ is estimated by the mean of the
-    draws so far, less two standard errors.
 
-    Args:
-        short: number of clients below ``min_size`` in each draw so far.
-        num_clients: m.
-        remaining: number of draws that are left.
-    """
-    if any(len(short) >= after and min(short) > most for after, most in MAX_SHORT_CLIENTS.items()):
-        return False
-    if len(short) < MIN_DRAWS:
+def _is_hopeless(rule: Rule, labels: Indices, num_clients: int, seed: int, tries: int) -> bool:
+    """Whether the sizes alone, drawn without assigning samples, rule out a success; False if the rule cannot draw them."""
+    class_sizes = np.bincount(labels)
+    if many_are_short(rule, class_sizes, num_clients, seed, rule.min_size):
         return True
-    expected = max(float(np.mean(short) - 2 * np.std(short, ddof=1) / math.sqrt(len(short))), 0.0)
-    return remaining * (1 - expected / num_clients) ** num_clients >= SMALLEST_CHANCE
-
-
-def _sizes(clients: Indices, num_clients: int) -> Indices:
-    return np.bincount(clients + 1, minlength=num_clients + 1)[1:].astype(np.int64, copy=False)
+    sizes = drawn_sizes(rule, class_sizes, num_clients, seed, REPEATS)
+    return sizes is not None and is_hopeless(
+        sizes, rule.min_size, tries, heavy_tails=cast("DrawsSizes", rule).heavy_tails
+    )
 
 
 def _check_assignment(rule: Rule, clients: object, num_samples: int, num_clients: int) -> None:

@@ -229,8 +229,9 @@ def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clie
         has, them = ("has", "it") if len(other) == 1 else ("have", "them")
         which = "it says" if len(other) == 1 else "one of them says"
         clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
+        types = " and ".join(dict.fromkeys(str(column.dtype) for column in other))
         raise UsageError(
-            f"{where}: {_columns_of(other)} {has} no numbers but {other[0].dtype}; encode {them} as numbers, "
+            f"{where}: {_columns_of(other)} {has} no numbers but {brief(types, 60)}; encode {them} as numbers, "
             f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts{clients}"
         )
 

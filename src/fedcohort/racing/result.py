@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count
+from fedcohort.core.formatted_values import count, counted
 from fedcohort.racing.objectives import Objective
 from fedcohort.record import Run
 from fedcohort.study.run_results import plain
@@ -52,7 +52,8 @@ class Cost:
     def words(self) -> str:
         """The cost without the number of runs, in words."""
         return (
-            f"{formatted_values.size(self.bytes)}, {count(self.client_passes)} client passes, a simulated time of "
+            f"{formatted_values.size(self.bytes)}, {counted(self.client_passes, 'client pass', 'client passes')}, a "
+            "simulated time of "
             f"{count(self.simulated_time)}, and {formatted_values.duration(self.wall_seconds)} of wall time"
         )
 
@@ -102,7 +103,7 @@ class RacedRow:
         """Its state in words."""
         if self.state != DROPPED:
             return self.state
-        return f"dropped after {self.dropped_after} seeds by {self.dropped_by!r}"
+        return f"dropped after {_seeds(self.dropped_after)} by {self.dropped_by!r}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,8 +177,8 @@ class Race:
         first, grid, raced = self.rows[0], self.grid_cost, self.cost
         one = first.cost.times(1 / first.seeds)
         return (
-            f"A run of {first.label!r} costs {one.words}. The race took {count(raced.runs)} runs: {raced.words}. "
-            f"All {len(self.rows)} rows with {max(row.seeds for row in self.rows)} seeds would be {count(grid.runs)} runs: "
+            f"A run of {first.label!r} costs {one.words}. The race took {counted(raced.runs, 'run')}: {raced.words}. "
+            f"All {len(self.rows)} rows with {_seeds(max(row.seeds for row in self.rows))} would be {counted(grid.runs, 'run')}: "
             f"{grid.runs / raced.runs:.1f} times as many, and {grid.wall_seconds / max(raced.wall_seconds, 1e-9):.1f} times the wall "
             "time."
         )
@@ -194,7 +195,9 @@ class Race:
     def __repr__(self) -> str:
         """The recommended row or rows, and how many there were."""
         chosen = self.recommended if isinstance(self.recommended, str) else ", ".join(self.recommended[:5])
-        return f"<Race {self.name}, {len(self.rows)} rows, {count(self.cost.runs)} runs: {chosen}, {self._sureness()}>"
+        return (
+            f"<Race {self.name}, {len(self.rows)} rows, {counted(self.cost.runs, 'run')}: {chosen}, {self._sureness()}>"
+        )
 
     @cached_property
     def table(self) -> "pd.DataFrame":

@@ -1,17 +1,18 @@
 """The tables of a run's database: their definition, the rows of a round, and the hashes that protect them."""
 
 import hashlib
+import itertools
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, RoundRow
+from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, Reasons, RoundRow
 
 __all__ = [
     "FORMAT",
@@ -143,7 +144,7 @@ def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
     tables: dict[str, list[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
-        "decisions": [_decision(t, position, reason) for position, reason in enumerate(row.decisions)],
+        "decisions": _decisions(t, row.decisions),
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
@@ -165,6 +166,34 @@ def _client(t: int, position: int, c: ClientRow) -> SqlRow:
         t, position, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
         _real(c.loss), _real(c.accuracy), reports,
     )  # fmt: skip
+
+
+def _decisions(t: int, decisions: Iterable[Reason]) -> list[SqlRow]:
+    """The candidates as rows of ``decisions``; a round can have a thousand of them, so they are written column by column."""
+    if not isinstance(decisions, Reasons):
+        return [_decision(t, position, reason) for position, reason in enumerate(decisions)]
+    clients, selected = decisions.clients.tolist(), map(int, decisions.selected)
+    scores = [_known(score) for score in decisions.scores.tolist()]
+    columns = itertools.repeat(t), itertools.count(), clients, selected, scores, _written(decisions)
+    rows: list[SqlRow] = list(zip(*columns, strict=False))
+    strangers = decisions.strangers.tolist()
+    return rows + [(t, len(rows) + i, client, 1, None, "{}") for i, client in enumerate(strangers)]
+
+
+def _written(decisions: Reasons) -> Iterable[str]:
+    """The terms of each candidate's score as JSON, with the text of :func:`json.dumps`."""
+    if not decisions.terms:
+        return itertools.repeat("{}")
+    form = "{" + ", ".join(f"{json.dumps(name).replace('%', '%%')}: %s" for name in decisions.terms) + "}"
+    columns = [[_json(_known(value)) for value in values.tolist()] for values in decisions.terms.values()]
+    return [form % row for row in zip(*columns, strict=True)]
+
+
+def _json(number: float | None) -> str:
+    """A float or None, with the text of :func:`json.dumps`."""
+    if number is None:
+        return "null"
+    return repr(number) if math.isfinite(number) else "Infinity" if number > 0 else "-Infinity"
 
 
 def _decision(t: int, position: int, reason: Reason) -> SqlRow:

@@ -59,6 +59,7 @@ class Figure:
         variant: whether the page shows the same figure of another seed first.
         points: numbers of the points of a sweep that the figure is about; empty if it is about all of them.
         federation: number of the federation that the figure is about, if points of a sweep have different ones.
+        family: what the figures of all points of a sweep have in common in their keys; empty for other figures.
         sheet: for a figure without views, which is a table of the strategy that the reader chooses: the headings of its columns, by
             their names in the only table of ``data``.
     """
@@ -73,7 +74,13 @@ class Figure:
     variant: bool = False
     points: tuple[int, ...] = ()
     federation: int = 0
+    family: str = ""
     sheet: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> set[str]:
+        """The names by which a user can choose the figure: its key, and that of its family."""
+        return {self.key, self.family or self.key}
 
     @property
     def place(self) -> str:
@@ -122,13 +129,13 @@ def spec(chart: Drawing, config: Spec) -> Spec:
     specification: Spec = chart.to_dict(validate=False)
     specification["config"] = dict(config)
     text = json.dumps(specification)
-    defaults = {"hidden": [], "named": True}
+    defaults = {"hidden": [], "away": [], "named": True}
     used = [{"name": name, "value": value} for name, value in defaults.items() if SETTINGS[name] in text]
     if used:  # Vega-Lite declares variables for the whole chart, wherever they are used
         specification["params"] = [*specification.get("params", []), *used]
     return specification
 
 
-SETTINGS = {"hidden": "indexof(hidden,", "named": "named ?"}
-"""The variables that the page sets in a chart, and the text by which their use is recognized: the hidden strategies, and whether
-lines have their names at their ends."""
+SETTINGS = {"hidden": "indexof(hidden,", "away": "indexof(away,", "named": "named ?"}
+"""The variables that the page sets in a chart, and the text by which their use is recognized: the hidden strategies, those of them
+that are at other points of the sweep, and whether lines have their names at their ends."""

@@ -14,8 +14,9 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, asks_about_the_model
 from fedcohort.study.references import Group
-from fedcohort.study.verdicts import FEWEST, LEVEL, seeds_to_be_clear
+from fedcohort.study.verdicts import FEWEST, LEVEL, lowest_p_value, seeds_to_be_clear
 
 __all__ = ["Answers", "answers", "headline"]
 
@@ -55,6 +56,11 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
         (position,) = group.rows
         rounds = max(reading.num_rounds for reading in story.played[position][1])
         return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
+    readings = [reading for position in group.rows for reading in story.played[position][1]]
+    played = {reading.num_rounds for reading in readings}
+    if len(played) > 1 and not all(reading.finished for reading in readings):
+        text = f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
+        return [("Which strategy?", (text,))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     labels = _names(compared, group)
@@ -76,8 +82,8 @@ def _names(compared: Comparison, group: Group) -> list[str]:
 def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
-        number = formatted_values.count(rounds)
-        return f"{row['label']} was not tested in any of its {number} rounds, so there is no test {score.name}."
+        number = formatted_values.counted(rounds, "round")
+        return f"{row['label']} was not tested in any of its {number}, so there is no test {score.name}."
     return (
         f"{row['label']} reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
         f"{formatted_values.count(rounds)}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
@@ -140,6 +146,9 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
             f"is due to chance. Run {FEWEST} seeds or more."
         )
     clear = p_value <= LEVEL
+    single = "it is not corrected for the number of comparisons"
+    why = single if comparisons > 1 and not corrected else "it assumes Gaussian differences"
+    why = why if low > 0 or high < 0 else ""
     kind = (
         f"95% interval, corrected for choosing the best of {len(_group_of(compared, best).rows)} rows,"
         if corrected
@@ -147,14 +156,32 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     )
     sentence = (
         f"{first} {verb} {second} by {points}{score.points} ({kind} {score.signed(low)} to "
-        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). The difference is "
-        f"{'clear' if clear else 'not clear'} with these seeds."
+        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
+        f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
     return (
         sentence
         if clear
         else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
     )
+
+
+def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
+    """Whether a difference is clear, and if not, why it may look as if it were.
+
+    Args:
+        p_value: its p-value, corrected for ``comparisons``.
+        seeds: number of paired seeds.
+        comparisons: the number of comparisons.
+        why: why its interval can exclude 0 all the same; empty if it does not.
+    """
+    if p_value <= LEVEL:
+        return "The difference is clear with these seeds."
+    lowest = lowest_p_value(seeds, comparisons)
+    if lowest > LEVEL:
+        limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
+        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is."
+    return f"The difference is not clear with these seeds{f': the interval excludes 0, but {why}' if why else ''}."
 
 
 def _group_of(compared: Comparison, position: int) -> Group:
@@ -168,8 +195,8 @@ def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
         return "The two are so close that even 1,000 seeds would not be likely to tell them apart."
     needed = max(needed, len(differences) + 1)
     return (
-        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would make it "
-        "clear, if the difference and its spread stay as they are."
+        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would probably "
+        "make it clear, if the difference and its spread stay as they are."
     )
 
 
@@ -196,12 +223,13 @@ def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[s
     names = _names(compared, group)
     label = names[best]
     if best == group.reference:
-        (_, sent, _, _), (_, passes, _, _), (_, spent, _, _) = parts
-        return [
-            f"{label} sent and received {sent} in the whole run, and took {passes} client passes and a {time} of {spent}."
-        ]
+        (_, sent, _, _), _, (_, spent, _, _) = parts
+        passes = formatted_values.counted(own["client_passes"], "client pass", "client passes")
+        return [f"{label} sent and received {sent} in the whole run, and took {passes} and a {time} of {spent}."]
     words = ", ".join(f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
     sentences = [f"Beside {names[group.reference]}, {label} took {words}."]
+    if any(asks_about_the_model(run) and run.clock == "simulated" for run in compared.rows[best].runs.values()):
+        sentences.append(NO_TIME)
     more = _disclosed(story, best) - _disclosed(story, group.reference)
     if more:
         sentences.append(f"Its clients also disclose: {'; '.join(sorted(more))}.")

@@ -1,5 +1,6 @@
 """What notebooks display of runs and comparisons: a small table with a chart, and on request the whole report page."""
 
+import math
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedcohort.record import Run
 from fedcohort.report.page import framed, page
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.terminal.comparison_notes import about_references
+from fedcohort.study.export_tables import measured_columns
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ class Page(str):
     """A report page as HTML; a notebook displays it in a frame."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<report page of {formatted_values.size(len(self))}>"
 
     def _repr_html_(self) -> str:
         return framed(self)
@@ -52,11 +57,12 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     if columns not in WIDTHS:
         raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
     charts = list(figures(story, paper(columns)))
-    keys = [figure.key for figure in charts]
+    keys = sorted(set().union(*(figure.names for figure in charts)))
     for key in only:
         if key not in keys:
             raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(key, keys)}")
-    return export((figure for figure in charts if not only or figure.key in only), folder, suffix, paper(columns))
+    chosen = [figure for figure in charts if not only or figure.names & set(only)]
+    return export(chosen, folder, suffix, paper(columns))
 
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
@@ -64,11 +70,13 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
     records, score = [table[i] for i in compared.in_groups], compared.score
     goal = score.target(compared.target.accuracy)
+    measured = measured_columns(records, compared.own_measures, score)
     heads = [
         "strategy",
         f"test {score.name}",
         "difference [95% interval]",
         "verdict, p",
+        *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         f"rounds to {goal}",
         "Jain",
         "bytes",
@@ -80,11 +88,12 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
             "–" if row["verdict"] == BASELINE
             else f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}",
             formatted_values.verdict(row["verdict"], row["p_holm"]),
+            *(cells[i] for _, _, cells in measured),
             formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]),
             formatted_values.index(row["jain"]),
             formatted_values.size(row["bytes"]),
         ]
-        for row in records
+        for i, row in enumerate(records)
     ]  # fmt: skip
     if len(records) == 1:
         heads, rows = [*heads[:2], *heads[4:]], [[*row[:2], *row[4:]] for row in rows]
@@ -127,6 +136,11 @@ def run_in_notebook(run: Run) -> Bundle:
         ["bytes", formatted_values.size(results.bytes)],
         ["Jain's index of selections", formatted_values.index(results.jain)],
     ]
+    if math.isfinite(results.client_accuracy):
+        spread = score.spread(results.client_accuracy, results.client_accuracy_sd)
+        worst = score.value(results.worst_client_accuracy)
+        rows.insert(3, [f"test {score.name} over clients", f"{spread}, worst tenth {worst}{score.in_unit}"])
+    rows[-1:-1] = [[name, formatted_values.number(value)] for name, value in results.own_measures.items()]
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)
 
 

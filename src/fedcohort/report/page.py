@@ -24,7 +24,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_references
-from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
+from fedcohort.study.question_costs import about_questions
 
 __all__ = ["framed", "gallery", "page", "payload"]
 
@@ -48,9 +48,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "sections": sections(by_section),
         "strategies": strategies(story),
         "answers": answers(story),
-        "about_downloads": TWO_DOWNLOADS
-        if any(asks_about_the_model(reading.run) for reading in story.everything)
-        else "",
+        "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point},

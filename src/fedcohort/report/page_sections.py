@@ -1,5 +1,6 @@
 """Arrange the figures of a report: which figures belong to which section, and in which order."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,7 @@ from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
 from fedcohort.report.report_data import Story
 
-__all__ = ["Part", "Section", "figures", "parts", "sections"]
+__all__ = ["Part", "Section", "at_point", "figures", "parts", "sections"]
 
 
 @dataclass(frozen=True)
@@ -204,13 +205,60 @@ def _clients(story: Story, number: int) -> Clients | None:
     return None
 
 
+AT_A_POINT = {
+    "accuracy", "tradeoff", "loss", "own_measures", "selections", "jain", "raster", "participation", "client-accuracy",
+    "client-distribution", "class-accuracy",
+}  # fmt: skip
+"""Keys of figures that papers show for each point of a sweep: the rows of all points in one chart could not be told apart."""
+
+
 def figures(story: Story, look: Look) -> Iterator[Figure]:
-    """All figures in the order of the report, and then those that only papers show."""
-    for section in parts(story, look).values():
-        for part in section:
-            yield from part.figures
+    """All figures in the order of the report, and then those that only papers show.
+
+    Those of a sweep that compare strategies are drawn for each point, and have its settings in their key.
+    """
+    points = [] if look.page or story.comparison is None else [group.point for group in story.comparison.groups]
+    pointwise = 1 < len(points) <= FEDERATIONS
+    for figure in _all_figures(story, look):
+        if not (pointwise and figure.key in AT_A_POINT):
+            yield figure
+    if pointwise:
+        for number, point in enumerate(points):
+            yield from _of_point(story, number, point, look)
+    look = replace(look, rows=story.row_looks)
     final = bars(story, look)
     if final is not None:
         yield final
     if any(row.experiment.selection.name == "conformal" for row in story.rows):
         yield score_functions(look)
+
+
+def _of_point(story: Story, number: int, point: str, look: Look) -> Iterator[Figure]:
+    """The figures that compare strategies at one point of a sweep; the settings of the point are in their key and title."""
+    slug = re.sub(r"[^a-z0-9]+", "-", point.lower()).strip("-") or str(number + 1)
+    for figure in _all_figures(at_point(story, number), look):
+        if figure.key in AT_A_POINT:
+            yield replace(figure, key=f"{figure.key}-{slug}", title=f"{figure.title}, {point}", family=figure.key)
+
+
+def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
+    """All figures in the order of the report."""
+    for section in parts(story, look).values():
+        for part in section:
+            yield from part.figures
+
+
+def at_point(story: Story, number: int) -> Story:
+    """The rows at one point of a sweep, as a comparison of their own: labels are names of strategies, without the settings of the
+    point. The target is that of the whole comparison."""
+    assert story.comparison is not None
+    group = story.comparison.groups[number]
+    own = [story.played[i][0] for i in group.rows]
+    at = [story.labels.index(label) for label in own]
+    names = [story.row_looks.names.get(label, label) for label in own]
+    labels = names if len(set(names)) == len(names) else own
+    reference = story.comparison.rows[group.reference].label
+    found = Story(story.name, tuple(story.rows[i] for i in at), labels, [story.readings[i] for i in at], reference)
+    if found.comparison is not None:
+        vars(found.comparison)["target"] = story.comparison.target  # a cached property
+    return found

@@ -11,9 +11,12 @@ from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
 
-__all__ = ["FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
+__all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
 
 FORMATS = ("pdf", "svg", "png")
+
+CAPTIONS = "captions.txt"
+"""The file with the captions of all figures in a folder."""
 
 GAP = 14
 """Space between two panels, in points."""
@@ -26,22 +29,26 @@ PNG = 4
 
 
 def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) -> list[Path]:
-    """Write every view of every figure, and return the files.
+    """Write every view of every figure, and return the files of the figures.
 
-    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. Either all files are
-    written, or none.
+    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. The file
+    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean. Either all files are written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
     """
-    drawn = {}
+    drawn, captions = {}, []
     for figure in figures:
         for view in figure.views:
             name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
-            drawn[folder / f"{name}.{format_}"] = converted(drawn_to_width(figure, view, look), format_)
+            file = folder / f"{name}.{format_}"
+            drawn[file] = converted(drawn_to_width(figure, view, look), format_)
+            shown = "" if len(figure.views) == 1 else f", {view.name}"
+            captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    text = ("\n\n".join(captions) + "\n").encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_files(drawn)
+        replace_files({**drawn, folder / CAPTIONS: text})
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from None
     return list(drawn)
@@ -78,11 +85,14 @@ LEAST = 40
 
 
 def _resize(charts: Sequence[Spec], columns: int, excess: float) -> bool:
-    """Make panels that have a plain width narrower by their share of ``excess`` points; whether any could be changed."""
+    """Make panels that have a plain width narrower by their share of ``excess`` points; whether any could be changed. Pies, and their
+    legend, keep their size."""
+    if any("arc" in str(chart.get("mark")) for chart in charts):
+        return False
     changed = False
     for chart in charts:
         width = chart.get("width")
-        if isinstance(width, int | float) and "arc" not in str(chart.get("mark")) and chart.get("autosize") is None:
+        if isinstance(width, int | float) and chart.get("autosize") is None:
             wanted = max(LEAST, width - math.ceil(excess / columns))
             changed = changed or wanted != width
             chart["width"] = wanted

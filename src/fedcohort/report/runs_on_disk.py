@@ -5,10 +5,10 @@ from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import kind_of
-from fedcohort.record import Run
+from fedcohort.record import Run, open_run
 from fedcohort.record.untouched_copy import check_database_exists
 
-__all__ = ["begun", "find_runs"]
+__all__ = ["begun", "expanded", "find_runs", "single_run"]
 
 
 def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
@@ -29,6 +29,30 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
     return runs
 
 
+def single_run(path: str | Path) -> Run:
+    """The run that a path names: a run directory, or a folder with one run.
+
+    Raises:
+        UsageError: there is no run, there are several, or the run was changed or damaged after it was written.
+    """
+    inside = expanded([path])
+    if len(inside) > 1:
+        raise UsageError(f"{path}: there are {len(inside)} runs in it; give one of them, such as {inside[0]}")
+    return open_run(inside[0])
+
+
+def expanded(paths: Iterable[str | Path]) -> list[Path]:
+    """Paths in which each folder of run directories is replaced by these, in the order in which the runs began."""
+    return [run for path in map(Path, paths) for run in _inside(path) or [path]]
+
+
+def _inside(path: Path) -> list[Path]:
+    """The run directories in a folder, in the order in which they began; none if the path is a run directory, or no folder."""
+    if not path.is_dir() or (path / "run.sqlite").is_file():
+        return []
+    return sorted(filter(_is_run, path.iterdir()), key=begun)
+
+
 def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
     """The runs that one path names."""
     if (path / "run.sqlite").is_file():
@@ -44,10 +68,10 @@ def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Ru
         raise UsageError(
             f"{path}: {problem}; give run directories, a folder of run directories, or an experiment file with runs in --runs"
         )
-    inside = [inner for inner in path.iterdir() if _is_run(inner)]
+    inside = _inside(path)
     if not inside:
         raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
-    return [Run(inner) for inner in sorted(inside, key=begun)]
+    return [Run(inner) for inner in inside]
 
 
 def _is_run(path: Path) -> bool:

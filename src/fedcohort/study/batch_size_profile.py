@@ -19,6 +19,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.paths import kind_of
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Cell, Experiment
@@ -122,6 +123,25 @@ class Profile:
     labels: str = "classes"
 
     @property
+    def advice(self) -> list[str]:
+        """The recommended sizes, and then the reason for each, in sentences."""
+        names = {each.rule: RULES.get(each.rule, each.rule) for each in self.recommendations}
+        rules: dict[int, list[str]] = {}
+        for each in self.recommendations:
+            rules.setdefault(each.batch_size, []).append(names[each.rule])
+        sizes = ", or ".join(f"{size} by {' and by '.join(own)}" for size, own in rules.items())
+        reasons = [f"{names[each.rule].capitalize()}: {each.reason}." for each in self.recommendations]
+        return [f"Recommended batch size: {sizes}.", *reasons]
+
+    @property
+    def about_accuracy(self) -> str:
+        """What limits the accuracies, in a sentence; empty without rounds."""
+        if not self.rounds:
+            return ""
+        after = f"After {counted(self.rounds, 'round')} with each batch size, one seed, and the same learning rate"
+        return f"{after}: more rounds, another learning rate or seed can change the order."
+
+    @property
     def warnings(self) -> list[str]:
         """What limits these measurements, in sentences."""
         loose = [str(size.batch_size) for size in self.sizes if not size.tight]
@@ -206,13 +226,32 @@ def profile(
 
 def recommend(sizes: Sequence[Size], labels: str = "classes") -> list[Recommendation]:
     """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput."""
-    recommendations = [_by_throughput(sizes)]
+    score = score_style([labels])
+    recommendations = [_by_throughput(sizes, score)]
     if all(math.isfinite(size.accuracy) for size in sizes):
-        recommendations.append(_by_tradeoff(sizes, score_style([labels])))
+        recommendations.append(_by_tradeoff(sizes, score))
     return recommendations
 
 
-def _by_throughput(sizes: Sequence[Size]) -> Recommendation:
+RULES = {"throughput": "throughput", "tradeoff": "trade-off"}
+"""The rules in words."""
+
+CLOSE = 0.02
+"""Accuracies that differ by at most this are called the same."""
+
+
+def _more_accurate(sizes: Sequence[Size], best: Size, score: ScoreStyle) -> str:
+    """The size with a higher accuracy than the recommended one, if there is one; empty without."""
+    top = max(sizes, key=lambda size: size.accuracy if math.isfinite(size.accuracy) else -math.inf)
+    if not top.accuracy > best.accuracy + CLOSE:
+        return ""
+    return (
+        f"; {top.batch_size} has a higher test {score.name}, {score.with_unit(top.accuracy)} in place of "
+        f"{score.with_unit(best.accuracy)}"
+    )
+
+
+def _by_throughput(sizes: Sequence[Size], score: ScoreStyle) -> Recommendation:
     """The size with the most samples per second."""
     batches, speed = [size.batch_size for size in sizes], np.array([size.samples_per_second for size in sizes])
     best, slowest = batches.index(measures.best_batch_size(batches, speed)), int(speed.argmin())
@@ -222,7 +261,7 @@ def _by_throughput(sizes: Sequence[Size]) -> Recommendation:
     unclear = [batch for i, batch in enumerate(batches) if i != best and _overlap(sizes[best], sizes[i])]
     if unclear:
         reason += f"; the difference to {', '.join(map(str, unclear))} is not clear: the intervals overlap"
-    return Recommendation("throughput", batches[best], reason)
+    return Recommendation("throughput", batches[best], reason + _more_accurate(sizes, sizes[best], score))
 
 
 def _by_tradeoff(sizes: Sequence[Size], score: ScoreStyle) -> Recommendation:
@@ -238,9 +277,8 @@ def _by_tradeoff(sizes: Sequence[Size], score: ScoreStyle) -> Recommendation:
     )
     parts = f"{1e6 / best.samples_per_second:,.0f} µs per sample, {best.memory / 1e6:,.0f} MB, {reached}"
     error = f"1 − {score.name}" if score.numeric else "error"
-    return Recommendation(
-        "tradeoff", pick, f"the best mean of time, memory and {error}, each scaled to between 0 and 1: {parts}"
-    )
+    reason = f"the best mean of time, memory and {error}, each scaled to between 0 and 1: {parts}"
+    return Recommendation("tradeoff", pick, reason + _more_accurate(sizes, best, score))
 
 
 def _overlap(a: Size, b: Size) -> bool:

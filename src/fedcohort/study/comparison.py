@@ -246,9 +246,9 @@ class Comparison:
         return written(self.table.to_csv(index=False, lineterminator="\n"), file)
 
     def to_latex(self, file: str | Path | None = None) -> str:
-        """The table for a paper: a ``table`` environment with caption and label, in the style of the package ``booktabs``.
+        """The table for a paper: a ``table`` environment with caption and label, for the packages ``booktabs`` and ``graphicx``.
 
-        The numbers are those that the terminal prints. Labels are escaped.
+        The numbers are those that the terminal prints. Labels are escaped. A table that is wider than the text is scaled down.
 
         Args:
             file: also write it to this file.

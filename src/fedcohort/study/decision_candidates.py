@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcohort.core.formatted_values import UNTRIED, number
+from fedcohort.core.formatted_values import UNTRIED, counted, number
 
 __all__ = ["Candidate", "outcome_in_words", "score_in_words", "time_in_words"]
 
@@ -95,7 +95,8 @@ _ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient",
 def outcome_in_words(candidate: Candidate, clock: str) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
-    worked = f"It trained for {outcome.get('steps', 0):,.0f} steps on {outcome.get('num_samples', 0):,.0f} samples"
+    steps, samples = counted(outcome.get("steps", 0), "step"), counted(outcome.get("num_samples", 0), "sample")
+    worked = f"It trained for {steps} on {samples}"
     if "duration" in outcome:
         worked += f" and needed {time_in_words(outcome['duration'], clock)}"
     end = {

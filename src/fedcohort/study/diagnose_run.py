@@ -1,7 +1,8 @@
 """Diagnose the decisions of a run: whether scores predict what happens, and how much the strategy explores."""
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedcohort.study.run_results import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability"]
+__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds"]
 
 NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
 """Columns of the table of clients that are no outcome of a selection."""
@@ -101,6 +102,30 @@ def diagnose(run: Run) -> Diagnosis:
         correlations=(*_with_outcomes(scored, clients), *_with_gain(scored, rounds["test_accuracy"])),
         labels=run.labels,
     )
+
+
+def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
+    """The means of the diagnoses of runs that differ only in their seed, over those in which a number is known.
+
+    ``seed`` is that of the first run; ``scored_rounds`` and the rounds of correlations are summed over the runs.
+    """
+    by_outcome: dict[str, list[Correlation]] = {}
+    for run in runs:
+        for each in run.correlations:
+            by_outcome.setdefault(each.outcome, []).append(each)
+    correlations = [
+        Correlation(outcome, _mean([each.rank_correlation for each in own]), sum(each.rounds for each in own))
+        for outcome, own in by_outcome.items()
+    ]
+    shares = {name: _mean([getattr(run, name) for run in runs]) for name in ("greedy", "chance", "exploration", "new")}
+    scored = sum(run.scored_rounds for run in runs)
+    return replace(runs[0], **shares, scored_rounds=scored, correlations=tuple(correlations))
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the known values; NaN without any."""
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def greedy_probability(scores: Values, count: int) -> Values:

@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 
-__all__ = ["escaped", "latex_table", "written"]
+__all__ = ["escaped", "latex_table", "measured_columns", "written"]
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -46,7 +46,7 @@ def latex_table(
     own_measures: Sequence[str] = (),
     score: ScoreStyle = ACCURACY,
 ) -> str:
-    """A comparison as a ``table`` environment.
+    """A comparison as a ``table`` environment, whose table is scaled down where it is wider than the text.
 
     Args:
         name: name of the comparison.
@@ -64,18 +64,20 @@ def latex_table(
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
-            r"% \usepackage{booktabs}",
+            r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"  \centering",
             rf"  \caption{{{_caption(name, rows, seeds, [about_target, note], score)}}}",
             rf"  \label{{tab:{_key(name)}}}",
-            rf"  \begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
+            r"  \footnotesize\setlength{\tabcolsep}{4pt}",
+            rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
             r"    \toprule",
             f"    {' & '.join(heading for heading, _, _ in columns)} \\\\",
             r"    \midrule",
             *(f"    {line} \\\\" for line in lines),
             r"    \bottomrule",
-            r"  \end{tabular}",
+            r"  \end{tabular}}",
+            r"  \ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
             r"\end{table}",
             "",
         ]
@@ -86,13 +88,34 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
+def measured_columns(rows: Sequence[Mapping[str, Any]], own_measures: Sequence[str], score: ScoreStyle) -> list[Column]:
+    """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
+    own = [_own_measure(name, rows) for name in own_measures]
+    return [*_client_columns(rows, score), *_personal_columns(rows, score), *own]
+
+
+def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+    """The accuracy on the clients' own test samples, if it was measured."""
+    if not _measured(rows, "client_accuracy"):
+        return []
+    means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
+    return [
+        ("Over clients", "r", means),
+        ("Worst tenth", "r", [score.value(row["worst_client_accuracy"]) for row in rows]),
+    ]
+
+
+def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(math.isfinite(row[name]) for row in rows)
+
+
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+    if not _measured(rows, "personal_accuracy"):
         return []
     headings = {
         "Personal (%)" if score.unit else "Personal": "personal_accuracy",
-        "Worst tenth": "worst_personal_accuracy",
+        "Personal, worst tenth" if _measured(rows, "client_accuracy") else "Worst tenth": "worst_personal_accuracy",
     }
     return [(text, "r", [score.value(row[name]) for row in rows]) for text, name in headings.items()]
 
@@ -110,8 +133,7 @@ def _columns(
     if rows[1:]:
         columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    columns += _personal_columns(rows, score)
-    columns += [_own_measure(name, rows) for name in own_measures]
+    columns += measured_columns(rows, own_measures, score)
     columns += _costs(rows, goal)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
@@ -166,6 +188,11 @@ def _caption(
         comparisons = "1 comparison" if tested == 1 else f"{tested} comparisons"
         sentences.append(
             f"Verdict: two-sided permutation test of the paired differences, p corrected by Holm for {comparisons}."
+        )
+    if _measured(rows, "client_accuracy"):
+        sentences.append(
+            f"Over clients: {score.name} on each client's own test samples, mean and standard deviation over clients; worst "
+            "tenth: mean of the tenth of the clients with the lowest."
         )
     return escaped(" ".join([*sentences, *(note for note in notes if note)]))
 

@@ -38,7 +38,7 @@ class Finding:
     """Something that a reader must know before the numbers.
 
     Attributes:
-        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``target`` or ``few seeds``.
+        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``target``, ``unfinished``, ``few seeds`` or ``other seeds``.
         rows: labels of the rows that it is about.
         text: what is wrong, in a sentence.
         advice: what to try, in a sentence.
@@ -59,13 +59,14 @@ class Finding:
 
 def findings(rows: Sequence[Checked], target: Target, score: ScoreStyle) -> list[Finding]:
     """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
-    found = [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
+    found = list(_other_rounds(rows))
+    found += [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
     told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     chance = _no_better_than_the_mean if score.numeric else _chance
     found += _of_rows(chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     missed = [row.label for row in rows if not row.reached]
-    return [*found, *_target_missed(missed, failing, target, score), *_few_seeds(rows)]
+    return [*found, *_target_missed(missed, failing, target, score), *_few_seeds(rows), *_other_seeds(rows)]
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -211,6 +212,40 @@ def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
         cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
         about = labels if len(labels) < len(rows) else ()
         yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {FEWEST} or more")
+
+
+def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:
+    """Unfinished runs that are not equally far, so that their accuracies cannot be compared."""
+    runs = [run for row in rows for run in row.runs]
+    played = {run.num_rounds for run in runs}
+    if len(played) < 2 or all(run.run.finished for run in runs):
+        return
+    unfinished = sum(not run.run.finished for run in runs)
+    text = (
+        f"{unfinished} of {_counted(len(runs), 'run')} {'is' if unfinished == 1 else 'are'} not finished, and the runs have played "
+        f"{min(played)} to {max(played)} rounds: accuracies after different numbers of rounds cannot be compared"
+    )
+    yield Finding(
+        "unfinished",
+        (),
+        text,
+        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare --partial`",
+    )
+
+
+def _other_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
+    """Rows that were not played with the same seeds, so that their means are about different runs."""
+    seeds = [{run.experiment.seed for run in row.runs} for row in rows]
+    if all(own == seeds[0] for own in seeds):
+        return
+    least, most = min(map(len, seeds)), max(map(len, seeds))
+    has = f"have {least} to {most} seeds" if least < most else "have different seeds"
+    text = f"the rows {has}: a mean is over the seeds of its row, a difference over those that both rows have"
+    advice = (
+        "play all rows with the same seeds; if results decided which rows got more seeds, as in `fedcohort race`, p-values are too "
+        "low, and the result of the race holds instead"
+    )
+    yield Finding("other seeds", (), text, advice)
 
 
 def _counted(number: int, thing: str) -> str:

@@ -1,13 +1,25 @@
 """How questions about the model are billed, for notes below tables of costs."""
 
+from collections.abc import Iterable
+
 from fedcohort.record import Run
 
-__all__ = ["TWO_DOWNLOADS", "asks_about_the_model"]
+__all__ = ["NO_TIME", "TWO_DOWNLOADS", "about_questions", "asks_about_the_model"]
 
 TWO_DOWNLOADS = (
     "Bytes: a client that answers a question about the model receives it for the answer, and again for training if it is then "
     "selected."
 )
+
+NO_TIME = "Simulated time does not include answers to questions of a strategy."
+
+
+def about_questions(runs: Iterable[Run]) -> str:
+    """What bytes and simulated time mean if strategies of these runs ask clients about the model; empty if none does."""
+    asking = [run for run in runs if asks_about_the_model(run)]
+    if not asking:
+        return ""
+    return f"{TWO_DOWNLOADS} {NO_TIME}" if any(run.clock == "simulated" for run in asking) else TWO_DOWNLOADS
 
 
 def asks_about_the_model(run: Run) -> bool:

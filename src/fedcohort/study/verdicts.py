@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from fedcohort import measures
 from fedcohort.core import formatted_values
 
-__all__ = ["BASELINE", "FEWEST", "LEVEL", "Verdict", "about_verdicts", "needed_seeds", "seeds_to_be_clear", "verdicts"]
+__all__ = [
+    "BASELINE",
+    "FEWEST",
+    "LEVEL",
+    "UNCLEAR",
+    "Verdict",
+    "about_verdicts",
+    "lowest_p_value",
+    "needed_seeds",
+    "seeds_to_be_clear",
+    "verdicts",
+]
 
 LEVEL = 0.05
 """A difference is clear if its corrected p-value is at most this."""
@@ -106,6 +117,15 @@ def seeds_to_be_clear(differences: Sequence[float], comparisons: int) -> int | N
     return None
 
 
+def lowest_p_value(seeds: int, comparisons: int) -> float:
+    """The lowest p-value that a paired permutation test of this many seeds can give, corrected for the number of comparisons.
+
+    >>> lowest_p_value(3, 2)
+    0.5
+    """
+    return min(1.0, comparisons * 2.0 / 2**seeds)
+
+
 def about_verdicts(rows: Sequence[Verdict]) -> str:
     """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared."""
     compared = [row for row in rows if row.words != BASELINE]
@@ -125,7 +145,7 @@ def about_verdicts(rows: Sequence[Verdict]) -> str:
     )
     most = max(row.seeds for row in tested)
     if most < needed:
-        lowest = len(tested) * 2.0 / 2**most
+        lowest = lowest_p_value(most, len(tested))
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
         note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on."
     return note

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
+from fedcohort.algorithms.base import adds_correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import Engine
@@ -44,7 +45,8 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
 
     A round without updates changes nothing (R10). A round in which all clients return the received model does not change it. Inputs
     are not changed. Updates are not kept in memory unless ``keeps_models`` is set. An algorithm that is resumed continues
-    to the same bits. If the client half works on stacks of clients, each client of a stack gets the same result as alone.
+    to the same bits. If the client half works on stacks of clients, each client of a stack gets the same result as alone. If it has a
+    :meth:`correction <fedcohort.algorithms.Algorithm.correction>`, it adds what ``correct`` adds.
 
     Args:
         make: returns a new algorithm.
@@ -68,6 +70,7 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     for precision in precisions:
         _check_rounds(ready, precision)
         _check_merging(ready, precision)
+    _check_correction(ready)
     _check_stacked(ready)
     if averages:
         for dtype in (torch.float32, torch.float64):
@@ -172,6 +175,37 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
     check_model_state(make().aggregate(model, iter(updates[:1]), members), model, f"{name}, a single client")
     if not algorithm.keeps_models:
         _check_streaming(make(), model, updates[0])
+
+
+def _check_correction(make: Callable[[], Algorithm]) -> None:
+    """Compare training by ``correction`` with training by ``correct`` in two rounds, with and without memory; equal to rounding."""
+    if not adds_correction(make()):
+        return
+    federation, training = small_federation(), Training(batch_size=4, epochs=2, precision="float64")
+    name = f"{type(make()).__name__}.correction"
+    algorithms = make(), make()
+    with ExitStack() as stack:
+        engines = [LocalEngine(federation, MODEL, training, algorithm, 1, plan="loop") for algorithm in algorithms]
+        for engine in engines:
+            stack.callback(engine.close)
+        with engines[1]._trainer() as trainer:
+            trainer.program = None  # gradients one by one
+        model = engines[0].initial_model()
+        clients = HEALTHY[:3]
+        for t in (1, 2):
+            with during(f"{name}, round {t}"):
+                at_once, one_by_one = (
+                    list(engine.train(model, t, Cohort(np.array(clients)), algorithm))
+                    for engine, algorithm in zip(engines, algorithms, strict=True)
+                )
+                for update, expected in zip(at_once, one_by_one, strict=True):
+                    compare_updates(expected, update, f"{name}, round {t}, client {update.client}")
+                members = members_of(clients, t, engines[0].trainable)
+                new = algorithms[0].aggregate(model, iter(copy.deepcopy(one_by_one)), members)
+                algorithms[1].aggregate(model, iter(copy.deepcopy(one_by_one)), members)
+                for engine in engines:
+                    engine.commit(clients[:2])
+            model = new
 
 
 def _check_stacked(make: Callable[[], Algorithm]) -> None:

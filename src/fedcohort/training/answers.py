@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.evaluation import BLOCK, block_losses, blocks, evaluate_block, sum_up
+from fedcohort.training.plain_network import Program
 from fedcohort.training.reused_memory import ALIGNMENT
 
 __all__ = ["TOGETHER", "answer", "answers"]
@@ -60,20 +62,25 @@ def answers(
     t: int,
     clients: Sequence[int],
     seed: int,
+    program: Program | None = None,
 ) -> list[Values]:
-    """The answers of these clients, with the bits of :func:`answer` and less work between two forward passes."""
+    """The answers of these clients, with the bits of :func:`answer` and less work between two forward passes.
+
+    With the network's ``program``, the forward passes of several clients are one call.
+    """
     if not isinstance(question, LocalLoss) or question.batch or not _aligned_alike(federation, dtype):
         return [answer(module, federation, dtype, question, t, client, seed) for client in clients]
+    outputs = partial(_outputs_of_parts, module) if program is None else program.outputs
     rows: list[Values] = []
     ranges: list[tuple[int, int]] = []
     samples = 0
     for start, stop in map(federation.span, clients):
         if ranges and samples + stop - start > TOGETHER:
-            rows += _losses_together(module, federation, dtype, ranges)
+            rows += _losses_together(outputs, federation, dtype, ranges)
             ranges, samples = [], 0
         ranges.append((start, stop))
         samples += stop - start
-    return rows + (_losses_together(module, federation, dtype, ranges) if ranges else [])
+    return rows + (_losses_together(outputs, federation, dtype, ranges) if ranges else [])
 
 
 def _aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
@@ -81,12 +88,21 @@ def _aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
     return math.prod(federation.sample_shape) * dtype.itemsize % ALIGNMENT == 0
 
 
+def _outputs_of_parts(module: nn.Module, features: Tensor, edges: Sequence[int]) -> Tensor:
+    """The model's outputs on the parts between neighboring edges, one part at a time."""
+    return torch.cat([module(features[a:b]) for a, b in itertools.pairwise(edges)])
+
+
 def _losses_together(
-    module: nn.Module, federation: Federation, dtype: torch.dtype, ranges: Sequence[tuple[int, int]]
+    outputs: Callable[[Tensor, list[int]], Tensor],
+    federation: Federation,
+    dtype: torch.dtype,
+    ranges: Sequence[tuple[int, int]],
 ) -> list[Values]:
     """Mean losses of clients with these ranges of samples.
 
-    All samples are standardized together, but each forward pass has samples of one client only.
+    All samples are standardized together, but each forward pass has samples of one client only. ``outputs`` computes the passes on the
+    parts of the samples between neighboring edges.
     """
     positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in ranges]))
     positions = positions.to(federation.device)
@@ -94,7 +110,7 @@ def _losses_together(
     own = [[*range(start, stop, BLOCK), stop] for start, stop in itertools.pairwise([0, *ends])]
     with torch.no_grad():
         features = federation.prepare(federation.train.pick(positions), dtype)
-        logits = torch.cat([module(features[a:b]) for edges in own for a, b in itertools.pairwise(edges)])
+        logits = outputs(features, [0, *(edge for edges in own for edge in edges[1:])])
         labels = federation.train.labels.index_select(0, positions)
         losses = for_sums(sample_losses(logits, labels))
     sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]

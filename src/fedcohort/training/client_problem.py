@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.losses import CrossEntropy, SquaredError, local_losses
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices, Values
@@ -165,27 +166,31 @@ class ClientProblem:
         """Whether samples have weights of their own, see :meth:`draw_by_loss`."""
         return self._importance is not None
 
-    def descend(self, program: Program, order: Tensor, size: int) -> tuple[list[Tensor], Tensor]:
-        """Take the plain SGD steps of an epoch with the network's program.
+    def descend(
+        self, program: Program, order: Tensor, size: int, correction: Correction
+    ) -> tuple[list[Tensor], Tensor]:
+        """Take the steps of an epoch with the network's program.
 
         Args:
             program: the network's program.
             order: the samples of the epoch, as positions, int64 [n].
             size: size of a batch.
+            correction: what is added to the gradients of every step.
 
         Returns:
             the cross-entropy of each sample in each step, and the total number of correct predictions.
         """
         setup, labels = self._setup, self._data.labels
+        added = setup.optimizer, correction, list(self.anchor.values())
         if self._prepared is not None:
-            losses, right = program.descend(self._prepared, labels, order, size, setup.optimizer)
+            losses, right = program.descend(self._prepared, labels, order, size, *added)
         else:
             losses, right = [], torch.zeros((), dtype=torch.int64)
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
             for part in order.split(stretch):
                 rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
                 positions = torch.arange(len(part))
-                part_losses, part_right = program.descend(rows, labels[part], positions, size, setup.optimizer)
+                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added)
                 losses += part_losses
                 right += part_right
         self.steps += len(losses)

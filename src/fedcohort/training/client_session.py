@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors, Update
+from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
@@ -82,11 +83,20 @@ class Session:
             problem.changes = Changes.draw(self.setup.training.augment, problem.num_samples, self.changes, device)
         order = to_device(samples, device)
         program = None if problem.reweighted else self.setup.plain_steps(self.size)
-        losses, self.right = self._steps(order) if program is None else problem.descend(program, order, self.size)
+        correction = self._correction() if program is not None else None
+        if program is None or correction is None:
+            losses, self.right = self._steps(order)
+        else:
+            losses, self.right = problem.descend(program, order, self.size, correction)
         self.losses += losses
         self.first_steps = self.first_steps or len(self.losses)
         self.used += 1
         return losses
+
+    def _correction(self) -> Correction | None:
+        """What the algorithm adds to the gradients of every step; None if that cannot be said before the steps."""
+        algorithm = self.setup.algorithm
+        return algorithm.correction(self.problem) if algorithm.corrects else Correction()
 
     def _samples(self) -> Indices:
         """The samples of the next epoch, in order."""

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors
-from fedcohort.algorithms.base import takes_plain_steps
+from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
@@ -13,7 +13,7 @@ from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import in_fast_layout
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rewriting import relu_last
-from fedcohort.training.optimizers import SGD, PlainSGD, build_optimizer
+from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
@@ -83,6 +83,10 @@ class LocalSetup:
             self._shown = model
         return self.module.eval()
 
+    def outputs_program(self) -> Program | None:
+        """The program that computes the outputs of the module; None if there is none."""
+        return self.program if self.program is not None and self.program.holds() else None
+
     def forget(self) -> None:
         """Let :meth:`show` copy weights again, after something else has changed those of the module."""
         self._shown = None
@@ -103,9 +107,10 @@ class LocalSetup:
             group["lr"] = self.training.lr_at(t)
 
     def plain_steps(self, size: int) -> Program | None:
-        """The program that takes all steps of an epoch, in batches of ``size``, in one call; None if steps are not plain SGD steps."""
+        """The program that takes all steps of an epoch, in batches of ``size``, in one call, if the algorithm has a correction or
+        needs none; None if something else takes part in each step."""
         settings = self.training
-        plain = isinstance(self.optimizer, PlainSGD | SGD) and not settings.clip_norm and settings.augment == "none"
-        if self.program is None or not plain or size > CHUNK or not takes_plain_steps(self.algorithm):
+        plain = takes_plain_steps(self.algorithm) or adds_correction(self.algorithm)
+        if self.program is None or not plain or size > CHUNK or settings.clip_norm or settings.augment != "none":
             return None
         return self.program if self.program.holds() else None

@@ -1,22 +1,45 @@
-"""Optimizers of local training: SGD as a single fused call, and PyTorch's fused optimizers.
+"""Optimizers of local training: SGD, Adam and AdamW, each step as a single fused call.
 
-PyTorch's SGD class spends as much time around that call as a plain step takes. Creating the first PyTorch optimizer also loads
-PyTorch's compiler, which takes a second.
+They have the bits of PyTorch's optimizers, whose classes spend as much time around that call as a step of a small network takes.
+Creating the first PyTorch optimizer also loads PyTorch's compiler, which takes a second.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
 
 from fedcohort.algorithms.training_settings import Training
 
-__all__ = ["SGD", "Optimizer", "PlainSGD", "build_optimizer", "laid_out"]
+__all__ = ["SGD", "Adam", "Optimizer", "PlainSGD", "Rule", "build_optimizer", "laid_out"]
+
+BETAS = 0.9, 0.999
+EPSILON = 1e-8
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an optimizer does with gradients, for programs that take many steps in one call.
+
+    Attributes:
+        kind: plain, sgd, adam or adamw.
+        rates: learning rate and weight decay, then the momentum, or β₁, β₂ and ε; for ``plain``, only the learning rate.
+        nesterov: whether the momentum is Nesterov's.
+        states: velocities; or first moments, second moments and numbers of steps; each a list with one tensor per parameter.
+        fresh: whether the first step sets the velocities.
+    """
+
+    kind: Literal["plain", "sgd", "adam", "adamw"]
+    rates: list[float]
+    nesterov: bool = False
+    states: list[list[Tensor]] = field(default_factory=list)
+    fresh: bool = False
 
 
 class Optimizer(Protocol):
-    """What local training uses of a ``torch.optim.Optimizer``.
+    """An optimizer of the parameters of a network.
 
     A gradient has the memory layout of its parameter (:func:`laid_out`), because fused steps go through both in memory order.
     """
@@ -26,6 +49,10 @@ class Optimizer(Protocol):
 
     def step(self) -> object:
         """Move the parameters by their ``.grad``; parameters without one stay."""
+        ...
+
+    def rule(self) -> Rule:
+        """What the next steps do if every parameter has a gradient."""
         ...
 
 
@@ -43,6 +70,10 @@ class PlainSGD:
             moved = [p for p in group["params"] if p.grad is not None]
             if moved:
                 torch._foreach_add_(moved, [p.grad for p in moved], alpha=-group["lr"])
+
+    def rule(self) -> Rule:
+        """See :class:`Optimizer`."""
+        return Rule("plain", [self.param_groups[0]["lr"]])
 
 
 class SGD:
@@ -70,13 +101,15 @@ class SGD:
             self._keep(fresh)
             self._move(fresh, group["lr"], first=True)
 
-    def velocities(self) -> tuple[list[Tensor], bool]:
-        """v of every parameter, and whether the first step has yet to set them; an empty list without momentum."""
-        parameters = self.param_groups[0]["params"] if self.momentum else []
+    def rule(self) -> Rule:
+        """See :class:`Optimizer`."""
+        group = self.param_groups[0]
+        parameters = group["params"] if self.momentum else []
         fresh = bool(self._without_velocity(parameters))
         if fresh:
             self._keep(parameters)
-        return [self.state[p]["v"] for p in parameters], fresh
+        rates = [group["lr"], self.weight_decay, self.momentum]
+        return Rule("sgd", rates, self.nesterov, [[self.state[p]["v"] for p in parameters]], fresh)
 
     def _without_velocity(self, parameters: list[Tensor]) -> list[Tensor]:
         return [p for p in parameters if not self.state.get(p)]
@@ -96,6 +129,47 @@ class SGD:
             )  # fmt: skip
 
 
+class Adam:
+    """Adam, or AdamW if the weight decay is ``decoupled``, with the bits of ``torch.optim.Adam`` and ``torch.optim.AdamW``."""
+
+    def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float, *, decoupled: bool) -> None:
+        self.param_groups: list[dict[str, Any]] = [{"params": list(parameters), "lr": lr}]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+        self.weight_decay, self.decoupled = weight_decay, decoupled
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """See :class:`Optimizer`."""
+        for group in self.param_groups:
+            moved = [p for p in group["params"] if p.grad is not None]
+            if not moved:
+                continue
+            means, squares, steps = self._moments(moved)
+            torch._foreach_add_(steps, 1.0)
+            function = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
+            function(
+                moved, cast("list[Tensor]", [p.grad for p in moved]), means, squares, [], steps, lr=group["lr"],
+                beta1=BETAS[0], beta2=BETAS[1], weight_decay=self.weight_decay, eps=EPSILON, amsgrad=False, maximize=False,
+            )  # fmt: skip
+
+    def rule(self) -> Rule:
+        """See :class:`Optimizer`."""
+        group = self.param_groups[0]
+        rates = [group["lr"], self.weight_decay, *BETAS, EPSILON]
+        return Rule("adamw" if self.decoupled else "adam", rates, states=self._moments(group["params"]))
+
+    def _moments(self, parameters: list[Tensor]) -> list[list[Tensor]]:
+        """First moments, second moments and numbers of steps, 0 for parameters that have none."""
+        for p in parameters:
+            if not self.state.get(p):
+                self.state[p] = {
+                    "exp_avg": torch.zeros_like(p),
+                    "exp_avg_sq": torch.zeros_like(p),
+                    "step": torch.zeros((), dtype=torch.float32, device=p.device),
+                }
+        return [[self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq", "step")]
+
+
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     """The gradient in the parameter's memory layout. Autograd's ``.grad`` has it; other gradients may not."""
     if gradient.stride() == parameter.stride():
@@ -111,6 +185,6 @@ def build_optimizer(training: Training, parameters: Sequence[Tensor]) -> Optimiz
         case "sgd":
             return SGD(parameters, training.lr, training.momentum, training.nesterov, training.weight_decay)
         case "adam":
-            return torch.optim.Adam(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
+            return Adam(parameters, training.lr, training.weight_decay, decoupled=False)
         case "adamw":
-            return torch.optim.AdamW(parameters, training.lr, weight_decay=training.weight_decay, fused=True)
+            return Adam(parameters, training.lr, training.weight_decay, decoupled=True)

@@ -18,7 +18,7 @@ class Layer(NamedTuple):
     """What a layer does, and its parameters, as their positions among the network's parameters."""
 
     kind: str
-    """convolution, pooling, linear, relu, gelu, fast gelu, tanh, flatten, or contiguous."""
+    """convolution, norm, pooling, average, linear, relu, gelu, fast gelu, tanh, flatten, or contiguous."""
     weight: int
     bias: int
     back: bool
@@ -28,12 +28,17 @@ class Layer(NamedTuple):
     padding: list[int]
     dilation: list[int]
     groups: int
+    """Groups of a convolution, or of a group norm."""
     ceil: bool
+    padded: bool
+    """Whether the mean of a window of average pooling counts the padding."""
+    epsilon: float
+    """ε of a group norm."""
     large: float
     """Minimum number of multiplications for which oneDNN is used, see :mod:`fedcohort.training.matrix_products`."""
 
 
-BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, math.inf)
+BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, True, 0.0, math.inf)
 """A layer without parameters; other layers are made from it."""
 
 
@@ -79,6 +84,9 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
     if set(own) != {"weight", "bias"} or own["weight"] == NONE:
         return None
     bare = BARE._replace(weight=own["weight"], bias=own["bias"])
+    if type(part) is nn.GroupNorm:
+        whole = not is_flat and own["bias"] != NONE
+        return bare._replace(kind="norm", groups=part.num_groups, epsilon=part.eps) if whole else None
     if math.prod(part.get_parameter("weight").shape[1:]) == 1:
         return None  # autograd computes products of single numbers by other calls
     if isinstance(part, nn.Linear) and is_flat and (limit := product_limit(part)) is not None:
@@ -98,10 +106,13 @@ def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
         return BARE._replace(kind="flatten")
     if type(part) is nn.MaxPool2d and not is_flat and not part.return_indices and isinstance(part.ceil_mode, bool):
         return BARE._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
+    if type(part) is nn.AvgPool2d and not is_flat and part.divisor_override is None:
+        return BARE._replace(kind="average", ceil=bool(part.ceil_mode), padded=part.count_include_pad, **_window(part))
     return None
 
 
-def _window(part: nn.Conv2d | nn.MaxPool2d) -> dict[str, Any]:
+def _window(part: nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d) -> dict[str, Any]:
     """Kernel, stride, padding and dilation, as two numbers each."""
-    sizes = {"kernel": part.kernel_size, "stride": part.stride, "padding": part.padding, "dilation": part.dilation}
+    dilation = 1 if isinstance(part, nn.AvgPool2d) else part.dilation
+    sizes = {"kernel": part.kernel_size, "stride": part.stride, "padding": part.padding, "dilation": dilation}
     return {name: list(size) if isinstance(size, tuple | list) else [int(size)] * 2 for name, size in sizes.items()}

@@ -5,26 +5,27 @@ and clients that are trained at the same time compete for Python's lock. For a r
 linear layers, the gradient of the cross-entropy is known. This module writes it out with the calls that autograd would make, so that
 the bits are the same.
 
-The functions of the program are TorchScript, the part of Python that PyTorch runs without Python. Clients that take plain SGD steps
-take all steps of an epoch in one call; other clients get a gradient in one call. Where PyTorch has no TorchScript, Python runs the
-functions.
+The functions of the program (:mod:`fedcohort.training.plain_functions`) are TorchScript. Clients take all steps of an epoch in one
+call if the algorithm adds the same correction to every gradient, or none; other clients get a gradient in one call. Where PyTorch has
+no TorchScript, Python runs the functions.
 """
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.training import plain_functions
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
-from fedcohort.training.optimizers import SGD, Optimizer
+from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.plain_layers import Layer, layers_of
 from fedcohort.training.traced_networks import is_observed
 
@@ -37,6 +38,9 @@ _HOOKS_OF_ALL_MODULES = (
     "_global_backward_pre_hooks",
 )
 """Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
+
+TRIED = ("norm", "average")
+"""Kinds of layers whose memory layouts PyTorch chooses by rules that depend on the layers around them."""
 
 Result = TypeVar("Result")
 
@@ -78,10 +82,17 @@ class Program:
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        return self._run(_gradients, inputs, labels, weights, size)
+        return self._run(plain_functions.gradients, inputs, labels, weights, size)
 
     def descend(
-        self, features: Tensor, labels: Tensor, order: Tensor, size: int, optimizer: Optimizer
+        self,
+        features: Tensor,
+        labels: Tensor,
+        order: Tensor,
+        size: int,
+        optimizer: Optimizer,
+        correction: Correction | None = None,
+        anchors: Sequence[Tensor] = (),
     ) -> tuple[list[Tensor], Tensor]:
         """Take an optimizer step on the mean cross-entropy of every batch of ``size`` samples, in this ``order``.
 
@@ -92,22 +103,27 @@ class Program:
             labels: int64 [N].
             order: positions, int64; the last batch may be shorter.
             size: size of a batch.
-            optimizer: optimizer of the network's parameters, ``SGD`` or ``PlainSGD`` of :mod:`fedcohort.training.optimizers`.
+            optimizer: optimizer of the network's parameters, from :mod:`fedcohort.training.optimizers`.
+            correction: what is added to the gradients of every step; None for nothing.
+            anchors: the parameters that the correction refers to, in the order of the network's.
 
         Returns:
             the cross-entropy of each sample before its step, and the total number of correct predictions.
         """
-        (group,) = optimizer.param_groups
-        rule, velocities, fresh = (0.0, False, 0.0), list[Tensor](), False
-        if isinstance(optimizer, SGD):
-            rule = optimizer.momentum, optimizer.nesterov, optimizer.weight_decay
-            velocities, fresh = optimizer.velocities()
+        rule = optimizer.rule()
+        added = correction or Correction()
         seen, hits, gradients = self._run(
-            _descend, features, labels, order, size, group["lr"], *rule, velocities, fresh
-        )
+            plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
+            list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+        )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
         return seen, hits
+
+    def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
+        """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
+        parts one after another; ``inputs`` may be changed."""
+        return self._run(plain_functions.outputs_of_parts, inputs, edges)
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
         """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
@@ -126,7 +142,7 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     """The steps of this network; None if a program cannot take them.
 
     The network must be a row of plain layers on a CPU, in which all parameters are trained and no layer has hooks. For a network with
-    a forward pass of its own, the program must also give the same bits as autograd on random batches.
+    a forward pass of its own or layers of :data:`TRIED`, the program must also give the same bits as autograd on random batches.
 
     Args:
         module: the network.
@@ -140,7 +156,10 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
         return None
     traced = not is_sequence(module)
     layers = layers_of(relu_after_pooling(row) if traced else row, parameters, is_flat=len(shape) == 1)
-    if layers is None or (traced and not _has_bits_of_autograd(module, layers, shape)):
+    if layers is None:
+        return None
+    tried = traced or any(layer.kind in TRIED for layer in layers)
+    if tried and not _has_bits_of_autograd(module, layers, shape):
         return None
     program = Program(module, layers, parameters)
     return program if program.holds() else None
@@ -165,171 +184,14 @@ def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[i
                 losses = sample_losses(outputs, labels)
                 expected = torch.autograd.grad(losses, parameters, torch.full_like(losses, 1 / size))
             found, _, gradients = program.gradients(inputs.clone(), labels, None, size)
-            if not all(map(torch.equal, (losses, *expected), (found, *gradients))):
+            shown = program.outputs(inputs.clone(), [0, size])
+            with torch.no_grad():
+                outputs = twin(inputs.clone())
+            if not all(map(torch.equal, (losses, *expected, outputs), (found, *gradients, shown))):
                 return False
     except Exception:  # the network's own errors as well: the training raises them
         return False
     return True
-
-
-# --- the program, in TorchScript -------------------------------------------------------------------------------------------
-
-
-def _descend(
-    layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
-    lr: float, momentum: float, nesterov: bool, weight_decay: float, velocities: list[Tensor], fresh: bool,
-) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
-    """The steps of :meth:`Program.descend`."""
-    seen: list[Tensor] = []
-    right = torch.zeros([], dtype=torch.int64)
-    gradients: list[Tensor] = []
-    for start in range(0, len(order), size):
-        batch = order[start : start + size]
-        inputs = features.index_select(0, batch)
-        if inputs.dim() == 4:
-            inputs = inputs.permute(0, 3, 1, 2)
-        losses, hits, gradients = _gradients(layers, values, inputs, labels.index_select(0, batch), None, len(batch))
-        if momentum == 0 and weight_decay == 0:
-            torch._foreach_add_(values, gradients, alpha=-lr)
-        else:
-            torch._fused_sgd_(
-                values, gradients, velocities, weight_decay=weight_decay, momentum=momentum, lr=lr,
-                dampening=0.0, nesterov=nesterov, maximize=False, is_first_step=fresh and start == 0,
-            )  # fmt: skip
-        seen.append(losses)
-        right += hits
-    return seen, right, gradients
-
-
-def _gradients(
-    layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The gradient of :meth:`Program.backward`."""
-    given: list[Tensor] = []  # inputs of each layer; outputs of tanh
-    places: list[Tensor] = []  # where the largest number of each window of a pooling is
-    x = inputs
-    for layer in layers:
-        given.append(x)
-        if layer.kind == "pooling":
-            x, place = _pooled(layer, x)
-            places.append(place)
-        else:
-            x = _outputs(layer, values, x)
-            if layer.kind == "tanh":
-                given[-1] = x
-    scores = torch.log_softmax(x, 1)
-    losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
-    hits = (x.argmax(1) == labels).sum()
-
-    slopes = torch.full_like(losses, 1 / size)
-    if weights is not None:
-        slopes = (torch.full_like(losses * weights, 1 / size) * weights).to(losses.dtype)
-    delta = torch.ops.aten.nll_loss_backward(slopes, scores, labels, None, 0, -100, total)
-    delta = torch.ops.aten._log_softmax_backward_data(delta, scores, 1, scores.dtype)
-    gradients = list(values)  # every entry is replaced below
-    for i in range(len(layers) - 1, -1, -1):
-        layer, x = layers[i], given.pop()
-        if layer.kind == "pooling":
-            delta = _unpooled(layer, x, places.pop(), delta)
-        elif layer.weight < 0:
-            delta = _before(layer, x, delta)
-        else:
-            delta = _parameter_gradients(layer, values, x, delta, gradients)
-        if not layer.back:
-            break
-    return losses, hits, gradients
-
-
-def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
-    """Outputs of a layer other than a pooling."""
-    if layer.kind == "relu":
-        return torch.relu_(x)
-    if layer.kind == "flatten":
-        return x.flatten(1)
-    if layer.kind == "contiguous":
-        return x.contiguous()
-    if layer.kind == "tanh":
-        return torch.tanh(x)
-    if layer.kind == "gelu":
-        return functional.gelu(x)
-    if layer.kind == "fast gelu":
-        return functional.gelu(x, approximate="tanh")
-    bias = values[layer.bias] if layer.bias >= 0 else None
-    if layer.kind == "convolution":
-        return torch.conv2d(x, values[layer.weight], bias, layer.stride, layer.padding, layer.dilation, layer.groups)
-    return _product(x, values[layer.weight], bias, _large(layer, values, x))
-
-
-def _before(layer: Layer, x: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of the inputs of a layer without parameters, other than a pooling; ``x`` are its inputs, or the outputs of tanh."""
-    if layer.kind == "flatten":
-        return delta.view(x.size())
-    if layer.kind == "contiguous":
-        return delta
-    before: Tensor = delta
-    if layer.kind == "relu":
-        before = torch.ops.aten.threshold_backward(delta, x, 0)
-    elif layer.kind == "tanh":
-        before = torch.ops.aten.tanh_backward(delta, x)
-    elif layer.kind == "gelu":
-        before = torch.ops.aten.gelu_backward(delta, x)
-    else:
-        before = torch.ops.aten.gelu_backward(delta, x, approximate="tanh")
-    return before
-
-
-def _parameter_gradients(
-    layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, gradients: list[Tensor]
-) -> Tensor:
-    """Put the gradients of the layer's parameters into ``gradients``; returns the gradient of its inputs."""
-    weight = values[layer.weight]
-    if layer.kind == "convolution":
-        results: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
-            delta, x, weight, [weight.size(0)], layer.stride, layer.padding, layer.dilation, False, [0, 0],
-            layer.groups, [layer.back, True, layer.bias >= 0],
-        )  # fmt: skip
-        before, own, shift = results
-    else:
-        large = _large(layer, values, x)
-        own = _product(delta.t(), x.t(), None, large)
-        shift = delta.sum(0)
-        before = _product(delta, weight.t(), None, large) if layer.back else delta
-    if own.stride() != weight.stride():
-        own = torch.empty_like(weight).copy_(own)
-    gradients[layer.weight] = own
-    if layer.bias >= 0:
-        gradients[layer.bias] = shift
-    return before
-
-
-def _large(layer: Layer, values: list[Tensor], x: Tensor) -> bool:
-    """Whether oneDNN computes the layer's products, by the rule of :func:`fedcohort.training.matrix_products.quick_products`."""
-    size = x.numel() * values[layer.weight].size(0)
-    return size >= layer.large and x.dtype == torch.float32 and x.is_contiguous()
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None, large: bool) -> Tensor:
-    """x Wᵀ + b."""
-    if large:
-        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return outputs
-    return functional.linear(x, weight, bias)
-
-
-def _pooled(layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The maximum of each window of a pooling, and its place."""
-    maxima_and_places: tuple[Tensor, Tensor] = torch.ops.aten.max_pool2d_with_indices(
-        x, layer.kernel, layer.stride, layer.padding, layer.dilation, layer.ceil
-    )
-    return maxima_and_places
-
-
-def _unpooled(layer: Layer, x: Tensor, place: Tensor, delta: Tensor) -> Tensor:
-    """The gradient of the inputs of a pooling."""
-    before: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-        delta, x, layer.kernel, layer.stride, layer.padding, layer.dilation, layer.ceil, place
-    )
-    return before
 
 
 @cache
@@ -342,6 +204,7 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
         return {}
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
-        return {function: torch.jit.script(function) for function in (_gradients, _descend)}
+        functions = plain_functions.gradients, plain_functions.descend, plain_functions.outputs_of_parts
+        return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}

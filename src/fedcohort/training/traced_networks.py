@@ -24,7 +24,9 @@ from fedcohort.training.matrix_products import product_limit
 
 __all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
 
-_LAYERS = (nn.Linear, nn.Conv2d, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.Flatten, nn.Identity, nn.Dropout)
+_LAYERS = (
+    nn.Linear, nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten, nn.Identity, nn.Dropout,
+)  # fmt: skip
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
 
 SAMPLES = 2
@@ -241,6 +243,13 @@ def _max_pooling(
     return nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode)
 
 
+def _average_pooling(
+    _: _Call, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None,
+) -> nn.Module:  # fmt: skip
+    return nn.AvgPool2d(kernel_size, stride or None, padding, ceil_mode, count_include_pad, divisor_override)
+
+
 def _flatten(call: _Call, start_dim: int = 0, end_dim: int = -1) -> nn.Module | None:
     last = len(call.shape) - 1
     return nn.Flatten() if start_dim % (last + 1) == 1 and end_dim in (-1, last) else None
@@ -297,6 +306,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., nn.Module | None]] = {
     Tensor.tanh: _tanh,
     functional.max_pool2d: _max_pooling,
     torch.max_pool2d: _max_pooling,
+    functional.avg_pool2d: _average_pooling,
     torch.flatten: _flatten,
     Tensor.flatten: _flatten,
     Tensor.view: _reshape,

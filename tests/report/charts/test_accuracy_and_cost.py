@@ -31,7 +31,11 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     ]
     figure = accuracy_and_cost(gather(runs), PAGE)
     assert figure is not None
-    assert [view.name for view in figure.views] == ["bytes sent and received", "client passes", "time of all rounds"]
+    assert [view.name for view in figure.views] == [
+        "bytes sent and received",
+        "client passes",
+        "simulated time of all rounds",
+    ]
     rows = figure.data["tradeoff_bytes"].set_index("strategy")
     assert rows["x"].tolist() == [20, 200, 200]
     assert rows["front"].tolist() == [True, True, False]
@@ -42,6 +46,20 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
     assert all(f">{name}<" in svg for name in ("uniform", "best", "beaten"))
     assert svg.count('fill-opacity="0"') == 1
+
+
+def test_costs_begin_at_0(tmp_path: Path) -> None:
+    """Costs that differ by 1% are drawn 1% apart, not over the whole width."""
+    runs = [
+        *runs_of(tmp_path, "uniform", [0.5] * 3, [exchange(100, 98)]),
+        *runs_of(tmp_path, "mine", [0.6] * 3, [exchange(100, 100)], selection=UCB),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    for view in figure.views:
+        low, high = view.panels[0].chart.to_dict(validate=False)["layer"][0]["encoding"]["x"]["scale"]["domain"]
+        assert low == 0
+        assert high > 0
 
 
 def test_one_row_has_no_trade_off(tmp_path: Path) -> None:

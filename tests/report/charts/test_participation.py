@@ -1,5 +1,7 @@
 """Who took part: the law of chance that counts and Jain's index are shown beside, and the raster of rounds and clients."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.record import Run
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.participation import fairness
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
@@ -56,6 +58,37 @@ def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Pat
     for t, drawn in enumerate(shown["mean"], start=1):
         np.add.at(times, [(t * k + i) % m for i in range(k)], 1)
         assert drawn == pytest.approx(measures.jain(times))
+
+
+def test_chance_is_that_of_the_point_of_a_sweep(tmp_path: Path) -> None:
+    """Points with two and with four clients a round have their own curve; the page shows the one of the chosen point."""
+    runs = [
+        written(
+            tmp_path / f"{label}{k}",
+            [played(t, [(t * k + i) % 12 for i in range(k)]) for t in range(1, 7)],
+            label=f"{label}, k={k}",
+            selection={"name": name, "k": k},
+        )
+        for k in (2, 4)
+        for label, name in (("uniform", "uniform"), ("turns", "round_robin"))
+    ]
+    story = gather(runs)
+    page = replace(PAGE, rows=story.row_looks)
+    figure, of_paper = fairness(story, page), fairness(story, paper())
+    assert figure is not None
+    assert of_paper is not None
+    chance = figure.data["jain_reference"]
+    last = chance.groupby("strategy", sort=False)["mean"].last()
+    assert list(last.index) == ["uniform, k=2", "uniform, k=4"]
+    assert last.tolist() == pytest.approx([1 / (1 + 10 / 12), 1 / (1 + 8 / 24)], rel=0.05)
+    chart = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))
+    assert '"indexof(away, datum.strategy) < 0"' in chart
+    assert "jain_reference" not in of_paper.data, "one chart for all points cannot have one chance"
+    assert "uniform chance" not in of_paper.note
+    counts = selections(story, page)
+    assert counts is not None
+    assert " on average with 2 clients a round (" in counts.note
+    assert " on average with 4 clients a round (" in counts.note
 
 
 def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_clients(tmp_path: Path) -> None:

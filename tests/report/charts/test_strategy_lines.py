@@ -1,6 +1,8 @@
 """Lines of strategies: where their names stand, and what is drawn over other clocks than rounds."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,8 +10,13 @@ import pandas as pd
 import pytest
 
 from fedcohort.report.chart_style import PAGE, Look, RowLooks, short
-from fedcohort.report.charts.axes_and_legends import NAMED, color
+from fedcohort.report.charts.accuracy import accuracy
+from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, accuracy_and_cost
+from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color
 from fedcohort.report.charts.strategy_lines import name_positions
+from fedcohort.report.report_data import gather
+from tests.records import exchange
+from tests.report.test_answers import runs_of
 
 APART = 1.25 * PAGE.size / PAGE.height
 """Of the height of a chart: what a name takes."""
@@ -50,6 +57,7 @@ def test_many_lines_have_a_legend_beside_them_and_long_names_stay_distinct() -> 
     labels = [f"strategy {i}" for i in range(NAMED + 1)]
     assert legend(labels[:NAMED], PAGE) is None
     assert legend(labels, PAGE)["orient"] == "right"
+    assert legend([f"strategy {i}" for i in range(LISTED + 1)], PAGE) is None, "it would take the room of the chart"
     in_groups = replace(PAGE, rows=RowLooks(groups=(tuple(labels[:5]), tuple(labels[5:]))))
     assert legend(labels, in_groups) is None, "the page shows one point at a time"
     names = [f"power-of-choice, d={d}, k=5, alpha=0.05, rounds=100, and more" for d in (10, 20, 30)]
@@ -57,3 +65,37 @@ def test_many_lines_have_a_legend_beside_them_and_long_names_stay_distinct() -> 
     assert [f"d={d}" in name for d, name in zip((10, 20, 30), shown, strict=True)] == [True] * 3
     assert max(map(len, shown)) <= 28
     assert short(["the same name of a strategy, twice"] * 2)[1].endswith("(2)")
+
+
+@pytest.mark.parametrize("rows", [NAMED, NAMED + 1])
+def test_bands_of_many_lines_are_left_out_and_the_caption_says_so(rows: int, tmp_path: Path) -> None:
+    """Bands of 38 strategies cover all lines."""
+    runs = [
+        run
+        for i in range(rows)
+        for run in runs_of(tmp_path, f"row {i}", [0.5 + i / 100, 0.52], selection={"name": "powd", "d": 3 + i})
+    ]
+    figure = accuracy(gather(runs), PAGE)
+    assert figure is not None
+    chart = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))
+    assert ('"type": "area"' in chart) == (rows <= NAMED)
+    assert ("bands are left out" in figure.note) == (rows > NAMED)
+
+
+def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_path: Path) -> None:
+    runs = [
+        run
+        for i in range(ALL_NAMED + 2)
+        for run in runs_of(
+            tmp_path,
+            f"row {i}",
+            [0.5 - i / 100],
+            [exchange(100 + i, 100)],
+            selection={"name": "powd", "d": 3 + i} if i != 3 else "uniform",
+        )
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    table = figure.data["tradeoff_bytes"]
+    assert table[table["named"]]["strategy"].tolist() == ["row 0", "row 3"]
+    assert "point at a row for its name" in figure.note

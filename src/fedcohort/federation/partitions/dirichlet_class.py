@@ -3,6 +3,7 @@
 NIID-Bench, arXiv:2102.02079; PFLlib, arXiv:2312.04992.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.pools import cut, dirichlet_logs, shares_of, shuffled_by_class
+from fedcohort.federation.partitions.pools import Draw, cut, cut_by_class, dirichlet_logs, shares_of, sum_of_counts
 
 __all__ = ["DirichletClass"]
 
@@ -37,22 +38,35 @@ class DirichletClass:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = "alpha"
+    heavy_tails: ClassVar[bool] = False
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """One Dirichlet cut per class; see :meth:`Rule.assign`."""
-        clients = np.empty(len(labels), np.int64)
-        held = np.zeros(num_clients, np.int64)
-        samples, starts = shuffled_by_class(labels, rng)
-        for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-            logs, scale = dirichlet_logs(self.alpha, (num_clients,), rng)
+        return self.assign_on_demand(labels, num_clients, rng).assign()
+
+    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
+        """One draw, before samples are assigned; see :class:`AssignsOnDemand`."""
+        return cut_by_class(labels, num_clients, self._counts, rng)
+
+    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
+        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
+        return sum_of_counts(self._counts(class_sizes, num_clients, repeats, rng), (repeats, num_clients))
+
+    def _counts(
+        self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator
+    ) -> Iterator[Indices]:
+        """For each class, the number of its samples that each client gets, int64 [repeats, m]."""
+        num_samples = int(class_sizes.sum())
+        held = np.zeros((repeats, num_clients), np.int64)
+        for size in class_sizes.tolist():
+            logs, scale = dirichlet_logs(self.alpha, held.shape, rng)
             if self.variant == "balanced":
-                is_full = held * num_clients >= len(labels)
+                is_full = held * num_clients >= num_samples
                 logs[
                     is_full
                 ] = -np.inf  # share 0; the largest share of the other clients is never 0, so no redraw is needed
-            counts = cut(shares_of(logs, scale), stop - start)
-            clients[samples[start:stop]] = np.repeat(np.arange(num_clients), counts)
+            counts = cut(shares_of(logs, scale), size)
             held += counts
-        return clients
+            yield counts

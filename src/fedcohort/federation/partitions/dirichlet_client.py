@@ -53,12 +53,22 @@ class DirichletClient:
         """See :attr:`Rule.evens_out`."""
         return {"equal": None, "dirichlet": "size_beta", "lognormal": "-size_sigma"}[self.sizes]
 
+    @property
+    def heavy_tails(self) -> bool:
+        """See :class:`DrawsSizes`."""
+        return self.sizes == "lognormal"
+
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """Draw mixtures, then samples of each class; see :meth:`Rule.assign`."""
         samples, starts = shuffled_by_class(labels, rng)
-        sizes = random_sizes(self.sizes, self.size_beta, self.size_sigma, len(labels), num_clients, rng)
+        sizes = random_sizes(self.sizes, self.size_beta, self.size_sigma, len(labels), (num_clients,), rng)
         clients = np.empty(len(labels), np.int64)
         deal_mixtures(clients, samples, starts, sizes, self.alpha, self.convention == "alpha_each", rng)
         return clients
+
+    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
+        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
+        shape = (repeats, num_clients)
+        return random_sizes(self.sizes, self.size_beta, self.size_sigma, int(class_sizes.sum()), shape, rng)

@@ -3,13 +3,27 @@
 No function loops over clients or samples, so that a million clients and ten million samples take seconds.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["cut", "deal", "dirichlet", "dirichlet_logs", "grouped", "random_sizes", "shares_of", "shuffled_by_class"]
+__all__ = [
+    "Draw",
+    "cut",
+    "cut_by_class",
+    "deal",
+    "dirichlet",
+    "dirichlet_logs",
+    "grouped",
+    "random_sizes",
+    "shares_of",
+    "shuffled_by_class",
+    "sum_of_counts",
+]
 
 SMALL = 20_000
 """Number of samples below which numpy's argsort of 64-bit integers is faster than a counting sort."""
@@ -39,6 +53,60 @@ def shuffled_by_class(labels: Indices, rng: np.random.Generator) -> tuple[Indice
     """All samples sorted by class, in random order inside each class, and the position at which each class begins, int64 [K + 1]."""
     shuffled = rng.permutation(len(labels))
     return grouped(shuffled, labels[shuffled], int(labels.max()) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One draw of a partition, before samples are assigned.
+
+    Attributes:
+        sizes: samples of each client, int64 [m].
+        assign: gives the client of each sample, int64 [N]; it draws no random numbers.
+    """
+
+    sizes: Indices
+    assign: Callable[[], Indices]
+
+
+def cut_by_class(
+    labels: Indices,
+    num_clients: int,
+    counts_by_class: Callable[[Indices, int, int, np.random.Generator], Iterator[Indices]],
+    rng: np.random.Generator,
+) -> Draw:
+    """A draw in which each class, shuffled, is cut into one part for each client.
+
+    Args:
+        labels: class of each sample, int64 [N].
+        num_clients: number of clients m.
+        counts_by_class: draws the sizes of the parts of each class in turn, int64 [1, m], from the sizes of the classes, m, 1 and
+            ``rng``.
+        rng: source of all random numbers.
+    """
+    shuffled = rng.permutation(len(labels))
+    class_sizes = np.bincount(labels)
+    sizes = np.zeros(num_clients, np.int64)
+    owners, parts = [], []
+    for (counts,) in counts_by_class(class_sizes, num_clients, 1, rng):
+        sizes += counts
+        owners.append(np.flatnonzero(counts))
+        parts.append(counts[owners[-1]])
+
+    def assign() -> Indices:
+        clients = np.empty(len(labels), np.int64)
+        samples, _ = grouped(shuffled, labels[shuffled], len(class_sizes))
+        clients[samples] = np.repeat(np.concatenate(owners), np.concatenate(parts))
+        return clients
+
+    return Draw(sizes, assign)
+
+
+def sum_of_counts(counts: Iterator[Indices], shape: tuple[int, ...]) -> Indices:
+    """The sum of the arrays, int64 of this shape."""
+    total = np.zeros(shape, np.int64)
+    for part in counts:
+        total += part
+    return total
 
 
 def deal(clients: Indices, pools: Indices, starts: Indices, owners: Indices, counts: Indices) -> Indices:
@@ -88,18 +156,20 @@ def shares_of(logs: Values, scale: float) -> Values:
     return normalized
 
 
-def dirichlet(alpha: float, size: int, rng: np.random.Generator) -> Values:
-    """Dirichlet(alpha·1) shares [size], for any alpha > 0."""
-    return shares_of(*dirichlet_logs(alpha, (size,), rng))
+def dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator) -> Values:
+    """Dirichlet(alpha·1) shares along the last axis of ``shape``, for any alpha > 0."""
+    return shares_of(*dirichlet_logs(alpha, shape, rng))
 
 
 def cut(shares: Values, total: int) -> Indices:
-    """Sizes of the parts if ``total`` samples are cut at ⌊cumsum(shares)·total⌋.
+    """Sizes of the parts if ``total`` samples are cut at ⌊cumsum(shares)·total⌋, along the last axis.
 
     A rounding error goes to the last part with a share above 0.
     """
-    cuts = np.floor(np.cumsum(shares) * total).astype(np.int64)
-    cuts[np.flatnonzero(shares)[-1] :] = total
+    cuts = np.floor(np.cumsum(shares, axis=-1) * total).astype(np.int64)
+    num_parts = shares.shape[-1]
+    last = num_parts - 1 - np.argmax(shares[..., ::-1] > 0, axis=-1)
+    cuts[np.arange(num_parts) >= last[..., None]] = total
     return np.diff(np.minimum(cuts, total), prepend=0)
 
 
@@ -108,14 +178,16 @@ def random_sizes(
     beta: float,
     sigma: float,
     total: int,
-    num_clients: int,
+    shape: tuple[int, ...],
     rng: np.random.Generator,
 ) -> Indices:
-    """Sizes of m clients that add up to ``total``: N/m, or proportional to Dirichlet_m(beta·1) or log-normal(0, sigma) draws."""
+    """Sizes that add up to ``total`` along the last axis of ``shape``, which is m: N/m, or proportional to Dirichlet_m(beta·1) or
+    log-normal(0, sigma) draws."""
     if law == "dirichlet":
-        return cut(dirichlet(beta, num_clients, rng), total)
+        return cut(dirichlet(beta, shape, rng), total)
     if law == "lognormal":
         with np.errstate(over="ignore"):
-            logs = np.clip(sigma * rng.standard_normal(num_clients), -1e300, 1e300)  # differences must not overflow
+            logs = np.clip(sigma * rng.standard_normal(shape), -1e300, 1e300)  # differences must not overflow
         return cut(shares_of(logs, 1.0), total)
-    return total // num_clients + (np.arange(num_clients) < total % num_clients)
+    sizes = total // shape[-1] + (np.arange(shape[-1]) < total % shape[-1])
+    return np.broadcast_to(sizes, shape)

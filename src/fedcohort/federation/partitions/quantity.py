@@ -39,9 +39,18 @@ class Quantity:
         """See :attr:`Rule.evens_out`."""
         return "beta" if self.law == "dirichlet" else "-sigma"
 
+    @property
+    def heavy_tails(self) -> bool:
+        """See :class:`DrawsSizes`."""
+        return self.law == "lognormal"
+
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """Random sizes, then random samples; see :meth:`Rule.assign`."""
-        sizes = random_sizes(self.law, self.beta, self.sigma, len(labels), num_clients, rng)
+        sizes = random_sizes(self.law, self.beta, self.sigma, len(labels), (num_clients,), rng)
         return rng.permutation(np.repeat(np.arange(num_clients), sizes))
+
+    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
+        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
+        return random_sizes(self.law, self.beta, self.sigma, int(class_sizes.sum()), (repeats, num_clients), rng)

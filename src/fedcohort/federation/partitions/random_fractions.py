@@ -3,6 +3,7 @@
 Client Selection in Federated Learning on Non-IID Data using Conformal Prediction, master's thesis, Aalborg University, 2023.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.pools import cut, shuffled_by_class
+from fedcohort.federation.partitions.pools import Draw, cut, cut_by_class, sum_of_counts
 
 __all__ = ["RandomFractions"]
 
@@ -34,14 +35,27 @@ class RandomFractions:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = None
+    heavy_tails: ClassVar[bool] = False
 
     def assign(
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """One cut per class; see :meth:`Rule.assign`."""
-        clients = np.empty(len(labels), np.int64)
-        samples, starts = shuffled_by_class(labels, rng)
-        for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-            a = 1.0 - rng.random(num_clients) if self.law == "uniform" else rng.standard_exponential(num_clients)
-            clients[samples[start:stop]] = np.repeat(np.arange(num_clients), cut(a / a.sum(), stop - start))
-        return clients
+        return self.assign_on_demand(labels, num_clients, rng).assign()
+
+    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
+        """One draw, before samples are assigned; see :class:`AssignsOnDemand`."""
+        return cut_by_class(labels, num_clients, self._counts, rng)
+
+    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
+        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
+        return sum_of_counts(self._counts(class_sizes, num_clients, repeats, rng), (repeats, num_clients))
+
+    def _counts(
+        self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator
+    ) -> Iterator[Indices]:
+        """For each class, the number of its samples that each client gets, int64 [repeats, m]."""
+        shape = (repeats, num_clients)
+        for size in class_sizes.tolist():
+            a = 1.0 - rng.random(shape) if self.law == "uniform" else rng.standard_exponential(shape)
+            yield cut(a / a.sum(axis=-1, keepdims=True), size)

@@ -13,7 +13,9 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
+    NAMED,
     color,
+    crowded,
     hideable,
     rows_height,
     sized,
@@ -26,6 +28,7 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, about_questions
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
 
@@ -37,6 +40,8 @@ def seeds_note(story: Story, *, band: bool) -> str:
         return f"Seed {seeds[0]}."
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
     about_band = "; the band is ± one standard deviation" if band else ""
+    if band and crowded([label for label, _ in story.played], story.row_looks.groups):
+        about_band = f"; bands are left out for more than {NAMED} strategies"
     uneven = any(len({reading.num_rounds for reading in readings}) > 1 for _, readings in story.played)
     later = " Some seeds have played fewer rounds than others, so that later points are means over fewer seeds."
     return f"Mean over {over}{about_band}.{later if uneven else ''}"
@@ -92,6 +97,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
     note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
+    if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
+        note += f" {NO_TIME}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
 
 
@@ -135,7 +142,7 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = _difference_chart(data, labels, look, compared.score)
+    chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
     chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
     if (intervals["seeds"] == 1).all():
         note = (
@@ -181,11 +188,14 @@ def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
     return {result.seed: result.accuracy for result in compared.results[label]}
 
 
-def _difference_chart(data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle) -> Drawing:
+def _difference_chart(
+    data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle, difference: str
+) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
     scale = alt.Scale(domain=span, nice=False, zero=False)
-    title = f"difference,{score.points}" if score.points else f"difference in test {score.name}"
+    difference = "difference" if look.page else difference  # the heading of the figure names the reference
+    title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)

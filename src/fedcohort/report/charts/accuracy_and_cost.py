@@ -26,6 +26,7 @@ from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, about_questions
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["accuracy_and_cost", "front"]
@@ -33,10 +34,13 @@ __all__ = ["accuracy_and_cost", "front"]
 HEIGHT = 240
 """Height of the chart on the page."""
 
+ALL_NAMED = 12
+"""With more rows at a point, names and intervals of all of them would cover each other."""
+
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
     ("client_passes", "client passes", "~s", formatted_values.count),
-    ("simulated_time", "time of all rounds", "~s", formatted_values.count),
+    ("simulated_time", "simulated time of all rounds", "~s", formatted_values.count),
 )
 """Column of a comparison's table, title, d3 format, and how tooltips write it."""
 
@@ -52,28 +56,42 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     dodged = False
+    on_wall = all(row.on_wall_clock for row in compared.rows)
     for column, title, number, write in COSTS:
         name = f"tradeoff_{column}"
+        if column == "simulated_time" and on_wall:
+            title = "wall time of all rounds, s"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
         own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
         own["at"], beside = _side_by_side(compared, own["x"])
         dodged = dodged or beside
-        own["name_y"] = _name_heights(compared, own, span, look)
+        own["named"] = _named(compared, own)
+        own["name_y"] = _name_heights(compared, own[own["named"]], span, look).reindex(own.index, fill_value=span[0])
         own["standing"] = np.where(
             own["front"], "no other row is better and cheaper", "another row is better and cheaper"
         )
         texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look, score))]))
+    note = _note(compared, frame, look, dodged=dodged)
+    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+
+
+def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
+    """The caption: what is filled, named, moved and drawn."""
     note = (
-        f"Mean over seeds after the last round. Filled: no other row has at least this {score.name} for less, or more for at most "
-        "this cost. Hollow: another row has."
+        f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
+        "for at most this cost. Hollow: another row has."
     )
+    if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
+        note += " Names: the rows that are filled, and the reference; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
         note += " Vertical line: 95% interval of the mean (Student's t)."
-    return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+    if NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values()):
+        note += f" {NO_TIME}"
+    return note
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
@@ -117,6 +135,15 @@ def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict
         alt.Color("strategy:N", scale=alt.Scale(domain=list(labels), range=colors), legend=legend),
         {"shape": alt.Shape("strategy:N", scale=alt.Scale(domain=list(labels), range=symbols), legend=legend)},
     )
+
+
+def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
+    """Whether each row has its name beside its point: with many rows at a point, only those on the front, and the reference."""
+    many = {i for group in compared.groups if len(group.rows) > ALL_NAMED for i in group.rows}
+    references = {group.reference for group in compared.groups}
+    return [
+        bool(front) or i not in many or i in references for i, front in zip(frame.index, frame["front"], strict=True)
+    ]
 
 
 def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
@@ -165,7 +192,8 @@ def _chart(
     look: Look,
     score: ScoreStyle,
 ) -> Drawing:
-    low, high = domain(costs, floor=0.0)
+    groups = look.rows.groups or (tuple(labels),)
+    low, high = 0.0, domain(costs, [0.0])[1]  # from 0, so that small differences of costs look small
     room = 0.04 * (high - low)
     x_scale, y_scale = (
         alt.Scale(domain=[low, high + room], nice=False, zero=False),
@@ -189,7 +217,9 @@ def _chart(
     ]
     fill = alt.condition("datum.front", alt.value(1), alt.value(0))
     layers: list[Drawing] = [
-        base.mark_rule(strokeWidth=1.2).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
+        base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
+            x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color
+        ),
         base.mark_point(size=80 if look.page else 36, opacity=1, filled=False).encode(
             x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape
         ),
@@ -199,10 +229,10 @@ def _chart(
             low + high
         ) / 2  # names of points in the right half stand on their left, so that none leaves the chart
         texts = (
-            base.transform_filter(f"datum.at <= {middle}").mark_text(
+            base.transform_filter(f"datum.named && datum.at <= {middle}").mark_text(
                 align="left", dx=8, fontSize=look.size, clip=False
             ),
-            base.transform_filter(f"datum.at > {middle}").mark_text(
+            base.transform_filter(f"datum.named && datum.at > {middle}").mark_text(
                 align="right", dx=-8, fontSize=look.size, clip=False
             ),
         )

@@ -14,6 +14,7 @@ from fedcohort.report.figure import Drawing
 __all__ = [
     "NAMED",
     "color",
+    "crowded",
     "dash",
     "hideable",
     "legend_columns",
@@ -32,7 +33,21 @@ __all__ = [
 
 
 NAMED = 8
-"""Largest number of lines with their names at their ends; charts of more lines have a legend beside them."""
+"""Largest number of lines with their names at their ends, and with bands; charts of more lines have a legend beside them, and no
+bands, which would cover each other."""
+
+LISTED = 20
+"""Largest number of lines with a legend beside them: it would take the room of the chart. The list of strategies above the charts has
+the colors of all."""
+
+
+def crowded(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> bool:
+    """Whether a chart has more than :data:`NAMED` lines, of all rows, or of those of a point if the page shows one at a time."""
+    return _most(labels, groups) > NAMED
+
+
+def _most(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> int:
+    return max((len(set(labels) & set(group)) for group in groups or (labels,)), default=0)
 
 
 def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
@@ -125,7 +140,7 @@ def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Strok
 
 def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
     if look.page:
-        if max((len(set(labels) & set(group)) for group in look.rows.groups or (labels,)), default=0) <= NAMED:
+        if not NAMED < _most(labels, look.rows.groups) <= LISTED:
             return None
         beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
         return alt.Legend(title=None, labelLimit=170, **beside)

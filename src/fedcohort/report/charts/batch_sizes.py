@@ -21,6 +21,9 @@ __all__ = ["profiles"]
 
 MB = 1e6
 
+NUMBERED = 16
+"""With up to this many clients, the cells on the page contain their numbers."""
+
 BAR = 0.6
 """Width of a bar, as a share of its place."""
 
@@ -69,8 +72,7 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
             View("test set", [Panel(_bars("accuracy", f"test {score.name}", number, order, look))]),
             View("clients", [Panel(on_clients)]),
         ]
-        note = f"After {profile.rounds} round{'s' * (profile.rounds > 1)} with each batch size."
-        figures.append(_half("profile-accuracy", score.title, note, views, frame))
+        figures.append(_half("profile-accuracy", score.title, profile.about_accuracy, views, frame))
     over_batches = _batch_accuracy(profile, order, look)
     figures += [over_batches] if over_batches is not None else []
     figures.append(_clients(profile, order, look))
@@ -251,8 +253,15 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
             continue
         shade = alt.Opacity(f"{field}:Q", legend=None, scale=alt.Scale(zero=False, range=[0.08, 1]))
         tooltip = [alt.Tooltip("client:N"), alt.Tooltip("size:N", title="batch size"), text_tooltip(field, title)]
-        cells = alt.Chart(alt.NamedData(name="profile_clients")).mark_rect(color=look.heat)
-        chart = cells.encode(x, alt.Y("size:N", sort=order, title="batch size"), opacity=shade, tooltip=tooltip)
+        base = alt.Chart(alt.NamedData(name="profile_clients"))
+        y = alt.Y("size:N", sort=order, title="batch size")
+        chart: Drawing = base.mark_rect(color=look.heat).encode(x, y, opacity=shade, tooltip=tooltip)
+        if look.page and len(clients) <= NUMBERED:
+            low, high = float(frame[field].min()), float(frame[field].max())
+            dark = f"datum.{field} > {low + 0.5 * (high - low)}"
+            ink = alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
+            numbers = base.mark_text(fontSize=look.size - 1).encode(x, y, text=f"{field}_text:N", color=ink)
+            chart = alt.layer(chart, numbers)
         views.append(View(title, [Panel(sized(chart, look, 32 * len(order), 18 * len(order)))]))
     note = "Full color is the highest value. Clients were measured one at a time, on one thread."
     return Figure("profile-clients", "Single clients", note, views, {"profile_clients": frame})

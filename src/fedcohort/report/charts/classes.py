@@ -19,6 +19,9 @@ SLICES = 9
 COUNTED = (24, 20)
 """With up to this many clients and classes, the cells on the page contain their numbers."""
 
+KEY_ROWS, SHORT = 5, 3
+"""A legend of pies with more classes than :data:`KEY_ROWS` has two columns if no name is longer than :data:`SHORT` letters."""
+
 PIES = 24
 """Largest number of clients that can be shown as pies."""
 
@@ -42,7 +45,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     ]
     height = min((22 if len(classes) <= 20 else 13) * len(classes), 620)
     views: list[View] = []
-    for name, field, number in (("samples", "samples", "~s"), ("share of the client", "share", ".0%")):
+    for name, field, number in (("samples", "samples", ",.0f"), ("share of the client", "share", ".0%")):
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=_shade_legend(name, number, look))
         cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
@@ -120,7 +123,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
             for label, size in zip(labels, sizes, strict=True)
         ]
         views.append(View("pies", [*pies, Panel(shares.key(), "class")]))
-        data["class_key"] = pd.DataFrame({"class": names, "position": np.arange(len(names))})
+        data["class_key"] = shares.key_rows()
     note = f"The classes of each client's samples, seed {clients.seed}.{sample_note(clients, drawn)}"
     return Figure("class-shares", "Class shares per client", note, views, data)
 
@@ -130,7 +133,8 @@ class _Shares:
 
     def __init__(self, names: list[str], look: Look) -> None:
         self.look, self.names = look, names
-        self.radius = 44 if look.page else 26
+        self.radius = 44 if look.page else 30
+        self.key_columns = 2 if len(names) > KEY_ROWS and max(map(len, names)) <= SHORT else 1
         self.base = alt.Chart(alt.NamedData(name="class_shares"))
         columns = 10 if look.page else 5
         legend = alt.Legend(title="class", orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
@@ -171,14 +175,21 @@ class _Shares:
         chart: Drawing = slices.properties(width=2 * self.radius + 8, height=2 * self.radius + 8)
         return chart
 
+    def key_rows(self) -> pd.DataFrame:
+        """The entries of the legend, with their rows and columns."""
+        positions, rows = np.arange(len(self.names)), -(-len(self.names) // self.key_columns)
+        return pd.DataFrame({"class": self.names, "row": positions % rows, "column": positions // rows})
+
     def key(self) -> Drawing:
-        """A legend of the same size as a pie, to be placed after the last one."""
-        font = self.look.size - (2 if self.look.page else 1)
-        row = alt.Y("position:O", axis=None)
+        """A legend of the same size as a pie, to be placed after the last one; short names stand in two columns."""
+        font, width = self.look.size - (2 if self.look.page else 1), 2 * self.radius + 8
+        row = alt.Y("row:O", axis=None)
+        scale = alt.Scale(domain=[0, self.key_columns], nice=False)
+        x = alt.X("column:Q", axis=None, scale=scale)
         base = alt.Chart(alt.NamedData(name="class_key"))
-        squares = base.mark_square(size=40 if self.look.page else 20, opacity=1).encode(
-            row, self.color.legend(None), x=alt.value(6)
-        )
-        texts = base.mark_text(align="left", fontSize=font).encode(row, x=alt.value(14), text=alt.Text("class:N"))
-        height = max(2 * self.radius + 8, round((font + 2) * len(self.names)))
-        return alt.layer(squares, texts).properties(width=2 * self.radius + 8, height=height)
+        squares = base.mark_square(size=40 if self.look.page else 20, opacity=1, xOffset=6)
+        texts = base.mark_text(align="left", fontSize=font, xOffset=14)
+        height = max(width, round((font + 2) * len(self.names) / self.key_columns))
+        return alt.layer(
+            squares.encode(row, self.color.legend(None), x=x), texts.encode(row, x=x, text=alt.Text("class:N"))
+        ).properties(width=width, height=height)

@@ -44,7 +44,7 @@ def sizes(clients: Clients, look: Look) -> Figure:
         .encode(
             alt.X("from:Q", title="samples of a client", bin="binned", scale=span, axis=axis),
             alt.X2("to:Q"),
-            alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=4, **WHOLE)),
+            alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=min(4, int(counts.max())), **WHOLE)),
             tooltip=[
                 number_tooltip("from", "count"),
                 number_tooltip("to", "count", "to below"),
@@ -53,7 +53,7 @@ def sizes(clients: Clients, look: Look) -> Figure:
         )
     )
     note = (
-        f"{formatted_values.count(clients.number)} clients{'' if clients.whole else ' that were selected at least once'}, "
+        f"{formatted_values.counted(clients.number, 'client')}{'' if clients.whole else ' that were selected at least once'}, "
         f"seed {clients.seed}: {formatted_values.count(int(samples.min()))} to {formatted_values.count(int(samples.max()))} samples, "
         f"median {formatted_values.count(float(np.median(samples)))}."
     )
@@ -81,8 +81,8 @@ def speed(clients: Clients, look: Look) -> Figure | None:
         late = int((time[known] > clients.deadline).sum())
         need = "needs" if late == 1 else "need"
         note += (
-            f" {formatted_values.count(late)} of {formatted_values.count(int(known.sum()))} clients {need} longer than the deadline, "
-            f"{formatted_values.number(clients.deadline)}."
+            f" {formatted_values.count(late)} of {formatted_values.counted(int(known.sum()), 'client')} {need} longer than the "
+            f"deadline, {formatted_values.number(clients.deadline)}."
         )
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
         layers += _deadline(bars.title, look)
@@ -113,7 +113,7 @@ def noise(clients: Clients, look: Look) -> Figure | None:
     note = (
         f"Share of labels that label noise changed, seed {clients.seed}: "
         f"{formatted_values.count(int(np.count_nonzero(wrong)))} of "
-        f"{formatted_values.count(clients.number)} clients have wrong labels, "
+        f"{formatted_values.counted(clients.number, 'client')} {'has' if np.count_nonzero(wrong) == 1 else 'have'} wrong labels, "
         f"up to {formatted_values.share(float(wrong.max()))}.{about}"
     )
     view = View("noise", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])

@@ -26,9 +26,10 @@ def bars(story: Story, look: Look) -> Figure | None:
     compared = story.comparison
     if compared is None:
         return None
-    labels, score = [label for label, _ in story.played], story.score
+    rows, score = [label for label, _ in story.played], story.score
+    labels = [rows[i] for i in compared.in_groups]
     table = compared.table
-    frame = pd.DataFrame({"strategy": labels, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
+    frame = pd.DataFrame({"strategy": rows, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
     frame = frame.assign(
         low=(frame["mean"] - frame["sd"]).clip(lower=score.limits[0]), high=(frame["mean"] + frame["sd"]).clip(upper=1)
     )

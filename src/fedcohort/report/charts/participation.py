@@ -24,17 +24,44 @@ def fairness(story: Story, look: Look) -> Figure | None:
         return None
     labels = [label for label, _ in story.played]
     frame = by_round(story.played, _jain, SHARES)
-    longest = max(story.first, key=lambda reading: reading.num_rounds)
-    reference = _jain_chance(longest.num_clients, longest.per_round, longest.num_rounds)
-    span = domain(frame["mean"], reference["mean"], floor=0.0, ceiling=1.0)
-    chart, data = lines("jain", frame, labels, look, Axes("round", "Jain's index", span), reference=True)
-    data["jain_reference"] = reference
-    band = " with the band that contains 90% of runs" if np.isfinite(reference["low"]).any() else ""
+    chance, about = _chance_of_points(story, look)
+    span = domain(frame["mean"], chance.get("mean", []), floor=0.0, ceiling=1.0)
+    chart, data = lines("jain", frame, labels, look, Axes("round", "Jain's index", span), reference=len(chance) > 0)
+    data |= {"jain_reference": chance} if len(chance) else {}
     note = (
-        "Jain's index of how often each client was selected so far; 1 is even. Gray: mean of uniform chance"
-        f"{band}. {seeds_note(story, band=has_band(frame))}"
+        f"Jain's index of how often each client was selected so far; 1 is even.{about} "
+        f"{seeds_note(story, band=has_band(frame))}"
     )
     return Figure("jain", "Jain's index over rounds", note, [View("jain", [Panel(chart)])], data)
+
+
+def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, str]:
+    """Jain's index under uniform chance, a curve for each point of a sweep, and a sentence about it.
+
+    Points differ in the number of clients and in how many are selected, so that each has its own curve. The page shows the one of the
+    chosen point; in papers, which show all points in one chart, there is a curve only if it is the same for all of them.
+    """
+    kinds = _kinds(story)
+    distinct = set(kinds.values())
+    if not look.page and len({kind[:2] for kind in distinct}) > 1:
+        return pd.DataFrame(), ""
+    curves = {kind: _jain_chance(*kind) for kind in distinct}
+    frames = [curves[kind].assign(strategy=label) for label, kind in kinds.items()]
+    chance = pd.concat(frames if look.page else frames[:1], ignore_index=True)
+    band = " with the band that contains 90% of runs" if np.isfinite(chance["low"]).any() else ""
+    several = len({reading.per_round for reading in story.first}) > len({k for _, k, _ in distinct})
+    each = ", for as many clients a round as the reference selects" if several else ""
+    return chance, f" Gray: mean of uniform chance{band}{each}."
+
+
+def _kinds(story: Story) -> dict[str, tuple[int, int, int]]:
+    """For the reference of each point of a sweep, by its label: number of clients, how many it selects, and number of rounds."""
+    kinds = {}
+    for group in story.comparison.groups if story.comparison is not None else []:
+        label, readings = story.played[group.reference]
+        rounds = max(reading.num_rounds for i in group.rows for reading in story.played[i][1])
+        kinds[label] = readings[0].num_clients, readings[0].per_round, rounds
+    return kinds
 
 
 def _jain(reading: Reading) -> Values:

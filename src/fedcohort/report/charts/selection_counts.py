@@ -21,6 +21,9 @@ SHOWN = 60
 
 HEIGHT = 190
 
+MOST_CHANCES = 4
+"""Largest number of values of uniform chance in a caption."""
+
 
 def selections(story: Story, look: Look) -> Figure | None:
     """How often each client was selected, beside uniform chance: one panel for each strategy."""
@@ -59,14 +62,15 @@ def _legend(frame: pd.DataFrame, many: bool) -> str:
 
 
 def _chance_note(story: Story) -> str:
-    first = story.first[0]
-    chance = measures.jain_random(first.num_clients, first.per_round, first.num_rounds)
-    several = len({reading.per_round for reading in story.first}) > 1
-    each = f" with {first.per_round} clients a round" if several else ""
-    return (
-        f"Uniform chance gives a Jain's index of {formatted_values.index(chance.mean)} on average{each} "
-        f"({formatted_values.index(chance.q05)} to {formatted_values.index(chance.q95)} in 90% of runs)."
-    )
+    """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
+    settings = sorted({(reading.per_round, reading.num_clients, reading.num_rounds) for reading in story.first})
+    several, texts = len({k for k, _, _ in settings}) > 1, []
+    for k, m, n in settings[:MOST_CHANCES]:
+        chance = measures.jain_random(m, k, n)
+        each = f" with {formatted_values.counted(k, 'client')} a round" if several else ""
+        low, high = formatted_values.index(chance.q05), formatted_values.index(chance.q95)
+        texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({low} to {high} in 90% of runs)")
+    return f"Uniform chance gives a Jain's index of {'; '.join(texts)}."
 
 
 def _per_client(label: str, reading: Reading) -> pd.DataFrame:

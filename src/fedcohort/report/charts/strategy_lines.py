@@ -9,12 +9,16 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, dash, hideable, outlined, sized
+from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, sized
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
 __all__ = ["Axes", "apart", "lines"]
+
+
+WIDE = 400
+"""Charts from this width in points on have room for long names."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def lines(
         labels: all strategies, in order.
         look: how charts look.
         axes: the axes.
-        reference: whether the caller adds a table ``<name>_reference``, drawn in gray behind the lines.
+        reference: whether the caller adds a table ``<name>_reference``, drawn in gray behind the lines: the curves of single points of
+            a sweep, each with a ``strategy`` of its point.
         target: a level that is marked, if it is within the range of the y axis.
 
     Returns:
@@ -123,6 +128,8 @@ class _Lines:
     def reference(self) -> list[Drawing]:
         """A gray line with its band."""
         gray, soft = alt.Chart(alt.NamedData(name=f"{self.name}_reference")), self.look.soft
+        if self.look.page and self.look.rows.groups:
+            gray = gray.transform_filter("indexof(away, datum.strategy) < 0")
         return [
             gray.mark_area(opacity=0.14, color=soft).encode(self.x, self.y("low"), y2=alt.Y2("high:Q")),
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
@@ -132,7 +139,8 @@ class _Lines:
         """A horizontal line at the target accuracy, with its name and where it comes from."""
         soft, size = self.look.soft, self.look.size - 1
         style = ACCURACY if self.axes.percent else R_SQUARED
-        origin = " (taken from the results)" if target.from_results else ""
+        narrow = self.look.width is not None and self.look.width < WIDE  # lines would cross a long name
+        origin = " (taken from the results)" if target.from_results and not narrow else ""
         values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
         name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
@@ -143,7 +151,7 @@ class _Lines:
     def means(self) -> list[Drawing]:
         """The lines, over their bands."""
         layers = []
-        if has_band(self.frame):
+        if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
             area = self.base.mark_area(opacity=0.13, clip=True)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
         line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))

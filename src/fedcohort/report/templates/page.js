@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], dimmed: [], problems: []};
+const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now()};
 window.fedcohort = state;
 
 const NARROW = 520;
@@ -116,6 +116,7 @@ function table(value, toHtml) {
 
 function apply(view) {
   try { view.signal("hidden", state.hidden); } catch { /* this chart has no strategies to hide */ }
+  try { view.signal("away", state.away); } catch { /* this chart has no marks of a whole point */ }
   try { view.signal("dimmed", state.dimmed); } catch { /* this chart has no marks of strategies */ }
 }
 
@@ -260,6 +261,7 @@ function mark() {
     if (!box.checked) off.add(box.value);
     if (lit && !own) [box.value, button.textContent, button.dataset.name].forEach(name => dimmed.add(name));
   }
+  state.away = [...away];
   state.hidden = [...new Set([...away, ...off])];
   state.dimmed = [...dimmed].filter(name => name !== lit);
   all("[data-strategy]").forEach(place => {
@@ -525,6 +527,13 @@ function resized() {
 
 /* --- live: ask for news, and replace the old page by the new one ----------------------------------------------------------- */
 
+/* How long no round has ended, if runs are left and it is a minute or more: the time left does not tell that runs have stopped. */
+function stillness() {
+  const minutes = Math.floor((Date.now() - state.news) / 60000);
+  if (minutes < 1 || !document.querySelector(".overall")) return "";
+  return ` No round has ended for ${minutes === 1 ? "a minute" : `${minutes} minutes`}: the runs may have stopped.`;
+}
+
 async function follow() {
   const status = document.getElementById("status");
   let wait = 2000;
@@ -536,10 +545,10 @@ async function follow() {
       if (!news.ok) throw new Error(news.status);
       const version = (await news.json()).version;
       const here = document.getElementById("status");
-      here.textContent = "Connected. This page follows the runs.";
+      here.textContent = `Connected. This page follows the runs.${stillness()}`;
       here.classList.remove("lost");
       wait = 2000;
-      if (version !== document.body.dataset.live) await renew();
+      if (version !== document.body.dataset.live) { await renew(); state.news = Date.now(); }
     } catch (error) {
       const here = document.getElementById("status") || status;
       here.textContent = error.message === "403"

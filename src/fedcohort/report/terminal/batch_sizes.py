@@ -1,5 +1,6 @@
 """Print the measurements of mini-batch sizes."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -10,7 +11,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
-    from fedcohort.study.batch_size_profile import Profile, Recommendation
+    from fedcohort.study.batch_size_profile import Profile
 
 __all__ = ["profile"]
 
@@ -41,10 +42,11 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
     table, hidden = fitting_table(columns, width)
     return Group(
         Text(measured.name, style="bold"), "",
-        *map(_recommended, measured.recommendations), "", table, "",
+        *_advice(measured), "", table, "",
         *dimmed(
             f"Memory: {'allocated on the device' if sizes[0].where == 'device' else 'resident in a fresh process'}.",
             _about_scores(score, measured.rounds),
+            measured.about_accuracy,
             *measured.warnings,
             about_hidden(hidden),
         ),
@@ -55,13 +57,13 @@ def _about_scores(score: ScoreStyle, rounds: int) -> str:
     """A note about the unit of the scores; empty without rounds."""
     if not rounds:
         return ""
-    after = f"after {rounds} round{'s' * (rounds > 1)}"
     if score.numeric:
-        return (
-            f"R² is on the test set, {after}. The score of a client is 1 − its mean squared error / variance of labels."
-        )
-    return f"Accuracies are in %, {after}."
+        return "R² is on the test set. The score of a client is 1 − its mean squared error / variance of labels."
+    return "Accuracies are in %."
 
 
-def _recommended(choice: "Recommendation") -> Text:
-    return Text.assemble((str(choice.batch_size), "bold"), f" by {choice.rule}: {choice.reason}")
+def _advice(measured: "Profile") -> Iterator[Text]:
+    """The recommended sizes, and the reason for each."""
+    first, *reasons = measured.advice
+    yield Text(first, style="bold")
+    yield from map(Text, reasons)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.formatted_values import index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
-from fedcohort.study.question_costs import TWO_DOWNLOADS, asks_about_the_model
+from fedcohort.study.question_costs import about_questions
+from fedcohort.study.verdicts import UNCLEAR
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -31,7 +32,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str
         f"{compared.about_times} {_about_chance(rows)}",
         *_about_personal(compared, rows),
         *_about_algorithms(compared),
-        _about_two_downloads(compared),
+        about_questions(run for row in compared.rows for run in row.runs.values()),
     ]
 
 
@@ -81,7 +82,17 @@ def about_references(compared: "Comparison") -> str:
     references = " or ".join(map(repr, names[:3]))
     points = compared.score.points
     where = " with the same settings" if len(compared.groups) > 1 else ""
-    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds."
+    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds. {_about_intervals(compared)}"
+
+
+def _about_intervals(compared: "Comparison") -> str:
+    """What the intervals of differences are, and why they can say more than the verdicts."""
+    about = "Its 95% interval (Student's t) is not corrected for multiple comparisons"
+    table = compared.table
+    unclear = table["verdict"] == UNCLEAR
+    if (unclear & ((table["difference_low"] > 0) | (table["difference_high"] < 0))).any():
+        return f"{about}: it can exclude 0 although the verdict is {UNCLEAR}."
+    return f"{about}."
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
@@ -132,11 +143,6 @@ def _about_algorithms(compared: "Comparison") -> Iterator[str]:
             labels_by_algorithm.setdefault(algorithm, []).append(repr(row.label))
     for algorithm, labels in labels_by_algorithm.items():
         yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
-
-
-def _about_two_downloads(compared: "Comparison") -> str:
-    """A note on how a question about the model is billed, if a row asked one."""
-    return TWO_DOWNLOADS if any(asks_about_the_model(run) for row in compared.rows for run in row.runs.values()) else ""
 
 
 def listed(numbers: Sequence[int]) -> str:

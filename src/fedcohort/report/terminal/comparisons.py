@@ -30,6 +30,7 @@ from fedcohort.report.terminal.layout import (
     fitting_table,
     label_width,
     natural_width,
+    one_line,
     plain_table,
 )
 from fedcohort.study.verdicts import BASELINE
@@ -48,6 +49,8 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
+    if one_line(VERDICT) in hidden:  # an interval alone would say more than the test
+        printed, hidden = fitting_table(_columns(compared, rows, width, below=True), width, ends)
     return Group(
         Text(compared.name, style="bold"),
         "",
@@ -64,24 +67,29 @@ def _ends(compared: "Comparison") -> list[int]:
     return [end - 1 for end in itertools.accumulate(sizes)]
 
 
-def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int) -> list[Column]:
+VERDICT = "verdict,\np (Holm)"
+
+
+def _columns(
+    compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int, *, below: bool = False
+) -> list[Column]:
+    """The columns of a comparison; verdicts stand in a column of their own, or ``below`` the differences."""
     score = compared.score
+    verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
+    differences = [_difference(row, score) for row in rows]
+    rounds = [formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows]
+    if below:
+        differences = [
+            Text("\n").join((each, Text(verdict))) for each, verdict in zip(differences, verdicts, strict=True)
+        ]
     goal = score.target(compared.target.accuracy)
     several = len({row["algorithm"] for row in rows}) > 1
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column(f"test\n{score.name}", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
-        Column("difference\n[95% interval]", [_difference(row, score) for row in rows]),
-        *(
-            [
-                Column(
-                    "verdict,\np (Holm)", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows], 10
-                )
-            ]
-            if rows[1:]
-            else []
-        ),
+        Column("difference\n[95% interval]" + "\nverdict, p (Holm)" * below, differences),
+        *([Column(VERDICT, verdicts, 50)] if rows[1:] and not below else []),
         *_of_clients(rows, score),
         *(
             Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)
@@ -90,7 +98,7 @@ def _columns(compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: i
         Column("best", [score.value(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
         *_personal_columns(rows, score),
-        Column(f"rounds\nto {goal}", [_rounds_to_target(row) for row in rows], 9),
+        Column(f"rounds\nto {goal}", rounds, 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
         Column("bytes", [size(row["bytes"]) for row in rows], 6),
@@ -129,13 +137,9 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> l
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
-    low, high = row["difference_low"], row["difference_high"]
-    style = "green" if low > 0 else "red" if high < 0 else ""
-    return Text(f"{score.signed(row['difference'])} {score.interval(low, high)}", style=style)
-
-
-def _rounds_to_target(row: Mapping[str, Any]) -> str:
-    return formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"])
+    style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
+    text = f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
+    return Text(text, style=style)
 
 
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -163,7 +167,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
     table, _ = fitting_table(columns, width)
     rounds = sorted({run.rounds for run in runs})
     return Group(
-        Text.assemble((label, "bold"), f", {listed(rounds)} rounds"),
+        Text.assemble((label, "bold"), f", {listed(rounds)} round{'s' * (rounds != [1])}"),
         "",
         table,
         "",
@@ -273,6 +277,9 @@ def summaries(
 def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[RenderableType]:
     """Tables that begin with ``first`` and have as many of the columns as fit; one that has a single column can be too wide."""
     rest = list(columns)
+    single = max((natural_width(plain_table([column])) for column in columns), default=0)
+    if natural_width(plain_table([first])) + single + 1 > width:
+        first = first._replace(widest=max(20, width - single - 1))
     while rest:
         number = next(
             (n for n in range(len(rest), 1, -1) if natural_width(plain_table([first, *rest[:n]])) <= width), 1

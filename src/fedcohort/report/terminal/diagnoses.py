@@ -1,33 +1,34 @@
-"""Print the diagnosis of a run's decisions."""
+"""Print the diagnosis of the decisions of runs."""
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, percent, share
+from fedcohort.core.formatted_values import count, counted, percent, share
 from fedcohort.core.score_style import score_style
-from fedcohort.report.terminal.layout import Column, dimmed, plain_table
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:
     from fedcohort.study.diagnose_run import Diagnosis
 
-__all__ = ["diagnosis"]
+__all__ = ["diagnoses", "diagnosis"]
 
 
-def diagnosis(found: "Diagnosis") -> Group:
+def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
     """The shares and the correlations of a run, and notes on how to read them."""
-    score = score_style([found.labels])
-    names = {"accuracy": "score"} if score.numeric else {}
+    names = _names([found])
     parts: list[RenderableType] = [
-        Text.assemble((found.label, "bold"), f", seed {found.seed}: {count(found.rounds)} rounds"),
+        Text.assemble((found.label, "bold"), f", seed {found.seed}: {counted(found.rounds, 'round')}"),
         "",
     ]
     if found.scored_rounds:
         parts.append(
             Text(
-                f"In {count(found.scored_rounds)} rounds with scores, {share(found.greedy)} of the selected clients have the highest "
-                f"scores; uniform selection would give {share(found.chance)}. Exploration: {share(found.exploration)}."
+                f"In {counted(found.scored_rounds, 'round')} with scores, {share(found.greedy)} of the selected clients have the "
+                f"highest scores; uniform selection would give {share(found.chance)}. Exploration: {share(found.exploration)}."
             )
         )
     else:
@@ -42,11 +43,72 @@ def diagnosis(found: "Diagnosis") -> Group:
             ),
             Column("rounds", [count(each.rounds) for each in found.correlations]),
         ]
-        parts += ["", plain_table(columns)]
+        parts += ["", fitting_table(columns, width)[0]]
+    return Group(*parts, "", *dimmed(*_about_correlations([found])))
+
+
+def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = WIDE) -> Group:
+    """The shares and correlations of several rows side by side, means over their seeds, and notes on how to read them.
+
+    Args:
+        found: a diagnosis of each row.
+        seeds: the seeds of each row in words.
+        width: width of the terminal in characters.
+    """
+    names = _names(found)
+    outcomes = list(dict.fromkeys(each.outcome for one in found for each in one.correlations))
+    columns = [
+        Column("strategy", [Text(one.label, style="bold") for one in found], left=True, widest=label_width(width)),
+        Column("runs", list(seeds), 1, left=True),
+        Column("highest\nscores", [share(one.greedy) for one in found]),
+        Column("by\nchance", [share(one.chance) for one in found]),
+        Column("first\ntime", [share(one.new) for one in found], 40),
+        *(
+            Column(f"{names.get(outcome, outcome)},\n%", [_correlation(one, outcome) for one in found], 30 - i)
+            for i, outcome in enumerate(outcomes)
+        ),
+    ]
+    table, hidden = fitting_table(columns, width)
     notes = dimmed(
-        "Rank correlation (Spearman): 100 means that higher scores always go with higher outcomes, 0 no relation, −100 the opposite. "
-        "It is the mean over rounds, among the selected clients. Only selected clients have outcomes, so that a strategy that selects "
-        "by score shows less than the whole relation.",
-        f"Gain: change of the test {score.name} in the round, compared with the mean score of the selected clients, over all rounds.",
+        "Highest scores: share of the selected clients that have the highest scores, in the rounds with scores; by chance: the same "
+        "share under uniform selection. The rest is exploration. First time: share of the selections of clients that had not been "
+        "selected before. Means over seeds; – is unknown, because the strategy gives no scores that choose between clients.",
+        f"Further columns: {_lower(_about_correlations(found)[0])}" if outcomes else "",
+        *_about_correlations(found)[1:],
+        about_hidden(hidden),
     )
-    return Group(*parts, "", *notes)
+    return Group(table, "", *notes)
+
+
+def _correlation(one: "Diagnosis", outcome: str) -> str:
+    """The rank correlation with an outcome in percent."""
+    known = {each.outcome: each.rank_correlation for each in one.correlations}
+    return percent(known.get(outcome, math.nan), 0)
+
+
+def _names(found: "Sequence[Diagnosis]") -> dict[str, str]:
+    """Outcomes that are called otherwise than in the record."""
+    return {"accuracy": "score"} if score_style(one.labels for one in found).numeric else {}
+
+
+def _lower(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
+def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
+    """Notes about rank correlations; empty texts without any."""
+    if not any(one.correlations for one in found):
+        return ["", ""]
+    gain = any(each.outcome == "gain" for one in found for each in one.correlations)
+    score = score_style(one.labels for one in found)
+    about_gain = (
+        f"Gain: change of the test {score.name} in a round, compared with the mean score of its selected clients."
+    )
+    return [
+        (
+            "Rank correlation (Spearman) of scores with outcomes: 100 means that higher scores always go with higher outcomes, 0 no "
+            "relation, −100 the opposite. It is the mean over rounds, among the selected clients. Only selected clients have "
+            "outcomes, so that a strategy that selects by score shows less than the whole relation."
+        ),
+        about_gain if gain else "",
+    ]

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, setting, share, size
+from fedcohort.core.formatted_values import count, counted, number, setting, share, size
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -49,7 +49,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
             (data.name, "bold"),
             f": {_samples(data)}",
         ),
-        Text(f"{count(m)} clients by {_called(chosen)}, seed {experiment.seed}"),
+        Text(f"{counted(m, 'client')} by {_called(chosen)}, seed {experiment.seed}"),
         *[Text(f"{what}: {_called(c)}") for what, c in changes if c.name != "none"],
         *map(Text, _systems(experiment, survey)),
         Text(
@@ -67,7 +67,9 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         ""
         if "distance" in hidden
         else "distance: total variation distance of the client's class distribution to that of all clients, from 0 (equal) to 1.",
-        f"{count(report.dropped)} training samples belong to no client." if report.dropped else "",
+        f"{counted(report.dropped, 'training sample')} belong{'s' * (report.dropped == 1)} to no client."
+        if report.dropped
+        else "",
         "Counts are of the labels that clients train on, including wrong ones." if survey.wrong_labels.any() else "",
         "time: simulated time of one round of nominal work"
         + (
@@ -115,7 +117,7 @@ def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey"
     facts.append(
         ("Feature shift", "none" if federation.feature_shift.name == "none" else _called(federation.feature_shift))
     )
-    held_out = f"{count(survey.held_out.sum())} samples, share {setting(federation.holdout)} of each client's"
+    held_out = f"{counted(survey.held_out.sum(), 'sample')}, share {setting(federation.holdout)} of each client's"
     facts.append(("Held out by clients", held_out if federation.holdout else "none"))
     facts += [(what.capitalize(), _called(getattr(systems, what))) for what in ("latency", "network", "availability")]
     return facts + [(name, text) for name, _, text in _waiting(experiment, survey)]
@@ -141,7 +143,7 @@ def _waiting(experiment: "Experiment", survey: "Survey") -> Iterator[tuple[str, 
         with_data = survey.time[survey.report.sizes > 0]
         late = int((with_data > systems.deadline).sum())
         need = "needs" if late == 1 else "need"
-        text = f"{count(late)} of {count(len(with_data))} clients {need} longer for nominal work in round 1"
+        text = f"{count(late)} of {counted(len(with_data), 'client')} {need} longer for nominal work in round 1"
         yield "Deadline", " ", f"{number(systems.deadline)}: {text}"
     if systems.overcommit > 1:
         yield (

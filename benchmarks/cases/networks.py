@@ -1,0 +1,88 @@
+"""The networks of the cases in plain PyTorch, the same for the bare loop and for FedCohort."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcohort.core.token_shape import TokenShape
+from fedcohort.models import ResNet18
+from fedcohort.models.sequence_models import Lstm, Transformer
+
+from .definitions import VOCABULARY, Case
+
+__all__ = ["build"]
+
+
+class OwnMlp(nn.Module):
+    """A perceptron as people write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(784, 200)
+        self.head = nn.Linear(200, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(x.size(0), -1)
+        logits: Tensor = self.head(functional.relu(self.hidden(x)))
+        return logits
+
+
+class OwnCnn(nn.Module):
+    """A convolutional network as people write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.conv3 = nn.Conv2d(64, 64, 3, padding=1)
+        self.fc1 = nn.Linear(4096, 64)
+        self.fc2 = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.max_pool2d(functional.relu(self.conv1(x)), 2)
+        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+        x = torch.flatten(functional.relu(self.conv3(x)), 1)
+        logits: Tensor = self.fc2(functional.relu(self.fc1(x)))
+        return logits
+
+
+def _mlp(activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), activation(), nn.Linear(200, 10))
+
+
+def _cnn(activation: Callable[[], nn.Module] = nn.ReLU, *, norm: bool = False, dropout: float = 0.0) -> nn.Module:
+    layers: list[nn.Module] = []
+    for before, width, pool in ((3, 32, True), (32, 64, True), (64, 64, False)):
+        layers += [nn.Conv2d(before, width, 3, padding=1), *([nn.GroupNorm(8, width)] if norm else []), activation()]
+        layers += [nn.MaxPool2d(2)] if pool else []
+    layers += [nn.Flatten(), nn.Linear(4096, 64), activation(), *([nn.Dropout(dropout)] if dropout else [])]
+    return nn.Sequential(*layers, nn.Linear(64, 10))
+
+
+def _text(case: Case) -> TokenShape:
+    return TokenShape(case.shape, vocabulary=VOCABULARY, each_position=True)
+
+
+_BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
+    "mlp": lambda _: _mlp(),
+    "own_mlp": lambda _: OwnMlp(),
+    "mlp_gelu": lambda _: _mlp(nn.GELU),
+    "logistic": lambda case: nn.Sequential(nn.Flatten(), nn.Linear(int(torch.Size(case.shape).numel()), 10)),
+    "cnn": lambda _: _cnn(),
+    "own_cnn": lambda _: OwnCnn(),
+    "cnn_groupnorm": lambda _: _cnn(norm=True),
+    "cnn_dropout": lambda _: _cnn(dropout=0.5),
+    "cnn_tanh": lambda _: _cnn(nn.Tanh),
+    "resnet_group": lambda case: ResNet18(norm="group").build(case.shape, 10),
+    "resnet_batch": lambda case: ResNet18(norm="batch").build(case.shape, 10),
+    "lstm": lambda case: Lstm().build(_text(case), VOCABULARY),
+    "transformer": lambda case: Transformer().build(_text(case), VOCABULARY),
+}
+
+
+def build(case: Case) -> nn.Module:
+    """The network of a case with random weights, the same at every call."""
+    torch.manual_seed(0)
+    return _BUILDERS[case.network](case)

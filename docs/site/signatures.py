@@ -1,0 +1,26 @@
+"""Signatures of strategies and algorithms as readers want them: types without the limits of their parameters."""
+
+__all__ = ["without_limits"]
+
+WRAPPER = "Annotated["
+
+
+def without_limits(signature: str) -> str:
+    """A signature with ``float`` in place of ``Annotated[float, Ge(ge=0)]``."""
+    while (start := signature.find(WRAPPER)) >= 0:
+        first = start + len(WRAPPER)
+        comma, end = _first_argument(signature, first)
+        signature = signature[:start] + signature[first:comma] + signature[end + 1 :]
+    return signature
+
+
+def _first_argument(signature: str, first: int) -> tuple[int, int]:
+    """Where the first argument of a bracket ends, and where the bracket does, from the position after the bracket on."""
+    depth, comma = 1, 0
+    for position, letter in enumerate(signature[first:], first):
+        depth += {"[": 1, "(": 1, "]": -1, ")": -1}.get(letter, 0)
+        if depth == 0:
+            return comma or position, position
+        if letter == "," and depth == 1 and not comma:
+            comma = position
+    return len(signature), len(signature)

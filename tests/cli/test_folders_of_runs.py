@@ -1,0 +1,90 @@
+"""Commands that read runs take what `fedcohort report` takes, and what they print fits narrow terminals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from fedcohort.report.runs_on_disk import begun
+from tests.cli.test_cli import call, done, refused
+
+__all__ = ["done"]
+
+
+def test_commands_that_read_runs_take_folders_of_them(done: Path, tmp_path: Path) -> None:
+    """As `fedcohort report` does: directories, a folder of directories, or an experiment file with runs in --runs."""
+    runs, file = done / "runs", done / "tiny.toml"
+    each = sorted(runs.iterdir(), key=begun)
+    assert call("compare", runs).stdout == call("compare", *each).stdout != ""
+    assert call("diagnose", file, "--runs", runs).stdout == call("diagnose", *each).stdout != ""
+    for command in ("measures", "diagnose"):
+        found = json.loads(call(command, *([runs] if command == "measures" else ["--runs", runs]), "--json").stdout)[
+            "runs"
+        ]
+        assert [one["path"] for one in found] == list(map(str, each))
+        assert {(one["label"], one["seed"]) for one in found} == {
+            ("uniform", 0),
+            ("uniform", 1),
+            ("UCB", 0),
+            ("UCB", 1),
+        }
+    (tmp_path / "runs").mkdir()
+    refused(
+        call("why", runs, "--round", 1),
+        f"{runs}: there are {len(each)} runs in it; give one of them, such as {each[0]}",
+    )
+    (tmp_path / "runs" / "one").symlink_to(each[0], target_is_directory=True)
+    assert "round 1" in call("why", tmp_path / "runs", "--round", 1).stdout
+    refused(call("diagnose", tmp_path), "there is no run in it")
+    refused(call("compare", tmp_path), "not a run directory")
+
+
+COMMANDS = [
+    ["compare", "tiny.toml", "--runs", "runs", "--quiet"],
+    ["run", "tiny.toml", "--runs", "runs", "--quiet"],
+    ["measures", "runs"],
+    ["diagnose", "runs"],
+    ["diagnose", "UCB"],
+    ["why", "UCB", "--round", "2"],
+    ["why", "UCB", "--round", "2", "--client", "0"],
+    ["strategies"],
+    ["strategies", "oort"],
+    ["data", "list"],
+    ["data", "describe"],
+    ["schema"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_line_is_wider_than_the_terminal(command: list[str], done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of runs are left out: they are printed whole, so that they can be copied."""
+    monkeypatch.chdir(done)
+    ucb = next(str(path.relative_to(done)) for path in (done / "runs").iterdir() if "ucb" in path.name)
+    for width in (60, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        shown = call(*[ucb if word == "UCB" else word for word in command])
+        assert shown.exit_code == 0, shown.output
+        lines = [line for line in shown.stdout.splitlines() if "runs/" not in line]
+        assert len(lines) > 4
+        assert [line for line in lines if cell_len(line.rstrip()) > width] == [], width
+        assert not [line for line in lines if "…" in line and command[0] in ("measures", "compare", "run")], (
+            "a number is cut"
+        )
+
+
+def test_a_narrow_terminal_keeps_the_verdict(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interval without its verdict would say more than the test; the accuracy of clients is hidden first."""
+    monkeypatch.chdir(done)
+    monkeypatch.setenv("COLUMNS", "60")
+    (done / "long.toml").write_text((done / "tiny.toml").read_text().replace('"UCB"', '"a much longer name"'))
+    narrow = call("compare", "long.toml", "--runs", "runs", "--quiet", "--set", "seeds=3").stdout
+    assert "verdict, p (Holm)" in narrow.partition("───")[0]
+    assert "not clear" in narrow
+    assert max(map(cell_len, narrow.splitlines())) <= 60
+    wide = ["--set", "measures.clients_every=1", "--set", "seeds=3", "--set", "rounds=1"]
+    shown = call("compare", "tiny.toml", "--runs", "measured", "--quiet", *wide).stdout
+    head = shown.partition("───")[0]
+    assert "verdict," in head, "below the difference if it has no column of its own"
+    assert "worst" not in head
+    assert "worst tenth" in shown.partition("Hidden for lack of width:")[2]

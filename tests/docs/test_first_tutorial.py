@@ -1,0 +1,85 @@
+"""The text of the first tutorial states the numbers that its code gives."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedcohort
+from fedcohort.report.headline import headline
+from fedcohort.report.report_data import find_runs, gather
+from tests.docs.pages import ROOT, blocks, read
+
+PAGE = ROOT / "docs" / "tutorials" / "first-comparison.md"
+
+
+def prose() -> str:
+    """The words of the tutorial without its code."""
+    text = re.sub(r"^```.*?^```$", "", read(PAGE), flags=re.MULTILINE | re.DOTALL)
+    return " ".join(text.replace("*", "").split())
+
+
+def test_a_reader_who_does_not_know_the_field_finds_every_term_explained() -> None:
+    text = prose()
+    for term in (
+        "clients",
+        "round",
+        "selection strategy",
+        "seed",
+        "Test accuracy",
+        "95% interval",
+        "p-value",
+        "client pass",
+    ):
+        assert term in text, term
+    first = text.index("three seeds, the verdict cannot be anything but not clear")
+    assert first < text.index("So with ten seeds, the answer is"), "how sure, before the answer"
+    assert "do not choose a strategy by this table" in text
+
+
+def test_lines_of_code_in_tutorials_fit_their_boxes() -> None:
+    """The site shows 97 characters; readers would have to scroll for the rest."""
+    wide = [
+        (path.name, line)
+        for path in sorted(PAGE.parent.glob("*.md"))
+        for block in blocks(path)
+        if block.language == "python"
+        for line in block.text.splitlines()
+        if len(line) > 97
+    ]
+    assert wide == []
+
+
+@pytest.mark.slow
+def test_the_numbers_in_the_text_are_those_of_the_runs(tmp_path: Path) -> None:
+    """30 runs, as the code of the tutorial plays them: the verdicts, the intervals, the lead over the second, and the costs."""
+    experiment = fedcohort.load_experiment(ROOT / "experiments" / "first_comparison.toml")
+    compared = fedcohort.compare(experiment, runs=tmp_path)
+    table, text = compared.table.set_index("label"), prose()
+    turns, loss, uniform = (table.loc[label] for label in ("taking turns", "highest loss", "uniform"))
+    assert (turns["verdict"], loss["verdict"]) == ("better", "better")
+    gain, low, high = (f"{100 * turns[name]:.1f}" for name in ("difference", "difference_low", "difference_high"))
+    assert f"taking turns is better than uniform selection here, by {gain} percentage points" in text
+    assert f"the interval reaches from {low} to {high} points" in text
+    assert f"in {1000 * turns['p_holm']:.0f} of 1,000 comparisons" in text
+    assert (
+        f"by {100 * loss['difference']:.1f} points, but only just: its p-value of {loss['p_holm']:.3f} is barely below"
+        in text
+    )
+    assert f"the interval begins at {100 * loss['difference_low']:.1f}" in text
+    assert (
+        f"reached {100 * turns['accuracy']:.1f}% test accuracy after 20 rounds, and uniform selection {100 * uniform['accuracy']:.1f}%"
+        in text
+    )
+    assert turns["bytes"] == uniform["bytes"]
+    assert loss["bytes"] == pytest.approx(2 * uniform["bytes"], rel=0.01)
+    said = " ".join(headline(gather(find_runs([tmp_path]))))
+    lead = re.search(r"leads highest loss by (\d+\.\d) percentage points .*?p = (0\.\d+)\).*?About (\d+) seeds", said)
+    assert lead is not None
+    assert (
+        f"{lead[1]} points better on average, but with ten seeds this difference is not clear (p = {lead[2]})" in text
+    )
+    assert f"and about {lead[3]} seeds would be needed" in text
+    three = fedcohort.compare(experiment.with_overrides({"seeds": 3}), runs=tmp_path).table.set_index("label")
+    assert three.loc["highest loss", "difference"] < 0, "in the first three seeds, it looked worse"
+    assert f"although taking turns is {100 * three.loc['taking turns', 'difference']:.0f} points ahead" in text

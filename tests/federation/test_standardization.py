@@ -1,0 +1,58 @@
+"""Mean and deviation of features: the bits of numpy, without copies of all features."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from fedcohort import UsageError, from_arrays
+from fedcohort.federation import standardization
+from fedcohort.federation.standardization import shift_and_scale
+
+SHAPES = [
+    (1000, 3, 32, 32), (257, 3, 5, 7), (300, 1, 28, 28), (2001, 1, 3, 5), (77, 2, 1, 1), (1, 3, 9, 9), (1, 1, 1, 1),
+    (5000, 7), (4001, 1), (3, 300), (1, 4), (64, 40, 8, 8),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", [8 * 128, 2**18])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_deviations_have_the_bits_of_numpy(
+    shape: tuple[int, ...], kind: str, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standardization, "PIECE", piece)
+    features = (100 * np.random.default_rng(0).standard_normal(shape)).astype(kind)
+    axes = (0, 2, 3) if features.ndim == 4 else (0,)
+    deviation = features.std(axis=axes, dtype=np.float64)
+    shift, scale = shift_and_scale(features, True)
+    assert np.array_equal(shift.ravel(), features.mean(axis=axes, dtype=np.float64))
+    assert np.array_equal(scale.ravel(), 1 / np.where(deviation > 1e-12, deviation, 1))
+
+
+def test_features_in_another_order_have_the_bits_of_numpy() -> None:
+    features = np.asfortranarray(np.random.default_rng(0).standard_normal((500, 6)))
+    _, scale = shift_and_scale(features, True)
+    assert np.array_equal(scale, 1 / features.std(axis=0, dtype=np.float64))
+
+
+def test_own_float_images_are_not_copied() -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.random((4000, 3, 32, 32), dtype=np.float32), np.arange(4000) % 10
+    tracemalloc.start()
+    try:
+        data = from_arrays((features, labels), (features[:10], labels[:10]), standardise=True)
+        shift_and_scale(data.train_features, True)
+        assert tracemalloc.get_traced_memory()[1] < 0.3 * features.nbytes
+    finally:
+        tracemalloc.stop()
+    assert np.shares_memory(data.train_features, features)
+
+
+@pytest.mark.parametrize("row", [0, 399, 799])
+def test_values_that_are_not_finite_are_found_in_every_piece(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.federation.array_checks.FINITE_AT_ONCE", 1000)
+    features, labels = np.zeros((800, 1, 8, 8), dtype=np.float32), np.arange(800) % 2
+    features[row, 0, 1, 2:4] = np.nan, np.inf
+    with pytest.raises(UsageError, match="2 values are NaN or infinite"):
+        from_arrays((features, labels), (features[:0:-1], labels[:0:-1]))

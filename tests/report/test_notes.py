@@ -1,0 +1,78 @@
+"""Notes below tables and charts say what numbers beside each other cannot show, and colors follow verdicts."""
+
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from fedcohort.report import terminal
+from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.accuracy import accuracy
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
+from fedcohort.report.headline import headline
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
+from fedcohort.study.compare_existing_runs import read
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME
+from tests.experiments import UCB
+from tests.records import exchange
+from tests.report.pages import Page
+from tests.report.test_answers import BETTER, FIRST, runs_of
+
+
+def compared(folder: Path, seeds: int) -> Comparison:
+    """A row that is 10 points or more better than uniform selection under each seed."""
+    runs = [
+        *runs_of(folder, "uniform", FIRST[:seeds]),
+        *runs_of(folder, "mine", BETTER[:seeds], selection=UCB),
+    ]
+    return read([run.path for run in runs], partial=True)
+
+
+def color(found: Comparison) -> str:
+    """The color of the difference of the second row in the terminal."""
+    (table,) = (part for part in terminal.comparison(found, 200).renderables if isinstance(part, Table))
+    cell = list(table.columns[2].cells)[1]
+    assert isinstance(cell, Text)
+    assert cell.plain.startswith("+1")
+    return str(cell.style)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "verdict", "shown"), [(2, "too few seeds", ""), (3, "not clear", ""), (8, "better", "green")]
+)
+def test_a_difference_is_colored_only_if_its_verdict_is_clear(
+    seeds: int, verdict: str, shown: str, tmp_path: Path
+) -> None:
+    found = compared(tmp_path, seeds)
+    assert found.table["difference_low"][1] > 0, "the interval excludes 0"
+    assert found.table["verdict"][1] == verdict
+    assert color(found) == shown
+
+
+def test_an_interval_without_0_beside_an_unclear_verdict_is_explained(tmp_path: Path) -> None:
+    explained = "it can exclude 0 although the verdict is not clear."
+    unclear, clear = compared(tmp_path / "three", 3), compared(tmp_path / "eight", 8)
+    texts = [" ".join(terminal.as_text(terminal.comparison(found)).split()) for found in (unclear, clear)]
+    assert [explained in text for text in texts] == [True, False]
+    assert all("Its 95% interval (Student's t) is not corrected for multiple comparisons" in text for text in texts)
+    runs = [run for row in unclear.rows for run in row.runs.values()]
+    assert explained in Page(page(gather(runs))).prose
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: bool, tmp_path: Path) -> None:
+    """A strategy that asks clients is not billed for it on the clock; its times beside others would mislead without a word."""
+    spent = [exchange(100, 100), *([exchange(200, 8, "LocalLoss")] if asks else [])]
+    runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, spent, selection=UCB)]
+    story = gather(runs)
+    figures = [accuracy(story, PAGE), accuracy_and_cost(story, PAGE)]
+    places = [
+        *headline(story),
+        " ".join(terminal.as_text(terminal.comparison(read([run.path for run in runs], partial=True))).split()),
+        *[figure.note for figure in figures if figure is not None],
+    ]
+    assert sum(NO_TIME in place for place in places) == (4 if asks else 0)
+    assert (NO_TIME in Page(page(story)).prose) == asks
