@@ -31,7 +31,7 @@ PERMITTED: dict[str, set[str]] = {
         "core", "algorithms", "measures", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
         "runs",
     },
-    "racing": {"core", "algorithms", "measures", "selection", "experiment", "record", "runs", "study"},
+    "racing": {"core", "algorithms", "measures", "federation", "selection", "experiment", "record", "runs", "study"},
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study", "racing"},
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
     "chooser": {"core", "rounds", "selection"},

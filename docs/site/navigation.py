@@ -46,6 +46,7 @@ PARTS = (
         (
             "docs/compare-strategies.md",
             "docs/race.md",
+            "docs/advise.md",
             "docs/why.md",
             "docs/report.md",
             "docs/notebooks.md",

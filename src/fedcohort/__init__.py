@@ -9,7 +9,7 @@ from fedcohort.core.lazy import lazy_names
 from fedcohort.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedcohort.api import Comparison, Race, Run, compare, open_run, race, run, run_seeds
+    from fedcohort.api import Advice, Comparison, Race, Run, advise, compare, open_run, race, run, run_seeds
     from fedcohort.chooser import Chooser, ClientResult
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from fedcohort.federation.token_data import from_tokens
 
 __all__ = [
-    "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Race", "Run", "UsageError", "__version__", "compare",
-    "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
+    "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Race", "Run", "UsageError", "__version__", "advise",
+    "compare", "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "Advice": "api:Advice",
         "Chooser": "chooser:Chooser",
         "ClientResult": "chooser:ClientResult",
         "Comparison": "api:Comparison",
@@ -35,6 +36,7 @@ __getattr__, __dir__ = lazy_names(
         "Race": "api:Race",
         "Run": "api:Run",
         "UsageError": "core.errors:UsageError",
+        "advise": "api:advise",
         "compare": "api:compare",
         "from_arrays": "federation.datasets:from_arrays",
         "from_text": "federation.texts:from_text",

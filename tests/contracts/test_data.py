@@ -10,12 +10,16 @@ from fedcohort.core.token_shape import TokenShape
 from fedcohort.experiment import Partition
 from fedcohort.federation import Rule, parameters
 from fedcohort.federation.partition import DirichletClass, Iid, Indices
+from fedcohort.federation.partitions.given_counts import GivenCounts
+from fedcohort.federation.partitions.given_sizes import GivenSizes
 from fedcohort.models import MODELS, Model
 from fedcohort.runs.sequence_checks import SEQUENCE_MODELS
 from fedcohort.testing import check_model, check_partition
 
 RULES: dict[str, Callable[[], Rule]] = {
     **{name: Partition.table.find(name, "federation.partition.name") for name in Partition.table},
+    "given_counts": partial(GivenCounts, counts=[[10 * (i % 3), 10, 0, i + 1] for i in range(6)]),
+    "given_sizes": partial(GivenSizes, sizes=[5, 100, 0, 1, 300, 194]),
     "iid, stratified": partial(Iid, stratified=True),
     "dirichlet_class, plain": partial(DirichletClass, variant="plain", alpha=0.5, min_size=1),
 }

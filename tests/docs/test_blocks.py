@@ -25,6 +25,7 @@ HOW_TO = (
     "compare-strategies",
     "own-data",
     "race",
+    "advise",
     "why",
     "heterogeneity",
     "sequences",
@@ -43,6 +44,7 @@ ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 SHORT = {
     "profile": ["--batch-size", "32", "--seconds", "0.2", "--rounds", "0"],
     "race": ["--set", "rounds=1", "--max-seeds", "2", "--quiet"],
+    "advise": ["--set", "rounds=1", "--max-seeds", "2", "--quiet"],
 }
 """Options added to commands that measure."""
 

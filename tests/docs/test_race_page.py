@@ -1,4 +1,4 @@
-"""The output on the page about races is that of the commands beside it."""
+"""The outputs on the pages about races and advice are those of the commands beside them."""
 
 import itertools
 import re
@@ -21,11 +21,18 @@ def words(text: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_outputs_on_the_page_are_those_of_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["race", "advise"])
+def test_the_outputs_on_the_page_are_those_of_its_commands(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    page = blocks(ROOT / "docs" / "race.md")
-    Path("race.toml").write_text(next(block.text for block in page if block.file == "race.toml"))
+    page = blocks(ROOT / "docs" / f"{name}.md")
+    for block in page:
+        if block.file == "race.toml":
+            Path(block.file).write_text(block.text, encoding="utf-8")
+        elif block.file == "make_clients.py":
+            exec(block.text, {})
     shown = [(command, output) for command, output in itertools.pairwise(page) if output.language == "text"]
     assert len(shown) == 2
     for command, output in shown:

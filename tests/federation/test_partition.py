@@ -118,7 +118,11 @@ def test_every_sample_has_one_client_or_the_error_names_a_parameter(rule, sample
 
 @pytest.mark.parametrize("name", list(PARTITIONS))
 def test_another_seed_gives_another_partition(name):
-    rule = PARTITIONS.find(name, "federation.partition.name")()
+    given: dict[str, dict[str, Any]] = {
+        "given_counts": {"counts": [[9] * 10] * 10},
+        "given_sizes": {"sizes": [90] * 10},
+    }
+    rule = PARTITIONS.find(name, "federation.partition.name")(**given.get(name, {}))
     first, second = (partition(rule, BALANCED_10[:1000], 10, seed, np.arange(1000) % 20) for seed in (0, 1))
     assert not np.array_equal(first.order, second.order)
 

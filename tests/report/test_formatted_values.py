@@ -204,3 +204,8 @@ def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:
     assert short(["constructor", "toString", "loss"]) == ["constructor\u200b", "toString\u200b", "loss"]
     assert named("hasOwnProperty") == "hasOwnProperty\u200b"
     assert named("num_samples") == "num samples"
+
+
+def test_long_lists_of_settings_are_their_number() -> None:
+    assert formatted_values.setting([1, 2, 3]) == "[1, 2, 3]"
+    assert formatted_values.setting([[10, 20]] * 40) == "40 values"

@@ -1,4 +1,4 @@
-"""What functions that run experiments return: runs, comparisons and races that show themselves."""
+"""What functions that run experiments return: runs, comparisons, races and advice that show themselves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort import record
-from fedcohort.racing import result
+from fedcohort.racing import advice, result
 from fedcohort.study import comparison
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedcohort.study.summary import Summary
 
 
-__all__ = ["Comparison", "Race", "Row", "Run"]
+__all__ = ["Advice", "Comparison", "Race", "Row", "Run"]
 
 
 class Run(record.Run):
@@ -191,3 +191,17 @@ class Race(result.Race):
         from fedcohort.report import terminal
 
         yield terminal.race(self, options.max_width)
+
+
+class Advice(advice.Advice):
+    """What a race on the twin of a federation recommends, see :func:`advise`."""
+
+    def __str__(self) -> str:
+        from fedcohort.report import terminal
+
+        return terminal.as_text(terminal.advice(self, 100), 100)
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[RenderableType]":
+        from fedcohort.report import terminal
+
+        yield terminal.advice(self, options.max_width)

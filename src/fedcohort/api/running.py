@@ -1,10 +1,10 @@
-"""Functions that run experiments: one run, all seeds, a comparison, a race."""
+"""Functions that run experiments: one run, all seeds, a comparison, a race, advice on a federation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.api.results import Comparison, Race, Row, Run
+from fedcohort.api.results import Advice, Comparison, Race, Row, Run
 from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.experiment.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.experiment.replaced_settings import with_objects
@@ -13,12 +13,14 @@ from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import run_comparison as comparing
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from fedcohort.algorithms import Algorithm
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
 
 
-__all__ = ["compare", "open_run", "race", "run", "run_seeds"]
+__all__ = ["advise", "compare", "open_run", "race", "run", "run_seeds"]
 
 
 def run(
@@ -232,6 +234,55 @@ def race(
         over=over,
     )  # fmt: skip
     return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
+
+
+def advise(
+    clients: "str | Path | pd.DataFrame",
+    *,
+    data: str = "digits",
+    settings: Mapping[str, Any] | None = None,
+    objective: str | Sequence[str] = "accuracy",
+    margin: float | Sequence[float] | None = None,
+    max_seeds: int = 30,
+    max_runs: int | None = None,
+    minutes: float | None = None,
+    confidence: float = 0.95,
+    strategies: Sequence[str] = (),
+    over: Mapping[str, Sequence[Any]] | None = None,
+    with_race: bool = True,
+    data_dir: str | Path | None = None,
+    runs: str | Path = "runs",
+    progress: Progress | None = None,
+    jobs: int = 1,
+) -> Advice:
+    """Recommend a strategy for the clients of a table: build their twin out of public data, and race strategies on it.
+
+    Args:
+        clients: a table with one row for each client, as a CSV or Parquet file or a pandas ``DataFrame``, with the column
+            ``samples``, and optionally ``client``, ``class:NAME`` for each class, ``seconds`` or ``seconds_per_sample``,
+            ``communication_seconds``, and ``available``.
+        data: the public data, with at least as many classes as the table.
+        settings: dotted key → value: settings of the twin, such as ``{"selection.k": 5, "rounds": 50}``.
+        objective, margin, max_seeds, max_runs, minutes, confidence, strategies, over: as for :func:`race`.
+        with_race: whether strategies race; otherwise only the twin and its likeness are made.
+        data_dir, runs, progress, jobs: as for :func:`compare`.
+
+    Raises:
+        UsageError: the table, the data or an argument cannot be used.
+        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+    """
+    from fedcohort.experiment.nested_values import nested
+    from fedcohort.federation.client_table import client_table
+    from fedcohort.racing.advice import plan_advice
+    from fedcohort.racing.run_race import Limits
+
+    planned = plan_advice(
+        client_table(clients), Given(data_dir=data_dir), data=data, settings=nested(settings or {}, "settings"), objective=objective,
+        margin=margin, limits=Limits(max_seeds, max_runs, minutes, confidence), strategies=strategies, over=over,
+    )  # fmt: skip
+    made = planned.run(runs=runs, progress=progress, jobs=jobs) if with_race else planned.without_race()
+    raced = None if made.race is None else Race(**vars(made.race))
+    return Advice(made.twin, made.likeness, raced, made.costs)
 
 
 def open_run(path: str | Path) -> Run:

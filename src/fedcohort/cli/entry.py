@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from fedcohort.cli.advise import advise
 from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.deploy import deploy, site
@@ -125,6 +126,7 @@ def _warn(message: Warning | str, *_: object, **__: object) -> None:
 
 
 for command in (
-    run, compare, sweep, race, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, schema, deploy, site,
+    run, compare, sweep, race, advise, measure, why, diagnose, report, figures, live, profile, data, strategies, doctor, schema,
+    deploy, site,
 ):  # fmt: skip
     cli.add_command(command)

@@ -17,6 +17,7 @@ DOCUMENTS = {
     "why": "`fedcohort why --json`: why the clients of a round were selected.",
     "diagnose": "`fedcohort diagnose --json`: whether a strategy's scores predict what happens.",
     "race": "`fedcohort race --json`: the recommended row, and the costs of finding it.",
+    "advise": "`fedcohort advise --json`: the strategy that is recommended for the clients of a table.",
     "profile": "`fedcohort profile --json`: the measurements of mini-batch sizes.",
     "strategies": "`fedcohort strategies --json`: plug-ins by section.",
     "data-describe": "`fedcohort data describe --json`: the clients of an experiment before training.",

@@ -22,6 +22,44 @@ runs: {text} - Directories of the runs, by seed.
 scores: any - Score of each seed, by objective.
 *: number? - Means of the objectives, and standard deviations of accuracies, by name.
 """,
+    "advise": """
+name: text - Name of the table.
+recommended: any - Label of the recommended row; a list for two objectives; null without a race.
+recommendation: text - The recommendation in words; empty without a race.
+twin: Twin - The federation on public data that raced.
+likeness: [Trait] - How like the twin is, trait by trait.
+about_likeness: text - How like the twin is, in words.
+costs: [RoundCost] - What a round costs.
+unknown: [text] - What a race on a twin cannot know.
+race: any - The document of `fedcohort race --json`, without `format` and `version`; null without a race.
+""",
+    "Twin": """
+data: text - Name of the data set.
+clients: integer - Number of clients.
+scale: number - Samples of the twin, divided by those of the table.
+because: text - Why the scale is below 1; empty otherwise.
+stands_for: {text} - Class of the data by class of the table.
+notes: [text] - What was scaled or assumed.
+experiment: any - The twin, in the shape of an experiment file.
+""",
+    "Trait": """
+name: text - What is compared.
+yours: any - Smallest, median and largest value of the table; null if it is not given.
+twin: [number] - The same of the twin.
+difference: number? - Mean difference of a client to its twin.
+largest: number? - The largest difference.
+meaning: text - What a difference is.
+state: text - `matched`, `roughly`, `differs` or `not given`.
+""",
+    "RoundCost": """
+label: text - Label of the row.
+selected: number - Number of selected clients, mean over rounds and seeds.
+models: number - Bytes sent and received, in units of the model's size.
+bytes: number - Bytes sent and received.
+client_passes: number - Passes over a client's training data.
+simulated_time: number - Simulated time, in seconds if the table has times.
+disclosed: number - Numbers that clients send besides their updates.
+""",
     "profile": """
 name: text - Name of the experiment.
 rounds: integer - Number of rounds that were played for the accuracy.

@@ -44,6 +44,10 @@ D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f",
 large tables contain only numbers, and the browser formats them in tooltips."""
 
 
+LONGEST_LIST = 60
+"""Length in characters of the longest list that :func:`setting` writes out."""
+
+
 def as_json(value: object) -> str:
     """One JSON document in ASCII, so that it is valid in every encoding; NaN and ±∞ become null, paths become strings."""
     return json.dumps(_json(value), indent=2, ensure_ascii=True, allow_nan=False)
@@ -178,11 +182,13 @@ def clock(seconds: float) -> str:
 
 
 def setting(value: object) -> str:
-    """The value of a setting as an experiment file has it: 0.5, 20.0, true, none, uniform."""
+    """The value of a setting as an experiment file has it: 0.5, 20.0, true, none, uniform; long lists as their number: 40 values."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:.1f}" if value.is_integer() else f"{value:.6g}"
+    if isinstance(value, list) and len(str(value)) > LONGEST_LIST:
+        return f"{len(value)} values"
     return "none" if value is None else str(value)
 
 

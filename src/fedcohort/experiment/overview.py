@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.core.formatted_values import by_dotted_key, counted
+from fedcohort.core.formatted_values import by_dotted_key, counted, setting
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.sections import Choice
 
@@ -37,8 +37,13 @@ def overview(experiment: Any) -> list[list[str]]:
 
 def _choice(section: Choice) -> str:
     """A plug-in with its parameters."""
-    parameters = ", ".join(f"{name} = {value}" for name, value in section.parameters.items())
+    parameters = ", ".join(f"{name} = {_parameter(value)}" for name, value in section.parameters.items())
     return f"{short_name(section.name)}({parameters})" if parameters else short_name(section.name)
+
+
+def _parameter(value: object) -> str:
+    """A parameter of a plug-in; a long list as its number of values."""
+    return setting(value) if isinstance(value, list) else str(value)
 
 
 def _settings(overrides: Mapping[str, Any]) -> str:

@@ -142,6 +142,8 @@ class Data(Section):
     share: Annotated[float, Gt(0), Le(1), NotInKey((1.0,))] = 1.0
     """Share of the training samples to use, equal for every class. A small share makes a trial run fast. The samples are
     always the same."""
+    classes: Annotated[int | None, Ge(2), NotInKey((None,))] = None
+    """Number of classes to use, the first ones; samples of the others are left out, also of the test set. By default, all classes."""
     validation: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the test set that becomes the server's validation set. It is used for rewards and early stopping, never for reports."""
     image_column: str | None = None
@@ -208,7 +210,10 @@ class Latency(Choice):
     table: ClassVar[Table] = Table(
         "latency law",
         "fedcohort.latencies",
-        {"shifted_exponential": "fedcohort.federation.latency:ShiftedExponential"},
+        {
+            "shifted_exponential": "fedcohort.federation.latency:ShiftedExponential",
+            "given_times": "fedcohort.federation.given_times:GivenTimes",
+        },
         base="fedcohort.federation.latency:Latency",
     )
     name: str = "shifted_exponential"
@@ -226,6 +231,7 @@ class Availability(Choice):
             "markov": "fedcohort.federation.availability:Markov",
             "diurnal": "fedcohort.federation.availability:Diurnal",
             "trace": "fedcohort.federation.availability:Trace",
+            "given_shares": "fedcohort.federation.availability:GivenShares",
         },
         base="fedcohort.federation.availability:Availability",
     )
@@ -241,6 +247,7 @@ class Network(Choice):
         {
             "share": "fedcohort.federation.latency:Share",
             "lognormal": "fedcohort.federation.latency:LogNormalBandwidth",
+            "given_times": "fedcohort.federation.given_times:GivenNetwork",
         },
         base="fedcohort.federation.latency:Network",
     )

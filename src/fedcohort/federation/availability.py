@@ -28,7 +28,7 @@ from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import brief
 
-__all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "Markov", "Trace"]
+__all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "GivenShares", "Markov", "Trace"]
 
 Mask = NDArray[np.bool_]
 
@@ -74,6 +74,27 @@ class Bernoulli(Availability):
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """See :class:`Availability`."""
         return lambda t: rng(seed, "availability", t).random(num_clients) < self.probability
+
+
+@parameters
+class GivenShares(Availability):
+    """Each client is available with the given probability of its own in each round, independently of other clients and rounds.
+
+    ``fedcohort advise`` makes such a law of the shares in a table of clients. The law is ours.
+    """
+
+    shares: list[Probability]
+    """Share of the rounds in which each client is available, such as [0.9, 0.25] for two clients."""
+
+    def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
+        """See :class:`Availability`."""
+        if len(self.shares) != num_clients:
+            raise UsageError(
+                f"systems.availability.shares: has {len(self.shares)} shares, one for each client, and federation.clients = "
+                f"{num_clients}; give {num_clients}"
+            )
+        shares = np.array(self.shares)
+        return lambda t: rng(seed, "availability", t).random(num_clients) < shares
 
 
 @parameters

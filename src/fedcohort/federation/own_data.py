@@ -5,10 +5,9 @@ the sample's client and a column ``split`` with ``train`` or ``test``. It is rea
 the content of the file.
 """
 
-import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,11 +19,12 @@ from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
 from fedcohort.federation.datasets import Dataset, standardised
-from fedcohort.federation.folder_checks import MAX_SAMPLES, described
+from fedcohort.federation.folder_checks import described
 from fedcohort.federation.named_arrays import from_archive
 from fedcohort.federation.own_data_names import content_of
 from fedcohort.federation.samples_of_function import dataset_of_result
-from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns, check_column_names, check_separator
+from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns
+from fedcohort.federation.table_files import column_names, read_table
 from fedcohort.federation.tables import from_table
 
 __all__ = ["Stored", "load_own", "shared", "stored"]
@@ -69,7 +69,7 @@ def _check_largest(dataset: Dataset, path: Path, columns: Columns, where: str) -
     if features.dtype != np.float64 or max(features.max(), -features.min()) < LARGEST or path.suffix.lower() == ".npz":
         return
     others = {columns.label or LABEL, columns.client or CLIENT, SPLIT}
-    names = list(columns.features or (name for name in _column_names(path) if name not in others))
+    names = list(columns.features or (name for name in column_names(path) if name not in others))
     if len(names) == features.shape[1]:
         largest = np.abs(features).max(axis=0)
         raise UsageError(
@@ -78,73 +78,18 @@ def _check_largest(dataset: Dataset, path: Path, columns: Columns, where: str) -
         )
 
 
-def _exact_numbers() -> dict[str, Any]:
-    """The argument with which pandas reads numbers exactly; since version 3.1, it does so without it, and warns of it."""
-    import pandas as pd
-
-    version = tuple(map(int, pd.__version__.split(".")[:2]))
-    return {"float_precision": "round_trip"} if version < (3, 1) else {}
-
-
 def _read(path: Path, columns: Columns, where: str) -> Dataset:
     """The data set in a table, marked as standardized, as all entries of the cache are."""
-    import pandas as pd
-
-    try:
-        if path.suffix.lower() == ".npz":
+    if path.suffix.lower() == ".npz":
+        try:
             return from_archive(path, where, standardise=True, numeric=columns.numeric)
-        check_column_names(_column_names(path), where)
-        if path.suffix.lower() == ".parquet":
-            _check_rows(path, where)
-            frame = pd.read_parquet(path)
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(path, index_col=False, **_exact_numbers())
-    except pd.errors.ParserWarning:
-        check_separator(_column_names(path), where)
-        raise UsageError(f"{where}: rows have more values than the first line has names; name every column") from None
-    except UsageError:
-        raise
-    except MemoryError:
-        raise UsageError(f"{where}: is too large for the memory of this machine") from None
-    except ImportError:
-        raise UsageError(
-            f"{where}: Parquet files need the package pyarrow, which is not installed; pip install 'fedcohort[hub]'"
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"{where}: is not UTF-8 text; save it as UTF-8, or read it in a function (data.name = 'my.py:load') with "
-            "pandas.read_csv(…, encoding=…)"
-        ) from None
-    except Exception as error:  # pandas and pyarrow have several error types for damaged files
-        raise UsageError(f"{where}: cannot be read ({described(error)})") from None
-    return from_table(frame, columns, where, path.name, standardise=True)
-
-
-def _check_rows(path: Path, where: str) -> None:
-    """Refuse a Parquet file of which a few kilobytes would become a very long table.
-
-    Raises:
-        UsageError: it has more than :data:`MAX_SAMPLES` rows.
-    """
-    from pyarrow import parquet
-
-    rows = parquet.read_metadata(path).num_rows
-    if rows > MAX_SAMPLES:
-        raise UsageError(f"{where}: has {rows:,} rows; at most {MAX_SAMPLES:,} can be used")
-
-
-def _column_names(path: Path) -> list[str]:
-    """The names of the columns of a table as they are in its file; pandas would rename a second column of the same name."""
-    if path.suffix.lower() == ".parquet":
-        from pyarrow import parquet
-
-        return list(parquet.read_schema(path).names)
-    import pandas as pd
-
-    first = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
-    return [name for name in first.iloc[0].tolist() if isinstance(name, str) and name]
+        except UsageError:
+            raise
+        except MemoryError:
+            raise UsageError(f"{where}: is too large for the memory of this machine") from None
+        except Exception as error:
+            raise UsageError(f"{where}: cannot be read ({described(error)})") from None
+    return from_table(read_table(path, where), columns, where, path.name, standardise=True)
 
 
 def _called(name: str, columns: Columns) -> Dataset:

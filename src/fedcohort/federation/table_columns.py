@@ -113,13 +113,19 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     return labels.astype(np.int64), [str(name) for name in classes]
 
 
-def check_separator(names: Sequence[str], where: str) -> None:
-    """Refuse a table whose columns were not told apart, because they are not separated by commas."""
+def check_separator(names: Sequence[str], where: str, *, in_function: bool = True) -> None:
+    """Refuse a table whose columns were not told apart, because they are not separated by commas.
+
+    Args:
+        names: the columns that were found.
+        where: where the table comes from, for messages.
+        in_function: whether a function of the user can read the table instead.
+    """
     header = names[0] if len(names) == 1 else ""
     if separator := next((one for one in (";", "\t", "|") if one in header), None):
+        function = f", or read it in a function (data.name = 'my.py:load') with pandas.read_csv(…, sep={separator!r})"
         raise UsageError(
-            f"{where}: columns are separated by {separator!r}; save the table with commas, or read it in a function "
-            f"(data.name = 'my.py:load') with pandas.read_csv(…, sep={separator!r})"
+            f"{where}: columns are separated by {separator!r}; save the table with commas{function * in_function}"
         )
 
 

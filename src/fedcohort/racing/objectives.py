@@ -15,7 +15,7 @@ from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Objective", "objectives"]
+__all__ = ["Objective", "objectives", "spent"]
 
 ACCURACIES = {
     "accuracy": "test accuracy",
@@ -125,11 +125,11 @@ class Objective:
         """The accuracy or the cost of a run; NaN if its record does not have it."""
         if not self.is_cost:
             return self._accuracy(measured)
-        spent = _spent(measured, self.measure)
+        used = spent(measured, self.measure)
         if not self.limit:
-            return float(spent[-1])
+            return float(used[-1])
         reached = measures.rounds_to(measured.series("test_accuracy"), self.value)
-        return float(spent[int(reached) - 1]) if math.isfinite(reached) else PENALTY * float(spent[-1])
+        return float(used[int(reached) - 1]) if math.isfinite(reached) else PENALTY * float(used[-1])
 
     def reached(self, run: Run) -> bool:
         """Whether a run reached the target accuracy; true without one."""
@@ -142,7 +142,7 @@ class Objective:
         """The last accuracy that was measured within the limit; NaN if there is none."""
         rounds, values = _accuracies(measured, self.measure)
         if self.limit:
-            within = _spent(measured, self.limit)[rounds - 1] <= self.value
+            within = spent(measured, self.limit)[rounds - 1] <= self.value
             if len(values) and not within.any():
                 return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
             values = values[within]
@@ -255,7 +255,7 @@ def _accuracies(measured: Measured, measure: str) -> tuple[Indices, Values]:
     return by_client.index.to_numpy(np.int64), np.array(values, dtype=np.float64)
 
 
-def _spent(measured: Measured, cost: str) -> Values:
+def spent(measured: Measured, cost: str) -> Values:
     """A cost up to the end of each round, float64 [n]."""
     return _SPENT[cost](measured)
 

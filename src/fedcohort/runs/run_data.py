@@ -28,6 +28,7 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
     """The data set of an experiment, and its public part."""
     from fedcohort.federation import datasets
+    from fedcohort.federation.class_subset import first_classes
     from fedcohort.federation.public_samples import choose_public
 
     public = experiment.public
@@ -41,7 +42,8 @@ def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet
             )
         return _loaded(given, name)
 
-    dataset = datasets.part(_dataset(experiment, given), experiment.data.share)
+    dataset = first_classes(_dataset(experiment, given), experiment.data.classes)
+    dataset = datasets.part(dataset, experiment.data.share)
     name = public.name if given.public is None else HANDED_OVER
     return dataset, choose_public(name, public.share, dataset, experiment.seed, load=proxy)
 

@@ -15,7 +15,9 @@ __all__ = ["BY_CLASS", "NEED_CLASSES", "SEQUENCE_MODELS", "check_sequences"]
 
 SEQUENCE_MODELS = ("lstm", "transformer")
 """Built-in models for sequences of tokens."""
-BY_CLASS = ("dirichlet_class", "dirichlet_client", "dominant_class", "random_fractions", "shards")
+BY_CLASS = (
+    "dirichlet_class", "dirichlet_client", "dominant_class", "given_counts", "given_sizes", "random_fractions", "shards",
+)  # fmt: skip
 """Built-in partitions that divide samples by their class, which sequences with a label for each position do not have."""
 NEED_CLASSES = {"feddf": "FedDF", "rhfl": "RHFL"}
 """Built-in algorithms that compare models by one prediction for each public sample: their names and their classes."""

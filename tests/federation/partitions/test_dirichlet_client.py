@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedcohort.federation.partition import describe, partition
-from fedcohort.federation.partitions import dirichlet_client
+from fedcohort.federation.partitions import mixtures
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
 from tests.repetitions import slow_after
 
@@ -31,10 +31,10 @@ def by_hand(alphas, sizes, pools, rng):
 
 @pytest.mark.parametrize("convention", ["alpha_total", "alpha_each"])
 @pytest.mark.parametrize("alpha", [0.3, 2.0])
-@pytest.mark.parametrize("cells", [dirichlet_client.CELLS, 8])  # all clients at once; two at a time
+@pytest.mark.parametrize("cells", [mixtures.CELLS, 8])  # all clients at once; two at a time
 def test_agrees_with_the_rule_written_out_by_hand(convention, alpha, cells, monkeypatch):
     # unequal pools: with alpha_each the small ones run out early
-    monkeypatch.setattr(dirichlet_client, "CELLS", cells)
+    monkeypatch.setattr(mixtures, "CELLS", cells)
     pools, m, seeds = np.array([8, 12, 25, 55]), 7, 250
     labels, sizes = np.repeat(np.arange(4), pools), np.array([15, 15, 14, 14, 14, 14, 14])
     rule = DirichletClient(alpha=alpha, convention=convention)

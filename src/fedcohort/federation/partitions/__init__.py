@@ -17,6 +17,8 @@ PARTITIONS = Table(
         "dominant_class": "fedcohort.federation.partitions.dominant_class:DominantClass",
         "natural": "fedcohort.federation.partitions.natural:Natural",
         "quantity": "fedcohort.federation.partitions.quantity:Quantity",
+        "given_counts": "fedcohort.federation.partitions.given_counts:GivenCounts",
+        "given_sizes": "fedcohort.federation.partitions.given_sizes:GivenSizes",
     },
 )
 """The names of all partitions of samples among clients."""

@@ -8,14 +8,12 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Gt
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.pools import deal, dirichlet_logs, random_sizes, shares_of, shuffled_by_class
+from fedcohort.federation.partitions.mixtures import deal_mixtures
+from fedcohort.federation.partitions.pools import random_sizes, shuffled_by_class
 
 __all__ = ["DirichletClient"]
-
-CELLS = 2_000_000
-"""Largest number of clients × classes that are drawn at once; it limits the memory. Changing it changes the draws."""
 
 
 @parameters
@@ -66,62 +64,11 @@ class DirichletClient:
         """Draw mixtures, then samples of each class; see :meth:`Rule.assign`."""
         samples, starts = shuffled_by_class(labels, rng)
         sizes = random_sizes(self.sizes, self.size_beta, self.size_sigma, len(labels), (num_clients,), rng)
-        present = np.flatnonzero(np.diff(starts))
-        pools, following = np.diff(starts)[present], starts[present]
-        alpha = (
-            self.alpha * pools / pools.sum() if self.convention == "alpha_total" else np.full(len(pools), self.alpha)
-        )
-        alpha = np.maximum(alpha, np.finfo(np.float64).smallest_subnormal)
         clients = np.empty(len(labels), np.int64)
-        client_order = rng.permutation(num_clients)
-        at_once = max(1, CELLS // len(pools))
-        for start in range(0, num_clients, at_once):
-            owners = client_order[start : start + at_once]
-            logs, scale = dirichlet_logs(alpha, (len(owners), len(pools)), rng)
-            counts = _draw(sizes[owners], logs, scale, pools, rng)
-            following = deal(clients, samples, following, owners, counts)
+        deal_mixtures(clients, samples, starts, sizes, self.alpha, self.convention == "alpha_each", rng)
         return clients
 
     def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
         """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
         shape = (repeats, num_clients)
         return random_sizes(self.sizes, self.size_beta, self.size_sigma, int(class_sizes.sum()), shape, rng)
-
-
-def _draw(sizes: Indices, logs: Values, scale: float, pools: Indices, rng: np.random.Generator) -> Indices:
-    """Number of samples of each class that each client takes, one client after another, int64 [clients, K]; changes ``pools``.
-
-    The counts have the same distribution as draws sample by sample. As long as no pool runs out, a client's counts are multinomial
-    and independent of the other clients', so all clients are drawn at once. Let i be the first client for which a pool runs out: the
-    clients before i keep their draws, client i takes what is left of that pool and draws the missing samples from the other classes,
-    and the clients after i are drawn again without the empty pool. This happens at most K times.
-    """
-    counts = np.zeros(logs.shape, np.int64)
-    done, ahead = 0, len(sizes)
-    while done < len(sizes) and pools.any():  # clients after the last sample have size 0
-        left = np.flatnonzero(pools)
-        now = slice(done, done + ahead)
-        draws = rng.multinomial(sizes[now], shares_of(logs[now, left], scale))
-        exceeds = (np.cumsum(draws, axis=0) > pools[left]).any(axis=1)
-        num_met = int(exceeds.argmax()) if exceeds.any() else len(draws)
-        counts[done : done + num_met, left] = draws[:num_met]
-        pools[left] -= draws[:num_met].sum(axis=0)
-        ahead = 2 * ahead
-        if num_met < len(draws):
-            client = done + num_met
-            counts[client, left] = _take(draws[num_met], logs[client, left], scale, pools[left], rng)
-            pools -= counts[client]
-            ahead = max(1, num_met)  # the next pool may run out as soon
-            num_met += 1
-        done += num_met
-    return counts
-
-
-def _take(draws: Indices, logs: Values, scale: float, pools: Indices, rng: np.random.Generator) -> Indices:
-    """Samples of each class for one client if some pools are too small for its draw, int64 [K]; the rest comes from other classes."""
-    taken = np.minimum(draws, pools)
-    while short := int(draws.sum() - taken.sum()):
-        left = np.flatnonzero(pools > taken)
-        more = rng.multinomial(short, shares_of(logs[left], scale))
-        taken[left] += np.minimum(more, (pools - taken)[left])
-    return taken

@@ -1,5 +1,6 @@
 """Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs."""
 
+from fedcohort.report.terminal.advices import advice
 from fedcohort.report.terminal.batch_sizes import profile
 from fedcohort.report.terminal.catalogue import plug_in_list, plug_ins
 from fedcohort.report.terminal.comparisons import comparison, results, summaries
@@ -11,6 +12,7 @@ from fedcohort.report.terminal.progress import watching
 from fedcohort.report.terminal.races import race
 
 __all__ = [
-    "as_text", "cache_table", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts", "known_data", "partition",
+    "advice", "as_text", "cache_table", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts", "known_data",
+    "partition",
     "plug_in_list", "plug_ins", "profile", "quantiles", "race", "results", "screen", "summaries", "watching",
 ]  # fmt: skip

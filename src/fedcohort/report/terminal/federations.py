@@ -71,7 +71,12 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         if report.dropped
         else "",
         "Counts are of the labels that clients train on, including wrong ones." if survey.wrong_labels.any() else "",
-        "time: simulated time of one round of nominal work; the fastest possible client needs 1 unit per sample.",
+        "time: simulated time of one round of nominal work"
+        + (
+            "."
+            if experiment.systems.latency.name == "given_times"
+            else "; the fastest possible client needs 1 unit per sample."
+        ),
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _names(survey.names[:shown]),
         about_hidden(hidden),

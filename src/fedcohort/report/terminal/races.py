@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort import measures
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from fedcohort.racing.objectives import Objective
     from fedcohort.racing.result import Race, RacedRow
 
-__all__ = ["race"]
+__all__ = ["race", "race_details"]
 
 
 def race(result: "Race", width: int = WIDE) -> Group:
     """The recommendation, the table of the rows, and notes on how to read it."""
+    return Group(Text(result.name, style="bold"), "", Text(result.recommendation), "", *race_details(result, width))
+
+
+def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
+    """The table of the rows, and notes on how to read it."""
     rows, single = result.rows, len(result.objectives) == 1
     objective = result.objectives[0]
     columns = [
@@ -43,7 +48,7 @@ def race(result: "Race", width: int = WIDE) -> Group:
         _about_skipped(result),
         about_hidden(hidden),
     ]
-    return Group(Text(result.name, style="bold"), "", Text(result.recommendation), "", table, "", *dimmed(*notes))
+    return [table, "", *dimmed(*notes)]
 
 
 def _has_target(objective: "Objective") -> bool:

@@ -1,0 +1,136 @@
+"""``fedcohort advise``: recommend a strategy for the clients of a table, by a race on their twin."""
+
+import click
+
+from fedcohort.cli.json_schema import document
+from fedcohort.cli.options import (
+    Option,
+    data_dir_option,
+    jobs_option,
+    json_option,
+    live_option,
+    over_option,
+    quiet_option,
+    runs_option,
+    set_option,
+    with_options,
+)
+from fedcohort.cli.output import echo
+from fedcohort.cli.play_runs import grid_of
+from fedcohort.cli.race_options import (
+    confidence_option,
+    margin_option,
+    max_runs_option,
+    max_seeds_option,
+    minutes_option,
+    objective_option,
+    strategy_option,
+)
+from fedcohort.cli.watch_runs import watching
+from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_target, check_writable
+
+__all__ = ["advise"]
+
+
+def _experiment_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    """The file of the twin, if its name ends in .toml and it can be written.
+
+    Raises:
+        UsageError: the name has another ending, or the file could not be written.
+    """
+    if name is not None:
+        if not name.lower().endswith(".toml"):
+            raise UsageError(f"--save {name}: an experiment is a TOML file; give a name that ends in .toml")
+        check_target(name, "--save")
+        check_writable(name, "--save")
+    return name
+
+
+data_option: Option = click.option(
+    "--data",
+    default="digits",
+    show_default=True,
+    metavar="NAME",
+    help="Public data of the twin, with at least as many classes as the table; `fedcohort data list` lists names.",
+)
+
+save_option: Option = click.option(
+    "--save", metavar="FILE.toml", callback=_experiment_name, help="Also write the twin as an experiment."
+)
+
+no_race_option: Option = click.option("--no-race", is_flag=True, help="Only show the twin and how like it is.")
+
+
+@click.command()
+@click.argument("clients", metavar="CLIENTS")
+@with_options(
+    data_option, objective_option, margin_option, strategy_option, over_option, max_seeds_option, max_runs_option, minutes_option,
+    confidence_option, set_option, save_option, no_race_option, runs_option, data_dir_option, jobs_option, live_option, quiet_option,
+    json_option,
+)  # fmt: skip
+def advise(
+    clients: str,
+    data: str,
+    objective: tuple[str, ...],
+    margin: tuple[float, ...],
+    strategies: tuple[str, ...],
+    over: tuple[str, ...],
+    max_seeds: int,
+    max_runs: int | None,
+    minutes: float | None,
+    confidence: float,
+    settings: tuple[str, ...],
+    save: str | None,
+    no_race: bool,
+    runs: str,
+    data_dir: str | None,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Recommend a strategy for the clients of a table.
+
+    CLIENTS is a CSV or Parquet file with one row for each client: samples, and optionally client, class:NAME for each class,
+    seconds or seconds_per_sample, communication_seconds, and available (share of rounds). A twin of the federation is built out of
+    public data, compared with the table, and all strategies that it can use race on it. The same command resumes a race.
+    """
+    from fedcohort.core import formatted_values
+    from fedcohort.experiment import parse_overrides
+    from fedcohort.experiment.given_objects import Given
+    from fedcohort.federation.client_table import client_table
+    from fedcohort.racing.advice import plan_advice
+    from fedcohort.racing.run_race import Limits
+    from fedcohort.report import terminal
+
+    planned = plan_advice(
+        client_table(clients),
+        Given(data_dir=data_dir),
+        data=data,
+        settings=parse_overrides(settings),
+        objective=objective or "accuracy",
+        margin=margin or None,
+        limits=Limits(max_seeds, max_runs, minutes, confidence),
+        strategies=strategies,
+        over=grid_of(over),
+    )
+    if save is not None:
+        _save(save, planned.twin.experiment.to_toml())
+    if no_race:
+        made = planned.without_race()
+    else:
+        with watching(planned.planned.cells, quiet) as progress:
+            made = planned.run(runs=runs, progress=progress, jobs=jobs)
+    if as_json:
+        echo(formatted_values.as_json(document("advise", made.to_json())))
+        return
+    screen = terminal.screen()
+    screen.print(terminal.advice(made, screen.width))
+    if not no_race:
+        echo(f"Runs: {runs}")
+
+
+def _save(file: str, text: str) -> None:
+    from pathlib import Path
+
+    Path(file).write_text(text, encoding="utf-8")

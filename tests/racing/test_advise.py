@@ -1,0 +1,172 @@
+"""Advice on a federation: the twin of a table, a quick race on it, and what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import fedcohort
+from fedcohort.cli import cli
+from fedcohort.core import formatted_values
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import load
+from fedcohort.experiment.given_objects import Given
+from fedcohort.federation.client_table import client_table
+from fedcohort.racing.twin import Twin, build_twin
+from tests.cli.test_json_formats import check
+
+FRAME = pd.DataFrame(
+    {
+        "client": list("abcdef"),
+        "samples": [40, 80, 20, 30, 100, 30],
+        "class:ill": [10, 80, 0, 15, 20, 5],
+        "class:well": [30, 0, 20, 15, 80, 25],
+        "seconds": [3.0, 10, 1, 5, 8, 2],
+        "communication_seconds": [1, 0.5, 0, 1, 1, 1],
+        "available": [1, 1, 0.9, 0.8, 1, 0.5],
+    }
+)
+QUICK = {"rounds": 1, "model": "logistic"}
+
+
+def twin(frame: pd.DataFrame, data: str = "digits", **settings: Any) -> Twin:
+    return build_twin(client_table(frame), data, settings, Given())
+
+
+def test_the_twin_has_the_clients_of_the_table() -> None:
+    """The classes have 130 and 170 samples, digits 146 of class 1 and 142 of class 0: the larger class is class 1."""
+    made = twin(FRAME)
+    experiment = made.experiment
+    assert made.stands_for == {"ill": "0", "well": "1"}
+    assert experiment.data.classes == 2
+    assert experiment.federation.clients == 6
+    counts = np.array(experiment.federation.partition.parameters["counts"])
+    sizes = counts.sum(axis=1)
+    assert made.scale == pytest.approx(sizes.sum() / 300)
+    assert made.scale == pytest.approx(146 / 170, abs=0.02)
+    assert np.abs(sizes - made.scale * FRAME["samples"]).max() <= 1
+    assert counts[1, 1] == counts[2, 0] == 0
+    assert made.because == "digits has 288 training samples, 146 of class '1', which stands for 'well'"
+    assert experiment.systems.latency.parameters == {"times_of_clients": [3.0, 10.0, 1.0, 5.0, 8.0, 2.0]}
+    assert experiment.systems.network.parameters == {"times_of_clients": [1.0, 0.5, 0.0, 1.0, 1.0, 1.0]}
+    assert experiment.systems.availability.parameters == {"shares": [1.0, 1.0, 0.9, 0.8, 1.0, 0.5]}
+    assert experiment.selection.k == 3
+
+
+def test_own_data_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The twin can be saved in another folder than that of the table of samples."""
+    rows = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) % 7, "label": np.arange(60) % 2})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))
+    made = twin(FRAME[["samples"]], "rows.csv")
+    assert made.experiment.data.name == str(tmp_path / "rows.csv")
+    assert (made.data, made.because) == ("rows.csv", "rows.csv has 48 training samples")
+    assert sum(made.experiment.federation.partition.parameters["sizes"]) <= 48
+
+
+def test_what_is_not_given_is_assumed_and_said() -> None:
+    made = twin(FRAME[["samples"]], selection={"k": 2}, federation={"partition": {"alpha": 0.1}})
+    assert made.scale == 1
+    assert made.experiment.federation.partition.parameters == {"sizes": [40, 80, 20, 30, 100, 30], "alpha": 0.1}
+    assert made.experiment.selection.k == 2
+    assert [note.partition(" ")[0] for note in made.notes] == ["Counts", "Times", "Availability"]
+    assert "alpha = 0.1" in made.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("frame", "data", "settings", "message"),
+    [
+        (FRAME, "diabetes", {}, "data = 'diabetes': has no classes"),
+        (pd.DataFrame({"samples": [3] * 1500}), "digits", {}, "data = 'digits': has too few samples for 1,500 clients (digits has 1,"),
+        (
+            pd.DataFrame({"samples": [11] * 2, **{f"class:{c}": [1] * 2 for c in range(11)}}),
+            "digits", {}, "data = 'digits': has 10 classes, and the table 11; use data with as many",
+        ),
+        (FRAME, "digits", {"variants": [{"label": "UCB", "selection": "ucb"}]}, "variants, sweep: a twin has one row"),
+        (FRAME, "no_such_data", {}, "'no_such_data': unknown name"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_suit_are_refused(frame: pd.DataFrame, data: str, settings: Any, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        twin(frame, data, **settings)
+    assert message in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("advised")
+    FRAME.to_csv(made / "clients.csv", index=False)
+    return made
+
+
+OPTIONS = ["--strategy", "uniform", "--strategy", "fedcs", "--max-seeds", "2", "--set", "rounds=1", "--quiet"]
+
+
+def called(folder: Path, *more: str) -> str:
+    options = [*OPTIONS, "--runs", str(folder / "runs"), *more]
+    result = CliRunner().invoke(cli, ["advise", str(folder / "clients.csv"), *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_recommends_and_resumes(folder: Path) -> None:
+    text = " ".join(called(folder).split())
+    for words in (
+        "Recommended: '",
+        "Sizes are scaled by 0.8",
+        "What this cannot know",
+        "Cost of a round",
+        "Wrong labels: the twin has none",
+    ):
+        assert words in text
+    runs = {path: (path / "run.sqlite").stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    assert len(runs) == 4
+    found = check("advise", called(folder, "--json"))
+    assert runs == {path: (path / "run.sqlite").stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    assert found["race"]["recommended"] == found["recommended"] in ("uniform", "fedcs")
+    assert [trait["name"] for trait in found["likeness"]][:2] == ["samples", "class skew"]
+    costs = {cost["label"]: cost for cost in found["costs"]}["uniform"]
+    assert costs["selected"] == pytest.approx(3)
+    assert costs["models"] == pytest.approx(6)
+    assert costs["bytes"] > 0
+    assert costs["simulated_time"] <= 10.5
+
+
+def test_the_twin_is_an_experiment_that_can_be_raced(folder: Path) -> None:
+    called(folder, "--no-race", "--save", str(folder / "twin.toml"))
+    saved = load(folder / "twin.toml")
+    table = client_table(folder / "clients.csv")
+    assert saved.key() == build_twin(table, "digits", {"rounds": 1}, Given()).experiment.key()
+    assert check("advise", called(folder, "--no-race", "--json"))["race"] is None
+
+
+def test_the_python_function_says_the_same(folder: Path) -> None:
+    options: dict[str, Any] = {"settings": {"rounds": 1}, "strategies": ["uniform", "fedcs"], "max_seeds": 2}
+    made = fedcohort.advise(folder / "clients.csv", **options, runs=folder / "runs")
+    assert isinstance(made.race, fedcohort.Race)
+    assert "Cost of a round" in str(made)
+    printed = json.loads(called(folder, "--json"))
+    assert json.loads(formatted_values.as_json(made.to_json())) == {
+        key: value for key, value in printed.items() if key not in ("format", "version")
+    }
+    assert "no race" in repr(fedcohort.advise(FRAME, with_race=False))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--save", "twin.json"], "--save twin.json: an experiment is a TOML file"),
+        (["--data", "no_such_data"], "no_such_data"),
+        (["--set", "federation.clients=3"], "federation.partition.counts: has 6 lists, one for each client"),
+        (["--objective", "speed"], "objective = 'speed': no such objective"),
+    ],
+)
+def test_options_that_cannot_be_used(arguments: list[str], message: str, folder: Path) -> None:
+    result = CliRunner().invoke(cli, ["advise", str(folder / "clients.csv"), *arguments])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
