@@ -113,7 +113,8 @@ def _in_source(part: object) -> ast.stmt | None:
 
 def _parsed(source: str) -> ast.Module:
     """The statements of a source with their docstrings, which ``ast.parse`` of Python 3.14 leaves out under ``-OO``."""
-    tree: ast.Module = compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, optimize=0)
+    tree = compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, optimize=0)
+    assert isinstance(tree, ast.Module)
     return tree
 
 

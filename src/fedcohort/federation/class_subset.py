@@ -19,19 +19,12 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     """
     if number is None or (number == dataset.num_classes and dataset.train_numbers is None):
         return dataset
-    where = f"data.classes = {number}"
-    if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
-        kind = "numbers" if dataset.train_numbers is not None else "tokens"
-        raise UsageError(
-            f"{where}: the labels of {dataset.name} are {kind}; leave it out, or use data with one class a sample"
-        )
-    if number > dataset.num_classes:
-        raise UsageError(
-            f"{where}: {dataset.name} has {dataset.num_classes} classes; use at most {dataset.num_classes}"
-        )
+    _check(dataset, number)
     train, test = (np.flatnonzero(labels < number) for labels in (dataset.train_labels, dataset.test_labels))
     if not (len(train) and len(test)):
-        raise UsageError(f"{where}: {dataset.name} has no training or no test samples of these classes; use more")
+        raise UsageError(
+            f"data.classes = {number}: {dataset.name} has no training or no test samples of these classes; use more"
+        )
     writers, test_clients = None, None
     names: tuple[str, ...] = ()
     if dataset.writers is not None:
@@ -52,3 +45,17 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
         client_names=names,
         fingerprint=f"{dataset.fingerprint}:{number} classes",
     )
+
+
+def _check(dataset: Dataset, number: int) -> None:
+    """Refuse a number of classes that the data do not have, and labels that are no classes of samples."""
+    where = f"data.classes = {number}"
+    if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
+        kind = "numbers" if dataset.train_numbers is not None else "tokens"
+        raise UsageError(
+            f"{where}: the labels of {dataset.name} are {kind}; leave it out, or use data with one class a sample"
+        )
+    if number > dataset.num_classes:
+        raise UsageError(
+            f"{where}: {dataset.name} has {dataset.num_classes} classes; use at most {dataset.num_classes}"
+        )

@@ -123,7 +123,7 @@ def lowest_p_value(seeds: int, comparisons: int) -> float:
     >>> lowest_p_value(3, 2)
     0.5
     """
-    return min(1.0, comparisons * 2.0 / 2**seeds)
+    return min(1.0, comparisons * 2.0 ** (1 - seeds))
 
 
 def about_verdicts(rows: Sequence[Verdict]) -> str:
