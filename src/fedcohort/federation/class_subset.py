@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import numbered
 from fedcohort.federation.datasets import Dataset
@@ -19,12 +20,7 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     """
     if number is None or (number == dataset.num_classes and dataset.train_numbers is None):
         return dataset
-    _check(dataset, number)
-    train, test = (np.flatnonzero(labels < number) for labels in (dataset.train_labels, dataset.test_labels))
-    if not (len(train) and len(test)):
-        raise UsageError(
-            f"data.classes = {number}: {dataset.name} has no training or no test samples of these classes; use more"
-        )
+    train, test = _samples_of(dataset, number)
     writers, test_clients = None, None
     names: tuple[str, ...] = ()
     if dataset.writers is not None:
@@ -47,8 +43,12 @@ def first_classes(dataset: Dataset, number: int | None) -> Dataset:
     )
 
 
-def _check(dataset: Dataset, number: int) -> None:
-    """Refuse a number of classes that the data do not have, and labels that are no classes of samples."""
+def _samples_of(dataset: Dataset, number: int) -> tuple[Indices, Indices]:
+    """The training samples and the test samples of the first ``number`` classes.
+
+    Raises:
+        UsageError: see :func:`first_classes`.
+    """
     where = f"data.classes = {number}"
     if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
         kind = "numbers" if dataset.train_numbers is not None else "tokens"
@@ -59,3 +59,7 @@ def _check(dataset: Dataset, number: int) -> None:
         raise UsageError(
             f"{where}: {dataset.name} has {dataset.num_classes} classes; use at most {dataset.num_classes}"
         )
+    train, test = (np.flatnonzero(labels < number) for labels in (dataset.train_labels, dataset.test_labels))
+    if not (len(train) and len(test)):
+        raise UsageError(f"{where}: {dataset.name} has no training or no test samples of these classes; use more")
+    return train, test

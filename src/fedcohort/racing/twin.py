@@ -90,7 +90,6 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, Any], given
     place = str(resolved(data, Path.cwd())) if is_table(data) else data
     own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": place}}
     dataset, rest = _samples(Experiment(**merge(own, settings, where="")), given)
-    _check_labels(dataset, data)
     labels, order = dataset.train_labels[rest], np.zeros(0, np.int64)
     partition: dict[str, Any]
     if table.counts is None:
@@ -132,13 +131,11 @@ def _samples(experiment: Experiment, given: Given) -> tuple[Dataset, Indices]:
             "variants, sweep: a twin has one row; name the strategies that race, or vary settings with over"
         )
     dataset, public = load_data(experiment, given)
-    return dataset, public.rest
-
-
-def _check_labels(dataset: Dataset, data: str) -> None:
-    """Refuse data whose samples do not have one class each."""
     if dataset.train_numbers is not None or dataset.train_labels.ndim > 1:
-        raise UsageError(f"data = {shown(data)}: has no classes, which a twin needs; use others, such as 'digits'")
+        raise UsageError(
+            f"data = {shown(dataset.name)}: has no classes, which a twin needs; use others, such as 'digits'"
+        )
+    return dataset, public.rest
 
 
 def _check_classes(table: ClientTable, dataset: Dataset) -> None:
