@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, TypeVar, Union, dataclass_transform, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -113,9 +113,7 @@ def _in_source(part: object) -> ast.stmt | None:
 
 def _parsed(source: str) -> ast.Module:
     """The statements of a source with their docstrings, which ``ast.parse`` of Python 3.14 leaves out under ``-OO``."""
-    tree = compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, optimize=0)
-    assert isinstance(tree, ast.Module)
-    return tree
+    return cast(ast.Module, compile(source, "<source>", "exec", ast.PyCF_ONLY_AST, optimize=0))
 
 
 def _in_cell(cls: type) -> ast.stmt | None:
