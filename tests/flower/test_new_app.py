@@ -64,3 +64,8 @@ def test_the_configuration_in_the_readme_holds_any_folder(tmp_path: Path) -> Non
     text = (folder / "README.md").read_text()
     [line] = re.findall(r"^root-certificates = .*$", text, re.MULTILINE)
     assert tomllib.loads(line) == {"root-certificates": str(folder / "certificates" / "ca.crt")}
+
+
+def test_the_readme_starts_the_server_at_the_port_of_the_address(tmp_path: Path) -> None:
+    new_app(tmp_path / "lab", address="127.0.0.1:9005")
+    assert "$ flower-superlink --port 9005 " in (tmp_path / "lab" / "README.md").read_text()

@@ -55,6 +55,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         "package": package,
         "flwr": version("flwr"),
         "address": address,
+        "port": port[1],
         "clients": str(PER_SITE * sites),
         "sites": str(sites),
         "root_certificates": tomli_w.dumps({"root-certificates": str(whole / "certificates" / "ca.crt")}).strip(),
