@@ -16,6 +16,7 @@ from rich.cells import cell_len
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.cli import cli
+from fedcohort.cli.entry import KEPT
 from fedcohort.record import Run, writing
 from fedcohort.selection import STRATEGIES
 
@@ -713,6 +714,20 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch:
     result = call("run", *SHORT, "--quiet", "--runs", tmp_path)
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command resumes it\n"
+
+
+@pytest.mark.parametrize(("command", "kept"), [("doctor", ""), ("compare", KEPT)])
+def test_only_commands_that_play_rounds_say_that_they_can_go_on(
+    command: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedcohort.cli.installation.examine", interrupted)
+    monkeypatch.setattr("fedcohort.runs.play_run.run_cell", interrupted)
+    arguments = [] if command == "doctor" else [*SHORT, "--quiet", "--runs", tmp_path]
+    result = call(command, *arguments)
+    assert (result.exit_code, result.stderr) == (130, f"fedcohort: interrupted{kept}\n")
 
 
 def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

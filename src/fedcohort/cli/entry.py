@@ -33,6 +33,12 @@ from fedcohort.core.version import __version__
 __all__ = ["cli", "main"]
 
 
+PLAYING = {"run", "compare", "sweep", "race", "advise"}
+"""Commands that play rounds, and continue where they were interrupted."""
+
+KEPT = "; finished rounds are kept, and the same command resumes the run"
+
+
 def main() -> None:
     """Run the ``fedcohort`` command."""
     warnings.showwarning = _warn
@@ -78,8 +84,7 @@ class _Commands(click.Group):
             end_at_closed_pipe()
         except KeyboardInterrupt as stopped:
             signum = getattr(stopped, "signum", signal.SIGINT)
-            message = "interrupted; finished rounds are kept, and the same command resumes the run"
-            raise Stopped(message, signum) from None
+            raise Stopped(f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", signum) from None
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
