@@ -117,9 +117,15 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
         Correlation(outcome, _mean([each.rank_correlation for each in own]), sum(each.rounds for each in own))
         for outcome, own in by_outcome.items()
     ]
-    shares = {name: _mean([getattr(run, name) for run in runs]) for name in ("greedy", "chance", "exploration", "new")}
-    scored = sum(run.scored_rounds for run in runs)
-    return replace(runs[0], **shares, scored_rounds=scored, correlations=tuple(correlations))
+    return replace(
+        runs[0],
+        scored_rounds=sum(run.scored_rounds for run in runs),
+        greedy=_mean([run.greedy for run in runs]),
+        chance=_mean([run.chance for run in runs]),
+        exploration=_mean([run.exploration for run in runs]),
+        new=_mean([run.new for run in runs]),
+        correlations=tuple(correlations),
+    )
 
 
 def _mean(values: Sequence[float]) -> float:
