@@ -94,7 +94,7 @@ def figures(
     check_writable(out, "--out", folder=True)
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
-    keys = sorted(set().union(*(figure.names for figure in charts)))
+    keys = sorted({name for figure in charts for name in figure.names})
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")

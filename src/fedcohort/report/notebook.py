@@ -57,7 +57,7 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     if columns not in WIDTHS:
         raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
     charts = list(figures(story, paper(columns)))
-    keys = sorted(set().union(*(figure.names for figure in charts)))
+    keys = sorted({name for figure in charts for name in figure.names})
     for key in only:
         if key not in keys:
             raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(key, keys)}")

@@ -119,11 +119,11 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
     ]
     return replace(
         runs[0],
+        scored_rounds=sum(run.scored_rounds for run in runs),
         greedy=_mean([run.greedy for run in runs]),
         chance=_mean([run.chance for run in runs]),
         exploration=_mean([run.exploration for run in runs]),
         new=_mean([run.new for run in runs]),
-        scored_rounds=sum(run.scored_rounds for run in runs),
         correlations=tuple(correlations),
     )
 
