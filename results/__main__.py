@@ -6,9 +6,8 @@ import importlib.metadata
 import sys
 import tempfile
 import time
-from pathlib import Path
-
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from results.atlas.federations import FILE as FEDERATIONS

@@ -5,13 +5,17 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import fedcohort
 from fedcohort import Experiment
+from fedcohort.core.random_streams import rng
 from fedcohort.experiment.nested_values import merge
+from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.load_dataset import load
 from fedcohort.selection import STRATEGIES
 from results.result_file import ROOT
 
@@ -21,6 +25,9 @@ FILE = "results/atlas.toml"
 """The federations."""
 WEIGHTS_FILE = "experiments/all_strategies_digits.toml"
 """The file that names the weights of each strategy's source."""
+
+OWN = ("name", "about", "samples")
+"""Keys of a federation that are no settings of an experiment."""
 
 TRAITS: Mapping[str, str] = {
     "label skew": "mean over clients of the total variation distance between their class shares and those of all samples",
@@ -44,17 +51,24 @@ class Federation:
         name: its name.
         about: what it is, in a few words.
         experiment: an experiment with uniform selection.
+        samples: numbers of training and of test samples; None for all of them.
     """
 
     name: str
     about: str
     experiment: Experiment
+    samples: tuple[int, int] | None = None
 
     @property
     def digest(self) -> str:
         """A short hash of its settings; runs under other settings do not count."""
-        text = json.dumps(self.experiment.to_dict(), sort_keys=True, default=str)
+        text = json.dumps([self.experiment.to_dict(), self.samples], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def data(self) -> Dataset:
+        """Its data set, which is loaded once."""
+        return _dataset(self.experiment.data.name, self.samples)
 
     def row(self, strategy: str, weights: str | None) -> Experiment:
         """The experiment with a strategy, and the weights of its source."""
@@ -64,13 +78,38 @@ class Federation:
         return self.experiment.with_overrides(chosen)
 
 
+@cache
+def _dataset(name: str, samples: tuple[int, int] | None) -> Dataset:
+    """A data set, or a part of it: the first samples of a fixed random order."""
+    whole = load(name)
+    if samples is None:
+        return whole
+    order = rng(0, "atlas-samples")
+    train, test = (
+        np.sort(order.permutation(len(labels))[:number])
+        for labels, number in zip((whole.train_labels, whole.test_labels), samples, strict=True)
+    )
+    return from_arrays(
+        (whole.train_features[train], whole.train_labels[train]),
+        (whole.test_features[test], whole.test_labels[test]),
+        classes=whole.classes,
+        name=name,
+        clients=None if whole.writers is None else whole.writers[train],
+        standardise=whole.standardise,
+    )
+
+
 def federations() -> list[Federation]:
     """All federations, the cheap ones first."""
     content = tomllib.loads((ROOT / FILE).read_text("utf-8"))
     found = []
     for own in content["federation"]:
-        values = merge(content["common"], {key: own[key] for key in own if key not in ("name", "about")}, "")
-        found.append(Federation(own["name"], own["about"], Experiment(**values)))
+        values = merge(content["common"], {key: own[key] for key in own if key not in OWN}, "")
+        found.append(
+            Federation(
+                own["name"], own["about"], Experiment(**values), tuple(own["samples"]) if "samples" in own else None
+            )
+        )
     return found
 
 

@@ -1,7 +1,7 @@
 """Play the runs of the atlas that are missing, in rounds over seeds, until the time is up.
 
-One round plays every strategy on every federation under one seed. So all federations and strategies have equally many seeds, except for
-the round in which the time ended. Runs are played in a temporary folder; what is kept of a run are six numbers.
+One round plays every strategy on every federation under one seed. So all federations and strategies have equally many seeds, except
+for the round in which the time ended. Runs are played in a temporary folder; what is kept of a run are six numbers.
 """
 
 import logging
@@ -57,7 +57,8 @@ def play(
     from fedcohort.study.run_measures import Measured
 
     with tempfile.TemporaryDirectory() as folder:
-        run = fedcohort.run(federation.row(strategy, weights), seed=seed, runs=folder, progress=False)
+        experiment = federation.row(strategy, weights)
+        run = fedcohort.run(experiment, seed=seed, data=federation.data, runs=folder, progress=False)
         measured = Measured(run)
         values = {"accuracy": measured.accuracy, "time": measured.simulated_time, "bytes": measured.bytes}
         values["passes"] = measured.client_passes
