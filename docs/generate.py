@@ -48,7 +48,7 @@ from results.pages import blocks as result_blocks  # noqa: E402
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
-    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md",
+    "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "atlas.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
