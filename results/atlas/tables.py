@@ -238,7 +238,11 @@ def _regrets(found: Sequence[Checked]) -> str:
         most = ", ".join(
             f"`{name}` {100 * count / sum(row.chosen.values()):.0f}%" for name, count in [*row.chosen.items()][:3]
         )
-        rows.append([row.rule, *(_interval(value) for value in (row.regret, row.to_uniform, row.to_oort)), most or "–"])
+        differences = [
+            "–" if row.rule == f"always {name}" else _interval(value)
+            for name, value in ((REFERENCE, row.to_uniform), ("oort", row.to_oort))
+        ]
+        rows.append([row.rule, _interval(row.regret), *differences, most or "–"])
     return table(["rule", "regret", "to always uniform", "to always oort", "chose most often"], rows)
 
 

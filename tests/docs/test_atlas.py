@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +62,8 @@ def test_the_example_of_demsar() -> None:
 
 @pytest.mark.parametrize(("k", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
 def test_critical_values_of_nemenyi(k: int, q: float) -> None:
-    """Demšar 2006, table 5(a)."""
-    assert critical_difference(k, 10) / math.sqrt(k * (k + 1) / 60) == pytest.approx(q, abs=6e-4)
+    """Demšar 2006, table 5(a), which cuts off further digits."""
+    assert critical_difference(k, 10) / math.sqrt(k * (k + 1) / 60) == pytest.approx(q, abs=1e-3)
 
 
 def test_equal_rankings_everywhere_are_no_chance() -> None:
@@ -174,17 +173,15 @@ def test_a_strategy_is_measured_on_other_seeds_than_those_that_chose_it() -> Non
 
 def test_regrets_when_traits_tell_which_strategy_helps() -> None:
     """s2 helps on half of the federations, s3 on the others; only the recommendation by similarity tells them apart."""
-    table = np.array([[0.5, 0.4, 0.7, 0.3] if f % 2 else [0.5, 0.4, 0.3, 0.6] for f in range(12)])
+    table = np.array([[0.5, 0.4, 0.7, 0.3] if f % 2 else [0.5, 0.4, 0.3, 0.7] for f in range(12)])
     atlas = invented(table)
-    for f, entry in enumerate(atlas.values()):
-        entry["traits"] |= {"label skew": 0.1 * (f % 3), "absence": 100.0 * (f % 2)}
     for entry in atlas.values():
-        del entry["traits"]["label skew"]
+        entry["traits"]["label skew"] = 0.0  # only absence tells them apart
     found = {row.rule: row for row in checked(Findings(atlas), "accuracy")}
     recommended = found[next(iter(RULES))]
     assert recommended.regret.mean == pytest.approx(0)
-    assert found["always uniform"].regret.mean == pytest.approx(0.15)
-    assert found["always oort"].regret.mean == pytest.approx(0.25)
+    assert found["always uniform"].regret.mean == pytest.approx(0.2)
+    assert found["always oort"].regret.mean == pytest.approx(0.3)
     assert recommended.to_oort.high < 0
     assert set(recommended.chosen) == {"s2", "s3"}
     text = parts(atlas)["atlas recommendation"]()
@@ -203,73 +200,69 @@ def test_no_recommendation_with_one_seed() -> None:
 # --- playing ---------------------------------------------------------------------------------------------------------------------
 
 
-def made_up(log: list[tuple[str, str, int]]) -> Callable[..., Played]:
-    """A function that plays nothing: values follow from the arguments."""
+class MadeUp:
+    """Plays nothing: values follow from the arguments. Each run takes one second of its own clock."""
 
-    def run(place: Federation, strategy: str, weights: str | None, seed: int, limits: Any) -> Played:
-        log.append((place.name, strategy, seed))
+    def __init__(self) -> None:
+        self.log: list[tuple[str, str, int]] = []
+
+    def clock(self) -> float:
+        return float(len(self.log))
+
+    def __call__(self, place: Federation, strategy: str, weights: str | None, seed: int, limits: Any) -> Played:
+        self.log.append((place.name, strategy, seed))
         if (place.name, strategy) == ("b", "refuses"):
             raise UsageError("needs something")
         assert (limits is None) == (strategy == "uniform")
         number = len(place.name + strategy) + seed / 3
         return Played(dict.fromkeys(MEASURES, number) | {"bytes": 1e9 + seed}, {"skew": 1.0})
 
-    return run
-
 
 PLACES = [Federation(name, "invented", Experiment(name=name)) for name in ("a", "b")]
 ROWS = {"uniform": None, "refuses": None, "oort": "uniform"}
 
 
-class Clock:
-    """A clock that goes on by one second at every look."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1.0
-        return self.now
+def played(made_up: MadeUp, kept: dict[str, Any], seeds: int = 2, **more: Any) -> dict[str, Any]:
+    """The atlas of two federations and three strategies."""
+    given: dict[str, Any] = {"places": PLACES, "seconds": math.inf} | more
+    return play_missing(rows=ROWS, kept=kept, seeds=seeds, play=made_up, clock=made_up.clock, **given)
 
 
 def test_every_federation_and_strategy_plays_a_seed_before_the_next_one() -> None:
-    log: list[tuple[str, str, int]] = []
-    found = play_missing(PLACES, ROWS, {}, seeds=2, seconds=math.inf, play=made_up(log))
-    assert [seed for *_, seed in log] == sorted(seed for *_, seed in log)
-    assert log[:3] == [("a", name, 0) for name in ROWS]
+    made_up = MadeUp()
+    found = played(made_up, {})
+    assert [seed for *_, seed in made_up.log] == sorted(seed for *_, seed in made_up.log)
+    assert made_up.log[:3] == [("a", name, 0) for name in ROWS]
     assert found["b"]["refused"] == {"refuses": "needs something"}
     assert "refuses" not in found["b"]["runs"]
-    assert ("b", "refuses", 1) not in log
+    assert ("b", "refuses", 1) not in made_up.log
     assert Findings(found).strategies == ["uniform", "oort"]
 
 
-@pytest.mark.parametrize("seconds", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("seconds", [1, 2, 5])
 def test_an_atlas_that_was_stopped_continues_to_the_same_file(seconds: int) -> None:
-    log: list[tuple[str, str, int]] = []
-    whole = play_missing(PLACES, ROWS, {}, seeds=3, seconds=math.inf, play=made_up([]))
-    kept: dict[str, Any] = {}
-    for _ in range(50):
+    whole = played(MadeUp(), {}, seeds=3)
+    made_up, kept = MadeUp(), {}
+    for _ in range(17):
         kept = json.loads(json.dumps(kept))
-        kept = play_missing(PLACES, ROWS, kept, seeds=3, seconds=seconds, play=made_up(log), clock=Clock())
+        before = len(made_up.log)
+        kept = played(made_up, kept, seeds=3, seconds=seconds)
+        assert len(made_up.log) - before <= seconds
     assert json.dumps(kept) == json.dumps(whole)
-    assert len(log) == len(set(log)) == 16  # (3 + 2 of the other federation) × 3 seeds, and one refusal
+    assert len(made_up.log) == len(set(made_up.log)) == 16  # (3 + 2 of the other federation) × 3 seeds, and one refusal
 
 
 def test_what_is_saved_meanwhile_is_a_valid_atlas() -> None:
     saved: list[str] = []
-    play_missing(
-        PLACES, ROWS, {}, seeds=2, seconds=math.inf, play=made_up([]), save=lambda kept: saved.append(json.dumps(kept))
-    )
-    assert len(saved) == 4
+    played(MadeUp(), {}, save=lambda kept: saved.append(json.dumps(kept)))
     assert [len(Findings(json.loads(text)).federations) for text in saved] == [1, 2, 2, 2]
 
 
 def test_a_federation_with_other_settings_begins_anew() -> None:
-    kept = play_missing(PLACES, ROWS, {}, seeds=2, seconds=math.inf, play=made_up([]))
-    log: list[tuple[str, str, int]] = []
-    changed = [PLACES[0], Federation("b", "invented", Experiment(name="b", rounds=7))]
-    play_missing(changed, ROWS, kept, seeds=2, seconds=math.inf, play=made_up(log))
-    assert {name for name, *_ in log} == {"b"}
+    kept = played(MadeUp(), {})
+    made_up = MadeUp()
+    played(made_up, kept, places=[PLACES[0], Federation("b", "invented", Experiment(name="b", rounds=7))])
+    assert {name for name, *_ in made_up.log} == {"b"}
 
 
 def test_a_file_of_other_code_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -280,6 +273,7 @@ def test_a_file_of_other_code_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
         return {**kept, "a": {"values": [1, 2.5, None]}}
 
     monkeypatch.setattr(result_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(result_file, "digest", lambda path: path.name)
     monkeypatch.setattr(Atlas, "extend", extend)
     command.extend("atlas", Atlas(), 1.0)
     command.extend("atlas", Atlas(), 1.0)
