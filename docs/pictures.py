@@ -27,7 +27,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
 from results.atlas.figure import heat_map  # noqa: E402
 from results.atlas.means import Findings  # noqa: E402
-from results.result_file import read  # noqa: E402
+from results.result_file import names, read  # noqa: E402
 
 EXPERIMENT = DOCS.parent / "experiments" / "quickstart.toml"
 FIRST = DOCS.parent / "experiments" / "first_comparison.toml"
@@ -99,6 +99,8 @@ def figure_of_accuracy(story: Story) -> None:
 
 def map_of_atlas() -> None:
     """The map of the atlas, from the result that is kept."""
+    if "atlas" not in names():
+        return
     look = paper(2)
     figure = heat_map(Findings(read("atlas")["result"]), "accuracy", look)
     (DOCS / "atlas-map.svg").write_text(drawn_to_width(figure, figure.views[0], look), encoding="utf-8")

@@ -20,6 +20,9 @@ __all__ = ["MARKS", "PARTS", "federations", "parts"]
 MARKS = {BETTER: " ▲", WORSE: " ▼"}
 """Marks of differences that are clear."""
 
+PICTURE = "![Strategies in rows, federations in columns; the color of a cell is the difference to uniform selection](atlas-map.svg)"
+"""The map as a picture, which ``python docs/pictures.py atlas`` draws."""
+
 SHOWN_TRAITS = ("label skew", "size spread", "wrong labels", "speed spread", "absence")
 
 
@@ -75,7 +78,8 @@ def map_of(measure: str) -> Callable[[Findings], str]:
             ]
             rows.append([f"`{strategy}`", *cells, signed(float(differences.mean()))])
         heads = ["strategy", *(f"{name} ({findings.seeds(name)})" for name in findings.federations), "mean"]
-        return f"{table(heads, rows)}\n\n{_said(findings, measure, verdicts)}"
+        text = f"{table(heads, rows)}\n\n{_said(findings, measure, verdicts)}"
+        return f"{PICTURE}\n\n{text}" if measure == "accuracy" else text
 
     return written
 
