@@ -75,8 +75,8 @@ hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 campaign: $(VENV)/.dev ## attack the package for an hour on two cores (QUICK=1: five minutes; ONLY="kills cuts"; KEEP=1 keeps the figures)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--write)
 
-results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"; without it, list all of them), and update the pages
-	@$(BIN)/python -m results $(NAME)
+results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"; without it, list all of them; NAME=atlas MINUTES=30 adds to it), and update the pages
+	@$(BIN)/python -m results $(NAME) $(if $(filter command,$(origin MINUTES)),--minutes $(MINUTES))
 	@$(if $(NAME),$(BIN)/python docs/generate.py)
 
 results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on

@@ -49,8 +49,8 @@ from results.speed_cases import speed_page  # noqa: E402
 SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
-    "cluster.md",
     "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "performance.md",
+    "atlas.md", "cluster.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",

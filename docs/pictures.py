@@ -1,5 +1,7 @@
 """Make the pictures of the README and of the page on reports: ``make pictures``, or ``python docs/pictures.py``.
 
+``python docs/pictures.py atlas`` makes only the map of the atlas, from the runs that are kept.
+
 The pictures show the quickstart comparison, with every client's accuracy measured in each round; that of the README, the comparison of
 the first tutorial.
 Needs Chromium and the development tools.
@@ -7,6 +9,7 @@ Needs Chromium and the development tools.
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,13 +24,21 @@ from fedcohort.report.paper_figures import converted, drawn_to_width
 from fedcohort.report.report_data import Story, find_runs, gather
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
+from results.atlas.figure import heat_map  # noqa: E402
+from results.atlas.means import Findings  # noqa: E402
+from results.result_file import names, read  # noqa: E402
+
 EXPERIMENT = DOCS.parent / "experiments" / "quickstart.toml"
 FIRST = DOCS.parent / "experiments" / "first_comparison.toml"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def main() -> None:
-    """Run the comparison in a temporary folder, and write the pictures."""
+    """Run the comparison in a temporary folder, and write the pictures; with ``atlas``, only the map of the atlas."""
+    if sys.argv[1:] == ["atlas"]:
+        map_of_atlas()
+        return
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
         fedcohort.compare(fedcohort.load_experiment(EXPERIMENT, ["measures.clients_every=1"]), runs=runs)
@@ -37,6 +48,7 @@ def main() -> None:
         screenshots(file.as_uri())
         figure_of_accuracy(story)
         head_of_report(Path(folder))
+    map_of_atlas()
 
 
 def head_of_report(folder: Path) -> None:
@@ -84,6 +96,15 @@ def figure_of_accuracy(story: Story) -> None:
     look = paper(1)
     figure = next(figure for figure in figures(story, look) if figure.key == "accuracy")
     (DOCS / "figure-accuracy.png").write_bytes(converted(drawn_to_width(figure, figure.views[0], look), "png", 2))
+
+
+def map_of_atlas() -> None:
+    """The map of the atlas, from the result that is kept."""
+    if "atlas" not in names():
+        return
+    look = paper(2)
+    figure = heat_map(Findings(read("atlas")["result"]), "accuracy", look)
+    (DOCS / "atlas-map.svg").write_text(drawn_to_width(figure, figure.views[0], look), encoding="utf-8")
 
 
 if __name__ == "__main__":

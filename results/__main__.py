@@ -2,13 +2,18 @@
 
 import argparse
 import hashlib
+import importlib.metadata
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from results.atlas.federations import FILE as FEDERATIONS
+from results.atlas.play import Atlas
 from results.descriptions import DESCRIPTIONS
-from results.result_file import ROOT, changes, commit, names, provenance, read, sources, write
+from results.result_file import PACKAGES, ROOT, changes, commit, names, provenance, read, sources, write
 
 __all__ = ["main"]
 
@@ -31,6 +36,34 @@ def make_anew(name: str, runs: Path | None) -> None:
     print(
         f"{path.relative_to(ROOT)}: written in {facts['seconds']:.0f} s; update the pages with python docs/generate.py"
     )
+
+
+def extend(name: str, description: Atlas, minutes: float | None) -> None:
+    """Add to a result that is made in parts; the file is written after each part."""
+    begin, made_by, known = time.perf_counter(), commit(), sources()
+    minutes = description.minutes if minutes is None else minutes
+    before = read(name) if name in names() else {}
+    reasons = _why_anew(name, before) if before else []
+    if reasons:
+        print(f"{name}: begins anew, since what it depends on has changed: {', '.join(reasons[:3])}")
+        before = {}
+
+    def save(result: Mapping[str, Any]) -> None:
+        seconds = before.get("seconds", 0.0) + time.perf_counter() - begin
+        facts = provenance(f"make results NAME={name}", description.experiments, seconds, made_by, known)
+        facts["depends"] = dict(sorted((before.get("depends", {}) | facts["depends"]).items()))
+        write(name, facts | {"result": result}, compact=True)
+
+    save(description.extend(before.get("result", {}), minutes, save))
+    print(f"results/{name}.json: written; update the pages with python docs/generate.py")
+
+
+def _why_anew(name: str, before: Mapping[str, Any]) -> list[str]:
+    """Why what is kept cannot be continued: changed code, or other versions. The file of the atlas may change: each of its federations
+    has a digest of its own."""
+    changed = [path for path in changes(name) if path != FEDERATIONS]
+    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+    return changed + [package for package, version in versions.items() if before["versions"].get(package) != version]
 
 
 def check() -> int:
@@ -63,12 +96,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="list results older than a change of what they depend on")
     parser.add_argument("--list", action="store_true", help="list all results")
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder, and continue those of the same code")
+    parser.add_argument("--minutes", type=float, help="processor time for results that are made in parts: the atlas")
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.names if name not in DESCRIPTIONS]
     if unknown:
         parser.error(f"{unknown[0]}: no such result; known: {', '.join(DESCRIPTIONS)}")
     for name in chosen.names:
-        make_anew(name, chosen.runs)
+        description = DESCRIPTIONS[name]
+        if isinstance(description, Atlas):
+            extend(name, description, chosen.minutes)
+        else:
+            make_anew(name, chosen.runs)
     if chosen.list or not (chosen.names or chosen.check):
         listed()
     return check() if chosen.check else 0

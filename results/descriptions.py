@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from results.atlas.play import Atlas
 from results.comparisons import ComparisonResult
 from results.estimates import Estimates
 from results.flash_study import FlashDefaults, PlantedRewards
@@ -106,4 +107,5 @@ DESCRIPTIONS: Mapping[str, Description] = {
     "register": Estimates(),
     "flash-planted": PlantedRewards(),
     "flash-defaults": FlashDefaults(),
+    "atlas": Atlas(),
 }

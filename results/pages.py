@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from results.atlas.means import Findings
+from results.atlas.tables import federations as atlas_federations
+from results.atlas.tables import parts as atlas_parts
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
 from results.estimates import register
@@ -30,7 +33,8 @@ def blocks() -> dict[str, Callable[[], str]]:
         return lambda: block(name)
 
     kept = [name for name in names() if "table" in read(name)]
-    return {f"result {name}": writer(name) for name in sorted({*kept, *DESCRIPTIONS})}
+    found = {f"result {name}": writer(name) for name in sorted({*kept, *DESCRIPTIONS})}
+    return found | atlas_parts(read("atlas")["result"] if "atlas" in names() else {})
 
 
 def _table(name: str, content: Mapping[str, Any]) -> str:
@@ -100,4 +104,5 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "register": register_table,
     "flash-planted": planted,
     "flash-defaults": flash_defaults,
+    "atlas": lambda result: atlas_federations(Findings(result)),
 }

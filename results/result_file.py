@@ -16,6 +16,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tomllib
@@ -57,11 +58,14 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
-def write(name: str, content: Mapping[str, Any]) -> Path:
-    """Write a result file, in one step."""
+def write(name: str, content: Mapping[str, Any], *, compact: bool = False) -> Path:
+    """Write a result file, in one step; ``compact`` writes a list of numbers on one line."""
     path = RESULTS / f"{name}.json"
     temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    if compact:
+        text = re.sub(r"\[[\s\d.,e+\-nul]*\]", lambda found: " ".join(found[0].split()), text)
+    temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(path)
     return path
 

@@ -79,6 +79,7 @@ PARTS = (
             "docs/design.md",
             "docs/decisions/README.md",
             "docs/results.md",
+            "docs/atlas.md",
             "docs/performance.md",
             "docs/reliability.md",
         ),
