@@ -55,7 +55,9 @@ def main() -> None:
         end_at_closed_pipe()
     except OSError as error:  # standard output is a file on a full disk, or a path cannot be used
         place = "cannot write" if error.filename is None else os.fsdecode(error.filename)
-        (_disk_full(error) if is_disk_full(error) else Wrong(one_line(f"{place}: {error.strerror}"))).show()
+        ended = error.__context__  # Python 3.14 tries again to write what could not be written when the command ended
+        if not isinstance(ended, SystemExit) or not ended.code:
+            (_disk_full(error) if is_disk_full(error) else Wrong(one_line(f"{place}: {error.strerror}"))).show()
         drop_output(Wrong.exit_code)
 
 
