@@ -716,7 +716,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path: Path, monkeypatch:
     assert result.stderr == "fedcohort: stopped after round 1 of 2; the same command resumes it\n"
 
 
-@pytest.mark.parametrize(("command", "kept"), [("doctor", ""), ("compare", KEPT)])
+@pytest.mark.parametrize(("command", "kept"), [("doctor", ""), ("run", KEPT)])
 def test_only_commands_that_play_rounds_say_that_they_can_go_on(
     command: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
