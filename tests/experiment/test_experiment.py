@@ -197,7 +197,11 @@ def test_a_new_name_drops_the_old_ones_parameters() -> None:
         ("wine", False),
     ],
 )
-def test_the_same_table_in_another_format_has_the_same_columns(name: str, keeps: bool) -> None:
+def test_the_same_table_in_another_format_has_the_same_columns(
+    name: str, keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def load():\n    raise NotImplementedError\n")
     chosen: dict[str, Any] = {
         "label_column": "died", "client_column": "hospital", "feature_columns": ["age", "pulse"], "numeric": True,
     }  # fmt: skip
