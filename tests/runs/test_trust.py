@@ -213,7 +213,7 @@ def test_every_reading_command_is_tried() -> None:
     from fedcohort.cli import cli as commands
 
     tried = {name.split()[0] for name in READING}
-    assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "schema", "site"}
+    assert set(commands.commands) - tried == {"strategies", "doctor", "deploy", "schema", "site", "advise"}
 
 
 @pytest.mark.parametrize("entry", slow_after(1, ["INSERT INTO meta VALUES ('plug-ins', '{}')", ""]))
