@@ -292,7 +292,7 @@ def test_measures_as_json(run: Run) -> None:
 
 
 def test_bad_arguments_are_one_line(run: Run, tmp_path: Path) -> None:
-    refused(call("measures", tmp_path), "not a run directory")
+    refused(call("measures", tmp_path), "there is no run in it")
     refused(call("measures", run.path, "--target", "80"), "--target 80", "at most 1")
     refused(call("measures", run.path, "--conformal", "1"), "--conformal 1", "between 0 and 1")
     assert call("measures").exit_code == 2

@@ -121,18 +121,17 @@ class HostPool:
             self._alone_since, self._told = None, False
         elif self._alone_since is None:
             self._alone_since = now
-        elif now - self._alone_since > self.patience:
-            raise UsageError(
-                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
-                "round: start hosts and repeat the command to continue"
-            )
-
         elif now - self._alone_since > NOTICE_SECONDS and not self._told:
             self._told = True
             log.warning(
                 "%s: no host has answered for %.0f s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
                 where, now - self._alone_since, self.patience, "GPU" if self.gpu else "core",
             )  # fmt: skip
+        elif now - self._alone_since > self.patience:
+            raise UsageError(
+                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
+                "round: start hosts and repeat the command to continue"
+            )
 
     def wait_until_ready(self) -> None:
         """Wait for the first host."""
