@@ -110,6 +110,7 @@ def test_files_of_figures_have_different_names_and_whole_titles(swept: list[Run]
         assert figure.names == {figure.key, "raster"}
 
 
+@pytest.mark.slow
 def test_lines_of_a_sweep_in_papers_are_those_of_one_point(swept: list[Run]) -> None:
     """In one chart, the lines of a strategy at all points would look the same. The target is that of the table."""
     story = gather(swept)

@@ -114,7 +114,7 @@ def as_of_an_earlier_version(run: Path) -> None:
     edit(run, "DELETE FROM meta WHERE key IN ('plug-ins', 'plug-in files', 'ours', 'algorithm')")
 
 
-@pytest.fixture(scope="module", params=["this version", "an earlier version"])
+@pytest.fixture(scope="module", params=slow_after(1, ["this version", "an earlier version"]))
 def strange(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a stranger's runs, one finished and one not, whose plug-in copy would write ``witness`` when it is imported."""
     folder = tmp_path_factory.mktemp("strange")
@@ -369,7 +369,7 @@ def forge_the_copy(run: Path) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["this version", "an earlier version"])
+@pytest.mark.parametrize("earlier", slow_after(1, [False, True]), ids=["this version", "an earlier version"])
 @pytest.mark.parametrize("damage", ["one byte", "gone", "a folder"])
 def test_a_changed_copy_is_damage_by_name(begun: tuple[Experiment, Path], damage: str, earlier: bool) -> None:
     experiment, path = begun

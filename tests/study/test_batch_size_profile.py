@@ -173,6 +173,7 @@ def test_the_peak_on_windows_and_macos(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PeakMemory("cpu").peak() == 2.0
 
 
+@pytest.mark.slow
 def test_messages_of_the_measuring_process_do_not_depend_on_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     toml = small().to_toml().replace("digits", "vérité")
