@@ -76,13 +76,19 @@ def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None
         played.append(([one.client for one in row.clients], row.steps))
         return row
 
+    log = logging.getLogger("fedcohort")
+    level = log.level
     fedcohort.rounds.play_round = in_turns
-    logging.getLogger("fedcohort").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory(prefix="fedcohort-cases-") as folder:
-        fedcohort.run(
-            experiment_of(case, plan),
-            data=dataset(case),
-            model=lambda: build(case),
-            runs=Path(folder),
-            progress=False,
-        )
+    log.setLevel(logging.ERROR)
+    try:
+        with tempfile.TemporaryDirectory(prefix="fedcohort-cases-") as folder:
+            fedcohort.run(
+                experiment_of(case, plan),
+                data=dataset(case),
+                model=lambda: build(case),
+                runs=Path(folder),
+                progress=False,
+            )
+    finally:
+        fedcohort.rounds.play_round = play_round
+        log.setLevel(level)
