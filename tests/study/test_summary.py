@@ -291,7 +291,8 @@ def test_measures_as_json(run: Run) -> None:
     assert said["conformal"]["alpha"] == 0.2
 
 
-def test_bad_arguments_are_one_line(run: Run, tmp_path: Path) -> None:
+def test_bad_arguments_are_one_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     refused(call("measures", tmp_path), "there is no run in it")
     refused(call("measures", run.path, "--target", "80"), "--target 80", "at most 1")
     refused(call("measures", run.path, "--conformal", "1"), "--conformal 1", "between 0 and 1")

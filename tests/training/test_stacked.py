@@ -527,10 +527,12 @@ def test_what_is_said_of_a_model_without_looking_at_it() -> None:
         assert not known
 
 
-def test_a_run_never_writes_out_models_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_never_writes_out_models_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Checked, counted, admitted and averaged."""
     written: list[int] = []
     monkeypatch.setattr(Models, "state_of", lambda self, position: written.append(position))
-    run = fedcohort.run(stacked(model={"name": "mlp", "hidden": 64}, rounds=2, training={"batch_size": 16, "lr": 0.1}))
+    run = fedcohort.run(
+        stacked(model={"name": "mlp", "hidden": 64}, rounds=2, training={"batch_size": 16, "lr": 0.1}), runs=tmp_path
+    )
     assert len(run.rounds) == 2
     assert written == []
