@@ -1,7 +1,7 @@
 """The mean and the standard deviation of features, with which models see them standardized.
 
-Squares of deviations are summed in pieces, in the order in which numpy adds them, so that the result has the bits of ``numpy.std``
-and the features are never copied as a whole.
+Squares of deviations are summed in pieces, in the order in which numpy 2.4 adds them, so that the result has the bits of its
+``numpy.std`` and the features are never copied as a whole.
 """
 
 import numpy as np
