@@ -1,16 +1,18 @@
 """Signatures of strategies and algorithms as readers want them: types without the limits of their parameters."""
 
+import re
+
 __all__ = ["without_limits"]
 
-WRAPPER = "Annotated["
+WRAPPER = re.compile(r"~?(typing\.)?Annotated\[")
 
 
 def without_limits(signature: str) -> str:
     """A signature with ``float`` in place of ``Annotated[float, Ge(ge=0)]``."""
-    while (start := signature.find(WRAPPER)) >= 0:
-        first = start + len(WRAPPER)
+    while found := WRAPPER.search(signature):
+        first = found.end()
         comma, end = _first_argument(signature, first)
-        signature = signature[:start] + signature[first:comma] + signature[end + 1 :]
+        signature = signature[: found.start()] + signature[first:comma] + signature[end + 1 :]
     return signature
 
 

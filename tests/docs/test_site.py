@@ -189,6 +189,7 @@ def test_signatures_have_plain_types(modules: dict[str, Any]) -> None:
     assert modules["signatures"].without_limits(given) == (
         "(*, c: float = 0.1, r: Literal['a', 'b'] = 'a', q: dict[str, int] | None)"
     )
+    assert modules["signatures"].without_limits("(k: ~typing.Annotated[int, Ge(ge=1)] = 3)") == "(k: int = 3)"
 
 
 def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None:
