@@ -178,7 +178,7 @@ def _plain(training: Training) -> bool:
 
 
 def _of_those_with_steps(problem: Problem, new: Tensor, old: Tensor) -> Tensor:
-    """The new values of clients that took a step, and the old values of others, whose control variates must not change."""
+    """The new values of clients that took a step, and the old values of the others: without a step, nothing changes."""
     moved = torch.as_tensor(problem.steps, device=new.device) * problem.lr > 0
     if moved.dim() == 0:
         return new if bool(moved) else old.clone()

@@ -9,7 +9,6 @@ from fedcohort.cli.options import (
     jobs_option,
     json_option,
     live_option,
-    over_option,
     quiet_option,
     runs_option,
     set_option,
@@ -17,15 +16,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
-from fedcohort.cli.race_options import (
-    confidence_option,
-    margin_option,
-    max_runs_option,
-    max_seeds_option,
-    minutes_option,
-    objective_option,
-    strategy_option,
-)
+from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target, check_writable
@@ -65,9 +56,8 @@ no_race_option: Option = click.option("--no-race", is_flag=True, help="Only show
 @click.command()
 @click.argument("clients", metavar="CLIENTS")
 @with_options(
-    data_option, objective_option, margin_option, strategy_option, over_option, max_seeds_option, max_runs_option, minutes_option,
-    confidence_option, set_option, save_option, no_race_option, runs_option, data_dir_option, jobs_option, live_option, quiet_option,
-    json_option,
+    data_option, *RACE_OPTIONS, set_option, save_option, no_race_option, runs_option, data_dir_option, jobs_option, live_option,
+    quiet_option, json_option,
 )  # fmt: skip
 def advise(
     clients: str,

@@ -9,7 +9,6 @@ from fedcohort.cli.options import (
     jobs_option,
     json_option,
     live_option,
-    over_option,
     quiet_option,
     runs_option,
     set_option,
@@ -18,15 +17,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
-from fedcohort.cli.race_options import (
-    confidence_option,
-    margin_option,
-    max_runs_option,
-    max_seeds_option,
-    minutes_option,
-    objective_option,
-    strategy_option,
-)
+from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 
 __all__ = ["race"]
@@ -35,8 +26,7 @@ __all__ = ["race"]
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    objective_option, margin_option, strategy_option, over_option, max_seeds_option, max_runs_option, minutes_option,
-    confidence_option, set_option, runs_option, data_dir_option, trust_option, jobs_option, live_option, quiet_option, json_option,
+    *RACE_OPTIONS, set_option, runs_option, data_dir_option, trust_option, jobs_option, live_option, quiet_option, json_option,
 )  # fmt: skip
 def race(
     file: str | None,

@@ -1,18 +1,10 @@
-"""Options of ``fedcohort race``."""
+"""Options that ``fedcohort race`` and ``fedcohort advise`` share."""
 
 import click
 
-from fedcohort.cli.options import Number, Option
+from fedcohort.cli.options import Number, Option, over_option
 
-__all__ = [
-    "confidence_option",
-    "margin_option",
-    "max_runs_option",
-    "max_seeds_option",
-    "minutes_option",
-    "objective_option",
-    "strategy_option",
-]
+__all__ = ["RACE_OPTIONS"]
 
 objective_option: Option = click.option(
     "--objective",
@@ -65,3 +57,9 @@ confidence_option: Option = click.option(
     metavar="P",
     help="Probability that no row is dropped although no other one is better.",
 )
+
+RACE_OPTIONS: tuple[Option, ...] = (
+    objective_option, margin_option, strategy_option, over_option, max_seeds_option, max_runs_option, minutes_option,
+    confidence_option,
+)  # fmt: skip
+"""What decides a race, which rows race, and when it ends, in the order of the help."""

@@ -114,7 +114,7 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
 
 
 def check_separator(names: Sequence[str], where: str, *, in_function: bool = True) -> None:
-    """Refuse a table whose columns were not told apart, because they are not separated by commas.
+    """Refuse a table with a single column whose name holds another separator: its columns must be separated by commas.
 
     Args:
         names: the columns that were found.

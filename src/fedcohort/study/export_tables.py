@@ -46,7 +46,7 @@ def latex_table(
     own_measures: Sequence[str] = (),
     score: ScoreStyle = ACCURACY,
 ) -> str:
-    """A comparison as a ``table`` environment, whose table is scaled down where it is wider than the text.
+    """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
 
     Args:
         name: name of the comparison.

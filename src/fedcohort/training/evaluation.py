@@ -137,7 +137,7 @@ def evaluate_blocks(
 def _evaluated_together(
     program: Program, federation: Federation, dtype: torch.dtype, blocks: Sequence[Samples]
 ) -> list[Evaluation]:
-    """The evaluations of some blocks, whose forward passes are one call."""
+    """Evaluate several blocks of samples with one forward pass."""
     edges = [0, *itertools.accumulate(map(len, blocks))]
     labels = torch.cat([block.labels for block in blocks])
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """Optimizers of local training: SGD, Adam and AdamW, each step as a single fused call.
 
-They have the bits of PyTorch's optimizers, whose classes spend as much time around that call as a step of a small network takes.
+They have the bits of PyTorch's optimizers. PyTorch's classes spend as much time around that call as a step of a small network takes.
 Creating the first PyTorch optimizer also loads PyTorch's compiler, which takes a second.
 """
 

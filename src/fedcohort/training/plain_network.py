@@ -40,7 +40,7 @@ _HOOKS_OF_ALL_MODULES = (
 """Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
 
 TRIED = ("norm", "average")
-"""Kinds of layers whose memory layouts PyTorch chooses by rules that depend on the layers around them."""
+"""Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers; their bits are compared first."""
 
 Result = TypeVar("Result")
 

@@ -11,13 +11,14 @@ from annotated_types import Ge, Gt
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.pools import Draw, cut, cut_by_class, dirichlet_logs, shares_of, sum_of_counts
+from fedcohort.federation.partitions.class_cuts import ClassCuts
+from fedcohort.federation.partitions.pools import cut, dirichlet_logs, shares_of
 
 __all__ = ["DirichletClass"]
 
 
 @parameters
-class DirichletClass:
+class DirichletClass(ClassCuts):
     """Each class is divided among the clients by one Dirichlet draw, which gives label skew and quantity skew.
 
     For each class c in order 0…K−1: π ~ Dirichlet_m(alpha·1), and the shuffled n_c samples of class c are cut at
@@ -38,35 +39,16 @@ class DirichletClass:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = "alpha"
-    heavy_tails: ClassVar[bool] = False
 
-    def assign(
-        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
-    ) -> Indices:
-        """One Dirichlet cut per class; see :meth:`Rule.assign`."""
-        return self.assign_on_demand(labels, num_clients, rng).assign()
-
-    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
-        """One draw, before samples are assigned; see :class:`AssignsOnDemand`."""
-        return cut_by_class(labels, num_clients, self._counts, rng)
-
-    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
-        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
-        return sum_of_counts(self._counts(class_sizes, num_clients, repeats, rng), (repeats, num_clients))
-
-    def _counts(
-        self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator
-    ) -> Iterator[Indices]:
-        """For each class, the number of its samples that each client gets, int64 [repeats, m]."""
+    def cuts(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Iterator[Indices]:
+        """See :meth:`ClassCuts.cuts`."""
         num_samples = int(class_sizes.sum())
         held = np.zeros((repeats, num_clients), np.int64)
         for size in class_sizes.tolist():
             logs, scale = dirichlet_logs(self.alpha, held.shape, rng)
             if self.variant == "balanced":
                 is_full = held * num_clients >= num_samples
-                logs[
-                    is_full
-                ] = -np.inf  # share 0; the largest share of the other clients is never 0, so no redraw is needed
+                logs[is_full] = -np.inf  # share 0; the others' largest share is never 0, so no redraw is needed
             counts = cut(shares_of(logs, scale), size)
             held += counts
             yield counts

@@ -3,7 +3,7 @@
 No function loops over clients or samples, so that a million clients and ten million samples take seconds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,6 @@ from fedcohort.core.arrays import Indices, Values
 __all__ = [
     "Draw",
     "cut",
-    "cut_by_class",
     "deal",
     "dirichlet",
     "dirichlet_logs",
@@ -22,7 +21,6 @@ __all__ = [
     "random_sizes",
     "shares_of",
     "shuffled_by_class",
-    "sum_of_counts",
 ]
 
 SMALL = 20_000
@@ -66,47 +64,6 @@ class Draw:
 
     sizes: Indices
     assign: Callable[[], Indices]
-
-
-def cut_by_class(
-    labels: Indices,
-    num_clients: int,
-    counts_by_class: Callable[[Indices, int, int, np.random.Generator], Iterator[Indices]],
-    rng: np.random.Generator,
-) -> Draw:
-    """A draw in which each class, shuffled, is cut into one part for each client.
-
-    Args:
-        labels: class of each sample, int64 [N].
-        num_clients: number of clients m.
-        counts_by_class: draws the sizes of the parts of each class in turn, int64 [1, m], from the sizes of the classes, m, 1 and
-            ``rng``.
-        rng: source of all random numbers.
-    """
-    shuffled = rng.permutation(len(labels))
-    class_sizes = np.bincount(labels)
-    sizes = np.zeros(num_clients, np.int64)
-    owners, parts = [], []
-    for (counts,) in counts_by_class(class_sizes, num_clients, 1, rng):
-        sizes += counts
-        owners.append(np.flatnonzero(counts))
-        parts.append(counts[owners[-1]])
-
-    def assign() -> Indices:
-        clients = np.empty(len(labels), np.int64)
-        samples, _ = grouped(shuffled, labels[shuffled], len(class_sizes))
-        clients[samples] = np.repeat(np.concatenate(owners), np.concatenate(parts))
-        return clients
-
-    return Draw(sizes, assign)
-
-
-def sum_of_counts(counts: Iterator[Indices], shape: tuple[int, ...]) -> Indices:
-    """The sum of the arrays, int64 of this shape."""
-    total = np.zeros(shape, np.int64)
-    for part in counts:
-        total += part
-    return total
 
 
 def deal(clients: Indices, pools: Indices, starts: Indices, owners: Indices, counts: Indices) -> Indices:

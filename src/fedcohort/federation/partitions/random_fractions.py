@@ -11,13 +11,14 @@ from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.pools import Draw, cut, cut_by_class, sum_of_counts
+from fedcohort.federation.partitions.class_cuts import ClassCuts
+from fedcohort.federation.partitions.pools import cut
 
 __all__ = ["RandomFractions"]
 
 
 @parameters
-class RandomFractions:
+class RandomFractions(ClassCuts):
     """Each class is divided in proportion to independent random numbers: a mild skew in which every client has every class.
 
     For each class, the rule draws m numbers a_1…a_m and cuts the class at ⌊cumsum(a/Σa)·n_c⌋. A client's fraction of a class has
@@ -35,26 +36,9 @@ class RandomFractions:
     """Smallest number of samples per client; draws that give a client fewer are repeated."""
 
     evens_out: ClassVar[str | None] = None
-    heavy_tails: ClassVar[bool] = False
 
-    def assign(
-        self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
-    ) -> Indices:
-        """One cut per class; see :meth:`Rule.assign`."""
-        return self.assign_on_demand(labels, num_clients, rng).assign()
-
-    def assign_on_demand(self, labels: Indices, num_clients: int, rng: np.random.Generator) -> Draw:
-        """One draw, before samples are assigned; see :class:`AssignsOnDemand`."""
-        return cut_by_class(labels, num_clients, self._counts, rng)
-
-    def sizes_of_draws(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Indices:
-        """Sizes of the clients in several draws; see :class:`DrawsSizes`."""
-        return sum_of_counts(self._counts(class_sizes, num_clients, repeats, rng), (repeats, num_clients))
-
-    def _counts(
-        self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator
-    ) -> Iterator[Indices]:
-        """For each class, the number of its samples that each client gets, int64 [repeats, m]."""
+    def cuts(self, class_sizes: Indices, num_clients: int, repeats: int, rng: np.random.Generator) -> Iterator[Indices]:
+        """See :meth:`ClassCuts.cuts`."""
         shape = (repeats, num_clients)
         for size in class_sizes.tolist():
             a = 1.0 - rng.random(shape) if self.law == "uniform" else rng.standard_exponential(shape)
