@@ -317,6 +317,7 @@ def test_the_atlas_has_many_federations_and_every_strategy() -> None:
     assert set(strategies()) == set(STRATEGIES.builtin)
     assert next(iter(strategies())) == "uniform"
     assert strategies()["md"] == "uniform"  # as its source has it
+    assert places[0].row("conformal", None).selection.parameters["max_epochs"] == 5  # as the file has it
 
 
 # --- the page --------------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from results import __main__ as command
 from results import result_file
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
@@ -60,7 +61,9 @@ def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
     assert digest(toml) != before
 
 
-def test_results_that_are_older_than_a_change_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_older_than_a_change_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "used.py").write_text("x = 1\n")
     (tmp_path / "gone.py").write_text("x = 1\n")
     depends = {name: digest(tmp_path / name) for name in ("used.py", "gone.py")}
@@ -73,6 +76,10 @@ def test_results_that_are_older_than_a_change_are_listed(tmp_path: Path, monkeyp
     (tmp_path / "used.py").write_text("x = 2\n")
     (tmp_path / "gone.py").unlink()
     assert result_file.changes("made") == ["used.py", "gone.py"]
+    assert command.check() == 1
+    shown = capsys.readouterr().out
+    assert "made: used.py, gone.py\n" in shown
+    assert shown.endswith("2 results: 1 older than what they depend on, or without saying it; 1 kept\n")
 
 
 def test_one_run_of_the_quickstart_has_the_published_accuracy(tmp_path: Path) -> None:
