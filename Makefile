@@ -25,7 +25,7 @@ PIP := -m pip --disable-pip-version-check -q
 TRIAL := build/dist-check/venv/$(SCRIPTS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-check bench bench-cases bench-peers bench-ray bench-gpu
+.PHONY: help demo test test-slow lint types complexity format docs docs-check site pictures hooks check test-lowest dist clean campaign results results-confirm results-check bench bench-cases bench-peers bench-ray bench-gpu
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -78,6 +78,10 @@ campaign: $(VENV)/.dev ## attack the package for an hour on two cores (QUICK=1: 
 results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"; without it, list all of them; NAME=atlas MINUTES=30 adds to it), and update the pages
 	@$(BIN)/python -m results $(NAME) $(if $(filter command,$(origin MINUTES)),--minutes $(MINUTES))
 	@$(if $(NAME),$(BIN)/python docs/generate.py)
+
+results-confirm: $(VENV)/.installed ## repeat some runs of results that are older than the code, and note that they give the same (NAME="atlas quickstart")
+	@$(BIN)/python -m results --confirm $(NAME)
+	@$(BIN)/python docs/generate.py
 
 results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on
 	@$(BIN)/python -m results --check

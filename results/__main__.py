@@ -6,13 +6,15 @@ import importlib.metadata
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcohort.core.errors import UsageError
 from fedcohort.runs.stop_after_round import Interrupted
 from results.atlas.federations import FILE as FEDERATIONS
 from results.atlas.play import Atlas
+from results.confirm import confirm
 from results.descriptions import DESCRIPTIONS
 from results.result_file import PACKAGES, ROOT, changes, commit, names, provenance, read, sources, write
 
@@ -71,6 +73,21 @@ def _why_anew(name: str, before: Mapping[str, Any]) -> list[str]:
     return changed + [package for package, version in versions.items() if before["versions"].get(package) != version]
 
 
+def confirm_all(chosen: Sequence[str]) -> int:
+    """Repeat some runs of results; 1 if a result cannot be confirmed."""
+    failed = 0
+    for name in chosen:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                print(
+                    f"{name}: {confirm(name, Path(folder))} runs, repeated with the present code, gave the same digits"
+                )
+            except UsageError as error:
+                print(error)
+                failed = 1
+    return failed
+
+
 def check() -> int:
     """Print the results that are older than a change of what they depend on; those that are kept on purpose on one line."""
     found = {name: files for name in names() if (files := changes(name))}
@@ -105,6 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", help="results to make; see --list")
     parser.add_argument("--check", action="store_true", help="list results older than a change of what they depend on")
+    parser.add_argument(
+        "--confirm", action="store_true", help="repeat some runs of these results with the present code"
+    )
     parser.add_argument("--list", action="store_true", help="list all results")
     parser.add_argument("--runs", type=Path, help="keep the runs in this folder, and continue those of the same code")
     parser.add_argument("--minutes", type=float, help="processor time for results that are made in parts: the atlas")
@@ -112,6 +132,8 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in chosen.names if name not in DESCRIPTIONS]
     if unknown:
         parser.error(f"{unknown[0]}: no such result; known: {', '.join(DESCRIPTIONS)}")
+    if chosen.confirm:
+        return confirm_all(chosen.names)
     for name in chosen.names:
         description = DESCRIPTIONS[name]
         if isinstance(description, Atlas):

@@ -7,6 +7,7 @@ A file has these keys:
     commit      the commit of the code, with a plus sign if files were changed since
     date, processor, versions, seconds
     depends     path → digest of every file that decides about the result: loaded modules of the package, experiment files
+    confirmed   if runs were repeated with later code and gave the same: commit, date and number; `depends` is then of that code
     older       in files that are not made anew by a command of this package: why
 """
 
@@ -36,6 +37,7 @@ __all__ = [
     "provenance",
     "read",
     "sources",
+    "today",
     "write",
 ]
 
@@ -102,12 +104,17 @@ def provenance(
     return {
         "command": command,
         "commit": made_by,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": today(),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
         "versions": versions | {name: importlib.metadata.version(name) for name in PACKAGES},
         "seconds": round(seconds, 1),
         "depends": depends(experiments, known),
     }
+
+
+def today() -> str:
+    """The date in UTC, as files have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 def depends(experiments: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:

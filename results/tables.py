@@ -26,7 +26,13 @@ def made_with(content: Mapping[str, Any]) -> str:
     )
     seconds = content["seconds"]
     took = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-    return f"*`{content['command']}`: {took} on {content['processor']}; {versions}; commit `{content['commit']}`, {content['date']}.*"
+    text = f"`{content['command']}`: {took} on {content['processor']}; {versions}; commit `{content['commit']}`, {content['date']}."
+    again = content.get("confirmed")
+    if again:
+        text += (
+            f" {again['runs']} runs, repeated with commit `{again['commit']}` on {again['date']}, gave the same digits."
+        )
+    return f"*{text}*"
 
 
 def signed(value: float, digits: int = 1) -> str:

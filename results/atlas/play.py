@@ -24,7 +24,7 @@ from results.atlas.federations import (
     strategies,
 )
 
-__all__ = ["MEASURES", "Atlas", "Played", "play", "play_missing"]
+__all__ = ["MEASURES", "Atlas", "Played", "play", "play_missing", "rounded"]
 
 log = logging.getLogger("results")
 
@@ -141,10 +141,10 @@ def _add(entry: Kept, place: Federation, strategy: str, weights: str | None, see
     entry["traits"] = entry["traits"] or dict(played.traits)
     found = entry["runs"].setdefault(strategy, {name: [] for name in MEASURES})
     for name in MEASURES:
-        found[name].append(_short(played.values[name]))
+        found[name].append(rounded(played.values[name]))
 
 
-def _short(value: float) -> float | int | None:
+def rounded(value: float) -> float | int | None:
     """A value with at most six digits, so that the file is compact; None if it is not finite."""
     if not math.isfinite(value):
         return None

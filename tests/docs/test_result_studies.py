@@ -1,12 +1,20 @@
-"""The studies behind results: errors of races, and whether scores predict what they promise."""
+"""The studies behind results: errors of races, whether scores predict what they promise, and results that are confirmed."""
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from results import race_errors
+from results.atlas.federations import Federation, federations, strategies
+from results.atlas.play import Played
+from results.comparisons import ComparisonResult
+from results.confirm import confirm, repeated_atlas, repeated_comparison
 from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
 
 import fedcohort
+from fedcohort.core.errors import UsageError
 from tests.docs.pages import ROOT
 
 STUDY = "experiments/studies/diagnoses.toml"
@@ -44,6 +52,48 @@ def test_a_race_between_rows_that_differ_much_saves_runs_and_does_not_err() -> N
     assert "| Gaussian | 200 | 2.0% | 1.0% |" in text
     assert "(11 to 12)" in text
     assert f"| accuracy | 0.5 | 6 | 0.0% | 0.0% | 100.0% | 100.0% | {found['runs'] / 3:,.0f} |" in text
+
+
+# --- results that are confirmed --------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_is_confirmed_by_its_first_seed(tmp_path: Path) -> None:
+    description = ComparisonResult("experiments/quickstart.toml", {"": {"rounds": 2, "seeds": 2}})
+    kept = description.make(tmp_path / "all")
+    assert repeated_comparison(description, kept, tmp_path / "first") == 3
+    kept[""][1]["bests"][0] += 1e-9
+    with pytest.raises(UsageError, match=r"UCB: bests of the first seed are .* instead of .*; make it anew"):
+        repeated_comparison(description, kept, tmp_path / "first")
+
+
+def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
+    values = {"accuracy": 0.5, "time": 3.0, "bytes": 4.0}
+    asked = []
+
+    def same(place: Federation, strategy: str, weights: str | None, seed: int, limits: Any) -> Played:
+        asked.append((place.name, strategy))
+        assert (seed, limits) == (0, None if strategy == "uniform" else (1.5, 2.0))
+        return Played(values, {})
+
+    places = federations()
+    kept = {
+        place.name: {"runs": {name: {key: [value] for key, value in values.items()} for name in strategies()}}
+        for place in places
+    }
+    assert repeated_atlas(kept, same) == len(asked) == len(set(asked))
+    assert {name for name, _ in asked} == {place.name for place in places}
+    assert {strategy for _, strategy in asked} == set(strategies())
+    assert len(asked) < len(places) * len(strategies()) / 4
+    kept[places[2].name]["runs"]["uniform"]["bytes"] = [5.0]
+    with pytest.raises(UsageError, match=r"digits, skew, uniform: bytes is 4 instead of 5\.0; make it anew"):
+        repeated_atlas(kept, lambda *given: Played(values, {}))
+
+
+def test_only_comparisons_and_the_atlas_can_be_confirmed(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"register: only comparisons and the atlas can be confirmed; make it anew: make results"
+    ):
+        confirm("register", tmp_path)
 
 
 # --- diagnoses -------------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,85 @@
+"""Confirm a result with changed code: some of its runs are repeated, and must give the same digits.
+
+A change of a module that a result depends on need not change the result. Instead of making all of it anew, this repeats every row of a
+comparison under its first seed, or in each federation of the atlas uniform selection and one strategy in six. If every number is the
+same, the file names the present code beside that which made it, with the number of runs that were repeated.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcohort.core.errors import UsageError
+from results.atlas.federations import federations, strategies
+from results.atlas.play import Atlas, Play, play, rounded
+from results.comparisons import ComparisonResult, compared
+from results.descriptions import DESCRIPTIONS
+from results.result_file import commit, depends, read, sources, today, write
+
+__all__ = ["confirm", "repeated_atlas", "repeated_comparison"]
+
+ONE_IN = 6
+"""Of so many strategies, one is repeated in each federation of the atlas, another one in each."""
+
+
+def confirm(name: str, runs: Path) -> int:
+    """Repeat runs of a result, and note in its file that they gave the same; returns their number.
+
+    Raises:
+        UsageError: the result cannot be confirmed, or a run gives something else. The file does not change.
+    """
+    description, content, known, made_by = DESCRIPTIONS.get(name), read(name), sources(), commit()
+    if isinstance(description, ComparisonResult):
+        number = repeated_comparison(description, content["result"], runs)
+    elif isinstance(description, Atlas):
+        number = repeated_atlas(content["result"])
+    else:
+        raise UsageError(
+            f"{name}: only comparisons and the atlas can be confirmed; make it anew: make results NAME={name}"
+        )
+    content["depends"] = depends(description.experiments, known)
+    content["confirmed"] = {"commit": made_by, "date": today(), "runs": number}
+    write(name, content, compact=isinstance(description, Atlas))
+    return number
+
+
+def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], runs: Path) -> int:
+    """Repeat every row under its first seed.
+
+    Raises:
+        UsageError: an accuracy differs.
+    """
+    number = 0
+    for setting, values in description.settings.items():
+        rows = compared(description.experiment, {**values, "seeds": 1}, runs)
+        for row, before in zip(rows, kept[setting], strict=True):
+            for key in ("accuracies", "bests"):
+                if row["label"] != before["label"] or row[key][0] != before[key][0]:
+                    raise UsageError(
+                        f"{before['label']}: {key} of the first seed are {row[key][0]} instead of {before[key][0]}; make it anew"
+                    )
+            number += 1
+    return number
+
+
+def repeated_atlas(kept: Mapping[str, Any], play: Play = play) -> int:
+    """Repeat some runs of the first seed.
+
+    Raises:
+        UsageError: a measure differs.
+    """
+    number = 0
+    for f, place in enumerate(federations()):
+        played = kept[place.name]["runs"]
+        limits = (played["uniform"]["time"][0] / 2, played["uniform"]["bytes"][0] / 2)
+        for s, (strategy, weights) in enumerate(strategies().items()):
+            if strategy not in played or (strategy != "uniform" and (f + s) % ONE_IN):
+                continue
+            found = play(place, strategy, weights, 0, None if strategy == "uniform" else limits).values
+            for measure, values in played[strategy].items():
+                if rounded(found[measure]) != values[0]:
+                    raise UsageError(
+                        f"{place.name}, {strategy}: {measure} is {rounded(found[measure])} instead of {values[0]}; make it anew"
+                    )
+            number += 1
+    return number
