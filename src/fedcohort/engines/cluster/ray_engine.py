@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -218,7 +219,7 @@ class RayEngine:
             return
         number: int = call.arguments[-1]
         models = RemoteModels(
-            self._name, number, trained.clients, self._layout, result.member, lambda lost: self._again(call, lost)
+            self._name, number, trained.clients, self._layout, result.member, partial(self._again, call)
         )
         for position, client in enumerate(trained.clients):
             update, memory = self._update(client, {})
@@ -236,10 +237,10 @@ class RayEngine:
         [position] = np.flatnonzero(cohort.clients == update.client)
         return partial_upload(update, model, self.trainable, float(cohort.share[position]), self.seed, t)
 
-    def _again(self, call: Call, lost: Member) -> Member:
+    def _again(self, call: Call, lost: Member, error: Exception) -> Member:
         """Train a group again whose host was lost with its models; returns the new host."""
         with self._lock:
-            self._pool.lose(lost)
+            self._pool.lost(lost, call.clients, error)
             [result] = self._results([call], 1)
             return result.member
 
