@@ -175,7 +175,13 @@ class Writer:
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise damaged(database, error) from None
-        for pattern in ("checkpoint/.round-*", "checkpoint/.memories-*", ".model.*", ".run*.sqlite*", ".tmp*"):  # the last one is of safetensors
+        for pattern in (
+            "checkpoint/.round-*",
+            "checkpoint/.memories-*",
+            ".model.*",
+            ".run*.sqlite*",
+            ".tmp*",
+        ):  # the last one is of safetensors
             for left_over in path.glob(pattern):
                 left_over.unlink(missing_ok=True)
 
