@@ -97,7 +97,9 @@ def test_lines_are_as_long_as_the_terminal_and_commands_are_whole(
     monkeypatch.setenv("COLUMNS", str(width))
     result = call("doctor")
     long = [line for line in result.stdout.splitlines() if len(line) > width]
-    assert [line for line in long if "pip install" not in line and len(line.split()) > 2] == [], "only commands and single words"
+    assert [line for line in long if "pip install" not in line and len(line.split()) > 2] == [], (
+        "only commands and single words"
+    )
     assert installation.CPU_TORCH in result.stdout
     assert "pip install 'fedcohort[hub]'" in result.stdout
     assert result.stdout.split() == whole.split()

@@ -196,6 +196,7 @@ def test_runs_that_are_equally_far_and_those_that_ended_early_are_no_finding(tmp
 def test_many_rows_are_not_all_named() -> None:
     assert Finding("chance", ("a", "b"), "", "").about == "'a', 'b': "
     assert Finding("chance", tuple("abcdef"), "", "").about == "'a', 'b', 'c', 'd' and 2 more rows: "
+    assert Finding("chance", tuple("abcde"), "", "").about == "'a', 'b', 'c', 'd' and 1 more row: "
     assert Finding("few seeds", (), "", "").about == ""
 
 

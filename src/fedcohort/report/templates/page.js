@@ -50,6 +50,19 @@ function fold(spec, width) {
   Object.values(spec).forEach(inner => fold(inner, width));
 }
 
+/* Names of more than 18 letters, cut so that the part in which those that begin alike differ stays; by their whole names. */
+function shortened(names) {
+  const found = {};
+  for (const name of names.filter(name => name.length > 18)) {
+    const alike = names.filter(other => other.slice(0, 7) === name.slice(0, 7));
+    let place = 0;
+    while (place < name.length && alike.every(other => other[place] === name[place])) place += 1;
+    const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
+    found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
+  }
+  return found;
+}
+
 async function draw(place) {
   const key = place.dataset.chart;
   const spec = structuredClone(chartOf(key));
@@ -64,7 +77,7 @@ async function draw(place) {
   if (labelled && (width < NARROW || logarithmic)) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
-  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit) y.axis = {...y.axis, labelLimit: 110}; });
+  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit > 130) y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(shortened(y.sort || []))}[datum.label] || ${y.axis.labelExpr || "datum.label"}`}; });
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
