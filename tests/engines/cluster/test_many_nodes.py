@@ -19,7 +19,9 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), st
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize(("nodes", "what"), [(1, ""), (3, ""), (3, "killer"), (3, "lose"), (3, "data"), (2, "processors"), (8, "")])
+@pytest.mark.parametrize(
+    ("nodes", "what"), [(1, ""), (3, ""), (3, "killer"), (3, "lose"), (3, "data"), (2, "processors"), (8, "")]
+)
 def test_the_contract_holds_on_a_cluster(nodes: int, what: str) -> None:
     pytest.importorskip("ray")
     command = [sys.executable, "-m", "tests.engines.cluster.many_nodes", str(nodes), what]

@@ -18,7 +18,7 @@ Said = dict[str, Any]
 
 def change_rows(said: Said) -> None:
     """One client's update has NaN, that of another has another shape, and a third reports NaN."""
-    first, second, third, *_ = said["clients"]
+    first, second, third, *_ = sorted(said["clients"], key=lambda row: str(row["name"]))
     name = next(iter(first["state"]))
     first["state"][name] = torch.full_like(first["state"][name], float("nan"))
     second["state"][name] = second["state"][name][:1]
