@@ -50,7 +50,7 @@ SOURCE = Path(schema.__file__).parents[1]
 PAGES = (
     "experiment-file.md", "strategies.md", "write-a-strategy.md", "design.md", "algorithms.md", "flower.md", "race.md",
     "deployment.md", "reliability.md", "regression.md", "results.md", "sequences.md", "json-output.md", "performance.md",
-    "atlas.md", "cluster.md",
+    "atlas.md", "cluster.md", "diagnoses.md",
 )  # fmt: skip
 STATUS = {
     "paper": "`paper`: implemented as its source describes it",
@@ -431,56 +431,6 @@ def _machines(rows: list[dict[str, Any]]) -> list[str]:
     return [f"* {', '.join(names)}: {words}" for words, names in groups.items()]
 
 
-# --- races -----------------------------------------------------------------------------------------------------------------------
-
-
-def race() -> str:
-    """The measured errors of races, and the runs that they save."""
-    found = json.loads((DOCS.parent / "results" / "race.json").read_text("utf-8"))
-    if not found["errors"]:
-        return "No measurement has been kept yet."
-    lines = [
-        f"Rows with equal means race, {found['rows']} rows with at most {found['seeds']} seeds. Every dropped row is an error:", "",
-        "| scores | races | with an error | standard error |", "|---|--:|--:|--:|",
-    ]  # fmt: skip
-    for row in found["errors"]:
-        lines.append(
-            f"| {row['scores']} | {row['races']:,} | {100 * row['share']:.1f}% | {100 * row['standard_error']:.1f}% |"
-        )
-    about_savings = (
-        f"The rows of `experiments/all_strategies_digits.toml` race with at most {found['longest']} seeds, drawn with replacement "
-        f"from {found['real_seeds']} seeds that were played. *Wrong*: the recommended row is worse than the best by more than the "
-        "margin. *As good as the grid*: it is not worse than the best row of the full grid by more than the margin. The full grid has "
-        "all rows with as many seeds as the race:"
-    )
-    heads = (
-        "objective",
-        "margin",
-        "races",
-        "wrong",
-        "best dropped",
-        "as good as the grid",
-        "decided",
-        "runs",
-        "full grid",
-        "times fewer",
-    )
-    lines += ["", about_savings, "", f"| {' | '.join(heads)} |", f"|---{'|--:' * (len(heads) - 1)}|"]
-    for row in found["savings"]:
-        shares = " | ".join(
-            f"{100 * row[name] / row['races']:.1f}%" for name in ("wrong", "best_dropped", "as_good_as_grid", "decided")
-        )
-        lines.append(
-            f"| `{row['scores']}` | {100 * row['margin']:.1f} | {row['races']:,} | {shares} | {row['runs']:,.0f} "
-            f"| {row['grid_runs']:,.0f} | {row['times_fewer']:.1f} |"
-        )
-    lines += [
-        "",
-        f"Written by `python benchmarks/race_error.py`, with FedCohort {found['fedcohort']} and NumPy {found['numpy']}.",
-    ]
-    return "\n".join(lines)
-
-
 # --- Flower ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -630,7 +580,6 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gives": gives,
     "rooms": rooms,
     "campaign": campaign,
-    "race": race,
     "questions": questions,
     "contract of a strategy": lambda: contract(Selector),
     "contract of an algorithm": lambda: contract(Algorithm, Problem),

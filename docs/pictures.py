@@ -1,6 +1,6 @@
 """Make the pictures of the README and of the page on reports: ``make pictures``, or ``python docs/pictures.py``.
 
-``python docs/pictures.py atlas`` makes only the map of the atlas, from the runs that are kept.
+``python docs/pictures.py results`` makes only those of kept results: the map of the atlas, and the panels of the diagnoses.
 
 The pictures show the quickstart comparison, with every client's accuracy measured in each round; that of the README, the comparison of
 the first tutorial.
@@ -27,6 +27,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package
 from results.atlas.figure import heat_map  # noqa: E402
 from results.atlas.means import Findings  # noqa: E402
+from results.diagnoses_figure import score_panels  # noqa: E402
 from results.result_file import names, read  # noqa: E402
 
 EXPERIMENT = DOCS.parent / "experiments" / "quickstart.toml"
@@ -35,9 +36,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def main() -> None:
-    """Run the comparison in a temporary folder, and write the pictures; with ``atlas``, only the map of the atlas."""
-    if sys.argv[1:] == ["atlas"]:
-        map_of_atlas()
+    """Run the comparison in a temporary folder, and write the pictures; with ``results``, only those of kept results."""
+    if sys.argv[1:] == ["results"]:
+        pictures_of_results()
         return
     with tempfile.TemporaryDirectory() as folder:
         runs = Path(folder) / "runs"
@@ -48,7 +49,7 @@ def main() -> None:
         screenshots(file.as_uri())
         figure_of_accuracy(story)
         head_of_report(Path(folder))
-    map_of_atlas()
+    pictures_of_results()
 
 
 def head_of_report(folder: Path) -> None:
@@ -98,13 +99,16 @@ def figure_of_accuracy(story: Story) -> None:
     (DOCS / "figure-accuracy.png").write_bytes(converted(drawn_to_width(figure, figure.views[0], look), "png", 2))
 
 
-def map_of_atlas() -> None:
-    """The map of the atlas, from the result that is kept."""
-    if "atlas" not in names():
-        return
+def pictures_of_results() -> None:
+    """The map of the atlas, and the panels of the diagnoses, from the results that are kept."""
     look = paper(2)
-    figure = heat_map(Findings(read("atlas")["result"]), "accuracy", look)
-    (DOCS / "atlas-map.svg").write_text(drawn_to_width(figure, figure.views[0], look), encoding="utf-8")
+    drawn = {}
+    if "atlas" in names():
+        drawn["atlas-map.svg"] = heat_map(Findings(read("atlas")["result"]), "accuracy", look)
+    if "diagnoses" in names():
+        drawn["diagnoses.svg"] = score_panels(read("diagnoses")["result"], look)
+    for name, figure in drawn.items():
+        (DOCS / name).write_text(drawn_to_width(figure, figure.views[0], look), encoding="utf-8")
 
 
 if __name__ == "__main__":

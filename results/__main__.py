@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcohort.runs.stop_after_round import Interrupted
 from results.atlas.federations import FILE as FEDERATIONS
 from results.atlas.play import Atlas
 from results.descriptions import DESCRIPTIONS
@@ -54,7 +55,11 @@ def extend(name: str, description: Atlas, minutes: float | None) -> None:
         facts["depends"] = dict(sorted((before.get("depends", {}) | facts["depends"]).items()))
         write(name, facts | {"result": result}, compact=True)
 
-    save(description.extend(before.get("result", {}), minutes, save))
+    try:
+        save(description.extend(before.get("result", {}), minutes, save))
+    except Interrupted:
+        print(f"{name}: stopped; the federations that were complete before are kept")
+        raise SystemExit(130) from None
     print(f"results/{name}.json: written; update the pages with python docs/generate.py")
 
 
@@ -67,14 +72,20 @@ def _why_anew(name: str, before: Mapping[str, Any]) -> list[str]:
 
 
 def check() -> int:
-    """Print the results that are older than a change of what they depend on."""
-    stale = {name: found for name in names() if (found := changes(name))}
-    for name, found in stale.items():
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    """Print the results that are older than a change of what they depend on; those that are kept on purpose on one line."""
+    found = {name: files for name in names() if (files := changes(name))}
+    kept = [name for name in found if read(name).get("older")]
+    stale = {name: files for name, files in found.items() if name not in kept}
+    for name, files in stale.items():
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         made = read(name)
         since = f" (made {made['date']}, commit {made['commit']})" if "date" in made else ""
-        print(f"{name}{since}: {', '.join(found[:3])}{more}")
-    print(f"{len(stale)} of {len(names())} results are older than what they depend on, or do not say it")
+        print(f"{name}{since}: {', '.join(files[:3])}{more}")
+    if kept:
+        print(f"kept as measured then, for the reason that their page says: {', '.join(kept)}")
+    print(
+        f"{len(names())} results: {len(stale)} older than what they depend on, or without saying it; {len(kept)} kept"
+    )
     return int(bool(stale))
 
 

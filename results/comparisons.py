@@ -1,10 +1,12 @@
 """Results that are comparisons of an experiment file: its rows over its seeds, in one or several settings."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import fedcohort
 from results.result_file import ROOT
@@ -62,6 +64,7 @@ def compared(experiment: str, values: Mapping[str, Any], runs: Path) -> list[dic
         kept["bests"] = [run["best_accuracy"] for run in row["runs"]]
         kept["admitted"] = [float(run.rounds["admitted"].mean()) for run in found.runs.values()]
         kept["quantiles"] = _quantiles(next(iter(found.runs.values())))
+        kept["admitted_by_round"] = _admitted_by_round(list(found.runs.values()))
         rows.append(kept)
     return rows
 
@@ -72,3 +75,11 @@ def _quantiles(run: fedcohort.Run) -> list[float | None]:
         return []
     smallest = run.clients.groupby("round")["q_hat"].min()
     return [float(value) if math.isfinite(value) else None for value in smallest]
+
+
+def _admitted_by_round(runs: Sequence[fedcohort.Run]) -> list[float]:
+    """Mean number over seeds of admitted clients in each round. Empty without conformal participation."""
+    if "q_hat" not in runs[0].clients:
+        return []
+    means: list[float] = np.mean([run.rounds["admitted"].to_numpy(dtype=np.float64) for run in runs], axis=0).tolist()
+    return means

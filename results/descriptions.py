@@ -6,8 +6,11 @@ from typing import Any, Protocol
 
 from results.atlas.play import Atlas
 from results.comparisons import ComparisonResult
+from results.diagnoses import Diagnoses
 from results.estimates import Estimates
 from results.flash_study import FlashDefaults, PlantedRewards
+from results.race_errors import RaceErrors
+from results.source_runs import SOURCE_RUNS, SOURCE_TABLE
 
 __all__ = ["DESCRIPTIONS", "Description"]
 
@@ -41,16 +44,6 @@ STRATEGY_TABLE = {
     "time to {target}": "time to target",
     "Jain": "jain",
     "passes": "passes",
-}
-SOURCE_TABLE = {
-    "test accuracy, %": "accuracy",
-    "best, %": "best",
-    "local, %": "local",
-    "to the first row [95%]": "difference",
-    "verdict": "verdict",
-    "Jain": "jain",
-    "passes": "passes",
-    "bytes": "bytes",
 }
 FIFTY = {"federation": {"clients": 50, "partition": {"min_size": 8}}, "selection": {"k": 8}}
 
@@ -88,11 +81,6 @@ DESCRIPTIONS: Mapping[str, Description] = {
         },
         minutes=0.2,
     ),
-    "thesis-scores": ComparisonResult(
-        "experiments/sources/thesis_scores_small.toml",
-        columns={"best, %": "best", "last, %": "accuracy", "admitted per round": "admitted", "passes": "passes"},
-        minutes=2,
-    ),
     "team-darts-batch-sizes": ComparisonResult(
         "experiments/sources/team_darts_batch_sizes_small.toml",
         quick=True,
@@ -104,8 +92,24 @@ DESCRIPTIONS: Mapping[str, Description] = {
         },
         minutes=0.4,
     ),
+    "conformal-settings": ComparisonResult(
+        "experiments/studies/conformal_settings.toml",
+        {
+            "tumors": {"data": {"name": "breast_cancer"}, "model": "logistic"},
+            "digits": {},
+            "MNIST, 5%": {"data": {"name": "mnist", "share": 0.05}, "model": "cnn_strided"},
+            "Fashion-MNIST, 5%": {"data": {"name": "fashion_mnist", "share": 0.05}, "model": "cnn_strided"},
+            "EMNIST, 5%": {"data": {"name": "emnist_47_subset", "share": 0.05}, "model": "cnn_strided"},
+            "CIFAR-10, 10%": {"data": {"name": "cifar10", "share": 0.1}, "model": "cnn_strided"},
+        },
+        columns={"{setting}": "admitted by round"},
+        minutes=5,
+    ),
+    **SOURCE_RUNS,
     "register": Estimates(),
     "flash-planted": PlantedRewards(),
     "flash-defaults": FlashDefaults(),
     "atlas": Atlas(),
+    "race": RaceErrors(),
+    "diagnoses": Diagnoses(),
 }

@@ -8,10 +8,12 @@ from results.atlas.tables import federations as atlas_federations
 from results.atlas.tables import parts as atlas_parts
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
-from results.estimates import register
+from results.diagnoses import diagnosis_table
 from results.flash_study import PlantedRewards, won
 from results.planted import KINDS
-from results.result_file import ROOT, names, read
+from results.race_errors import race_tables
+from results.register_table import register_table
+from results.result_file import names, read
 from results.tables import CELLS, comparison, findings, made_with, table
 
 __all__ = ["block", "blocks"]
@@ -74,35 +76,11 @@ def flash_defaults(result: Mapping[str, Any]) -> str:
     return table(heads, lines)
 
 
-def register_table(result: Mapping[str, float]) -> str:
-    """Every table and figure of the sources: theirs, ours or that it was not run, and the commands at both scales."""
-    rows = []
-    for row in register():
-        paper, small, add = row.get("paper", ""), row.get("small", ""), row.get("add", "")
-        ours = row["ours"] or f"not run: needs {_hours(result.get(paper))}"
-        if row.get("see") in names():
-            ours += f" (result `{row['see']}`)"
-        commands = [_command(file, add, result.get(file)) for file in (paper, small) if file]
-        rows.append([row["source"], row["item"], row["theirs"], ours, "<br>".join(commands) or "–"])
-    return table(["source", "table or figure", "theirs", "ours", "commands, processor time on one core"], rows)
-
-
-def _command(file: str, add: str, hours: float | None) -> str:
-    command = "sweep" if "[sweep]" in (ROOT / file).read_text("utf-8") else "compare"
-    return f"`fedcohort {command} {file}{' ' + add if add else ''}`: {_hours(hours)}"
-
-
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "a time that was not estimated"
-    if hours < 1:
-        return f"{max(60 * hours, 1):.0f} min"
-    return f"{hours:,.0f} h" if hours < 100 else f"{float(f'{hours:.2g}'):,.0f} h"
-
-
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "register": register_table,
     "flash-planted": planted,
     "flash-defaults": flash_defaults,
     "atlas": lambda result: atlas_federations(Findings(result)),
+    "race": race_tables,
+    "diagnoses": diagnosis_table,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CELLS", "comparison", "findings", "made_with", "table"]
+__all__ = ["CELLS", "comparison", "findings", "intervals_without_zero", "made_with", "table"]
 
 Row = Mapping[str, Any]
 
@@ -76,6 +76,7 @@ CELLS: dict[str, Callable[[Row], str]] = {
     "first quantile": lambda row: _quantile(row["quantiles"][0]),
     "last quantile": lambda row: _quantile(row["quantiles"][-1]),
     "admitted": lambda row: f"{np.mean(row['admitted']):.1f}",
+    "admitted by round": lambda row: ", ".join(f"{value:.3g}" for value in row["admitted_by_round"]) or "–",
 }
 """How a cell of a comparison's row is written: accuracies in %, times in thousands."""
 
@@ -113,6 +114,20 @@ def findings(rows: list[Row]) -> str:
         f"Of {len(compared)} intervals, about {0.05 * len(compared):.0f} miss 0 by chance."
     )
     return f"* {fast}\n* {clear}"
+
+
+def intervals_without_zero(rows: list[Row]) -> str:
+    """Which intervals of the difference to the reference exclude 0, in a sentence; empty without a reference."""
+    references = {row["label"] for row in rows if row["verdict"] == "baseline"}
+    compared = [row for row in rows if row["difference"] is not None and row["label"] not in references]
+    if not compared or len(references) > 1:
+        return ""
+    better = [row for row in compared if row["difference_low"] > 0]
+    worse = [row for row in compared if row["difference_high"] < 0]
+    return (
+        f"95% interval of the difference to {references.pop()}: above 0 for {_named(better)}; below 0 for {_named(worse)}; "
+        f"not corrected for {len(compared)} rows."
+    )
 
 
 def _named(rows: list[Row]) -> str:

@@ -80,6 +80,7 @@ PARTS = (
             "docs/decisions/README.md",
             "docs/results.md",
             "docs/atlas.md",
+            "docs/diagnoses.md",
             "docs/performance.md",
             "docs/reliability.md",
         ),

@@ -19,7 +19,7 @@ from fedcohort.federation.load_dataset import load
 from fedcohort.selection import STRATEGIES
 from results.result_file import ROOT
 
-__all__ = ["FILE", "TRAITS", "WEIGHTS_FILE", "Federation", "federations", "measured_traits", "strategies"]
+__all__ = ["FILE", "TRAITS", "WEIGHTS_FILE", "Federation", "federations", "measured_traits", "most_seeds", "strategies"]
 
 FILE = "results/atlas.toml"
 """The federations."""
@@ -62,7 +62,7 @@ class Federation:
     @property
     def digest(self) -> str:
         """A short hash of its settings; runs under other settings do not count."""
-        text = json.dumps([self.experiment.to_dict(), self.samples], sort_keys=True, default=str)
+        text = json.dumps([self.experiment.to_dict(), self.samples, _parameters()], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
@@ -71,8 +71,8 @@ class Federation:
         return _dataset(self.experiment.data.name, self.samples)
 
     def row(self, strategy: str, weights: str | None) -> Experiment:
-        """The experiment with a strategy, and the weights of its source."""
-        chosen: dict[str, Any] = {"selection": {"name": strategy}}
+        """The experiment with a strategy, its parameters in the atlas, and the weights of its source."""
+        chosen: dict[str, Any] = {"selection": {"name": strategy, **_parameters().get(strategy, {})}}
         if weights:
             chosen["algorithm"] = {"weights": weights}
         return self.experiment.with_overrides(chosen)
@@ -99,10 +99,25 @@ def _dataset(name: str, samples: tuple[int, int] | None) -> Dataset:
     )
 
 
+@cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads((ROOT / FILE).read_text("utf-8"))
+
+
+def _parameters() -> dict[str, dict[str, Any]]:
+    """Strategy → its parameters that are not the default ones."""
+    found: dict[str, dict[str, Any]] = _file()["strategies"]
+    return found
+
+
+def most_seeds() -> int:
+    """The number of seeds of every federation."""
+    return int(_file()["seeds"])
+
+
 def federations() -> list[Federation]:
     """All federations, the cheap ones first."""
-    content = tomllib.loads((ROOT / FILE).read_text("utf-8"))
-    found = []
+    content, found = _file(), []
     for own in content["federation"]:
         values = merge(content["common"], {key: own[key] for key in own if key not in OWN}, "")
         found.append(

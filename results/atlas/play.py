@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedcohort.core.errors import UsageError
-from results.atlas.federations import FILE, WEIGHTS_FILE, Federation, federations, measured_traits, strategies
+from results.atlas.federations import (
+    FILE,
+    WEIGHTS_FILE,
+    Federation,
+    federations,
+    measured_traits,
+    most_seeds,
+    strategies,
+)
 
 __all__ = ["MEASURES", "Atlas", "Played", "play", "play_missing"]
 
@@ -23,9 +31,6 @@ log = logging.getLogger("results")
 MEASURES = ("accuracy", "at_time", "at_bytes", "time", "bytes", "passes")
 """What is kept of a run: test accuracy after the last round, at half the simulated time and at half the bytes that uniform selection
 needs for all its rounds under the same seed; and the simulated time, the bytes and the client passes of the whole run."""
-
-MOST_SEEDS = 100
-"""No seed from this on is played."""
 
 Kept = dict[str, Any]
 """The atlas as it is kept: name of each federation → digest, about, traits, refused (strategy → reason), and runs
@@ -167,4 +172,4 @@ class Atlas:
         import torch
 
         torch.set_num_threads(1)
-        return play_missing(federations(), strategies(), kept, seeds=MOST_SEEDS, seconds=60 * minutes, save=save)
+        return play_missing(federations(), strategies(), kept, seeds=most_seeds(), seconds=60 * minutes, save=save)

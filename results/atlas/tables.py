@@ -21,7 +21,7 @@ MARKS = {BETTER: " ▲", WORSE: " ▼"}
 """Marks of differences that are clear."""
 
 PICTURE = "![Strategies in rows, federations in columns; the color of a cell is the difference to uniform selection](atlas-map.svg)"
-"""The map as a picture, which ``python docs/pictures.py atlas`` draws."""
+"""The map as a picture, which ``python docs/pictures.py results`` draws."""
 
 SHOWN_TRAITS = ("label skew", "size spread", "wrong labels", "speed spread", "absence")
 

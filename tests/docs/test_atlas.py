@@ -308,7 +308,7 @@ def test_traits_of_a_made_up_federation() -> None:
     assert list(measured_traits(facts, 1).values()) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_atlas_has_twelve_federations_and_every_strategy() -> None:
+def test_the_atlas_has_many_federations_and_every_strategy() -> None:
     from fedcohort.selection import STRATEGIES
 
     places = federations()
@@ -317,6 +317,7 @@ def test_the_atlas_has_twelve_federations_and_every_strategy() -> None:
     assert set(strategies()) == set(STRATEGIES.builtin)
     assert next(iter(strategies())) == "uniform"
     assert strategies()["md"] == "uniform"  # as its source has it
+    assert places[0].row("conformal", None).selection.parameters["max_epochs"] == 5  # as the file has it
 
 
 # --- the page --------------------------------------------------------------------------------------------------------------------

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from results import __main__ as command
 from results import result_file
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
-from results.pages import blocks
+from results.estimates import register
+from results.pages import VIEWS, blocks
+from results.register_table import ours
 from results.result_file import digest, names, read
-from results.tables import CELLS, made_with
+from results.tables import CELLS, intervals_without_zero, made_with
 
 import fedcohort
 from tests.docs.pages import ROOT
@@ -28,7 +31,7 @@ def test_every_table_of_the_results_page_is_generated() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in names() if name not in ("campaign", "cluster", "race", "speed-cases", "superlink")]
+    "name", [name for name in names() if name not in ("campaign", "cluster", "speed-cases", "superlink")]
 )
 def test_a_result_says_with_what_it_was_made(name: str) -> None:
     content = read(name)
@@ -58,7 +61,9 @@ def test_a_digest_ignores_comments_and_docstrings(tmp_path: Path) -> None:
     assert digest(toml) != before
 
 
-def test_results_that_are_older_than_a_change_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_older_than_a_change_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "used.py").write_text("x = 1\n")
     (tmp_path / "gone.py").write_text("x = 1\n")
     depends = {name: digest(tmp_path / name) for name in ("used.py", "gone.py")}
@@ -71,6 +76,10 @@ def test_results_that_are_older_than_a_change_are_listed(tmp_path: Path, monkeyp
     (tmp_path / "used.py").write_text("x = 2\n")
     (tmp_path / "gone.py").unlink()
     assert result_file.changes("made") == ["used.py", "gone.py"]
+    assert command.check() == 1
+    shown = capsys.readouterr().out
+    assert "made: used.py, gone.py\n" in shown
+    assert shown.endswith("2 results: 1 older than what they depend on, or without saying it; 1 kept\n")
 
 
 def test_one_run_of_the_quickstart_has_the_published_accuracy(tmp_path: Path) -> None:
@@ -78,6 +87,55 @@ def test_one_run_of_the_quickstart_has_the_published_accuracy(tmp_path: Path) ->
     experiment = fedcohort.load_experiment(ROOT / "experiments" / "quickstart.toml")
     run = fedcohort.run(experiment, runs=tmp_path)
     assert f"{100 * run.rounds['test_accuracy'].iloc[-1]:.1f}" == f"{100 * rows[0]['accuracies'][0]:.1f}"
+
+
+# --- the register of the sources -------------------------------------------------------------------------------------------------
+
+
+def test_every_row_of_the_register_names_files_results_and_labels_that_exist() -> None:
+    for row in register():
+        for scale in ("paper", "small"):
+            assert not row.get(scale) or (ROOT / row[scale]).exists(), row["item"]
+        assert set(row.get("see", ())) <= {*names(), *DESCRIPTIONS}, row["item"]
+        for name in row.get("see", ()) if row.get("labels") else ():
+            description = DESCRIPTIONS[name]
+            assert isinstance(description, ComparisonResult)
+            experiment = fedcohort.load_experiment(ROOT / description.experiment)
+            assert set(row["labels"]) <= {"all", *(one.label for one in experiment.variants)}, row["item"]
+        assert row.get("cell", "accuracy") in CELLS
+
+
+def test_what_a_row_of_the_register_says() -> None:
+    (rows,) = read("thesis-logistic")["result"].values()
+    row = {"see": ["thesis-logistic"], "labels": ["centralised"], "differs": "It differs.", "paper": "a.toml"}
+    text = ours(row, {})
+    assert f"centralised: {CELLS['accuracy'](rows[1])} (result `thesis-logistic`)" in text
+    assert text.startswith("small scale (`breast_cancer`, `logistic`, 10 clients, 30 rounds, 10 seeds), in %")
+    assert text.endswith("It differs.")
+    assert ours({**row, "see": ["never-made"]}, {"a.toml": 250.0}) == "not run: needs 250 h"
+
+
+def test_intervals_without_zero_are_named() -> None:
+    base = {"label": "uniform", "verdict": "baseline", "difference": 0.0}
+    rows = [base] + [
+        {
+            "label": name,
+            "verdict": "not clear",
+            "difference": mean,
+            "difference_low": mean - 0.02,
+            "difference_high": mean + 0.02,
+        }
+        for name, mean in (("a", 0.05), ("b", 0.01), ("c", -0.03))
+    ]
+    expected = "95% interval of the difference to uniform: above 0 for a (+5.0); below 0 for c (−3.0); not corrected for 3 rows."
+    assert intervals_without_zero(rows) == expected
+    assert intervals_without_zero([base]) == ""
+
+
+@pytest.mark.parametrize("name", ["race", "diagnoses"])
+def test_results_of_their_own_are_shown_from_their_file(name: str) -> None:
+    if name in names():
+        assert VIEWS[name](read(name)["result"]).count("\n|") > 5
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ def test_a_resting_row_catches_up_when_the_leader_changes() -> None:
 
 @pytest.mark.parametrize("law", slow_after(1, ["gaussian", "t with 3 degrees of freedom", "different spreads"]))
 def test_equal_rows_are_dropped_in_fewer_than_5_percent_of_races(law: str) -> None:
-    """A small version of benchmarks/race_error.py."""
+    """A small version of results/race_errors.py."""
     errors, generator = 0, rng(0, law)
     spreads = np.linspace(0.2, 5, 12)[:, None] if law == "different spreads" else 1.0
     for _ in range(100):

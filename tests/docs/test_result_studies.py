@@ -1,0 +1,94 @@
+"""The studies behind results: errors of races, and whether scores predict what they promise."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from results import race_errors
+from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
+
+import fedcohort
+from tests.docs.pages import ROOT
+
+STUDY = "experiments/studies/diagnoses.toml"
+
+
+# --- races -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_rows_have_the_same_mean_and_the_same_seeds() -> None:
+    scores = np.array([[0.1, 0.2, 0.6], [0.5, 0.9, 0.7]])
+    drawn = race_errors.equal_rows(scores)(np.random.default_rng(0))
+    assert drawn.shape == (2, race_errors.HORIZON)
+    columns = {tuple(np.round(column, 9)) for column in drawn.T}
+    assert columns == {(-0.2, -0.2), (-0.1, 0.2), (0.3, 0.0)}
+
+
+def test_a_race_between_rows_that_differ_much_saves_runs_and_does_not_err() -> None:
+    scores = 0.01 * np.random.default_rng(0).normal(size=(12, 20)) + np.linspace(0.3, 0.9, 12)[:, None]
+    found = race_errors.savings("test", scores, races=3, margin=0.005)
+    assert (found["races"], found["wrong"], found["best_dropped"], found["as_good_as_grid"]) == (3, 0, 0, 3)
+    assert found["runs"] < found["grid_runs"]
+    result = {
+        "errors": [{"scores": "Gaussian", "races": 200, "wrong": 4}],
+        "savings": [{"scores": "accuracy", "margin": 0.005, "federations": {"a": found, "b": found}}],
+        "seeds": {"a": 12, "b": 11},
+    }
+    text = race_errors.race_tables(result)
+    assert "| Gaussian | 200 | 2.0% | 1.0% |" in text
+    assert "(11 to 12)" in text
+    assert f"| accuracy | 0.5 | 6 | 0.0% | 0.0% | 100.0% | 100.0% | {found['runs'] / 3:,.0f} |" in text
+
+
+# --- diagnoses -------------------------------------------------------------------------------------------------------------------
+
+
+def test_every_learning_row_of_the_study_has_a_claim() -> None:
+    experiment = fedcohort.load_experiment(ROOT / STUDY)
+    assert {one.label for one in experiment.variants} == set(CLAIMS)
+
+
+def test_ranks_and_correlations_are_within_groups() -> None:
+    pairs = pd.DataFrame(
+        {"group": [1, 1, 1, 2, 2, 2, 3, 3], "score": [1, 2, 3, 10, 20, 30, 1, 2], "value": [5, 6, 7, 3, 2, 1, 1, 2]}
+    )
+    ranked = ranks_within(pairs)
+    assert set(ranked["group"]) == {1, 2}  # two pairs are too few
+    assert ranked["score"].tolist() == pytest.approx([1 / 6, 1 / 2, 5 / 6] * 2)
+    assert correlation(ranked) == pytest.approx(0)
+    assert correlation(ranked[ranked["group"] == 2]) == pytest.approx(-1)
+    assert correlation(ranks_within(pairs[pairs["group"] == 3])) is None
+
+
+def test_a_claim_holds_if_the_interval_is_on_its_side() -> None:
+    assert holds([0.2, 0.3, 0.25], 1) == "yes"
+    assert holds([0.2, 0.3, 0.25], -1) == "no, the opposite"
+    assert holds([-0.2, 0.3, 0.05], 1) == "not clear"
+    assert holds([], 1) == "no scores to compare"
+
+
+def test_the_table_of_diagnoses_has_a_line_for_each_claim() -> None:
+    claim = {"words": "a shorter time", "sign": -1, "correlations": [-0.5, -0.4], "mean_ranks": [0.6] * BINS}
+    shares = {name: [0.5, 0.7] for name in ("greedy", "chance", "new")}
+    text = diagnosis_table({"Oort": {**shares, "claims": [claim, claim]}})
+    assert text.count("a shorter time") == 2
+    assert "| Oort | a shorter time | −0.45 [−1.00, +0.19] | not clear | 60% | 60% | 60% |" in text
+
+
+def test_the_reward_of_a_bandit_stands_among_the_terms_of_later_decisions() -> None:
+    """Scores that are the opposite of durations promise short times, and clients that were not selected do not count."""
+
+    class Run:
+        decisions = pd.DataFrame(
+            {
+                "round": [1, 1, 1, 3, 3, 3], "client": [0, 1, 2] * 2, "selected": [True, True, False] * 2,
+                "score": [1.0, 2.0, 3.0] * 2, "x_reward": [0.0, 0.0, 0.0, 7.0, 8.0, 9.0],
+            }
+        )  # fmt: skip
+        clients = pd.DataFrame({"round": [1, 1], "client": [0, 1], "duration": [5.0, 4.0]})
+        rounds = pd.DataFrame({"test_accuracy": [0.1, 0.3, 0.4, 0.4]}, index=pd.Index([1, 2, 3, 4], name="round"))
+
+    run = Run()
+    rewards = outcomes(run, Claim("", "reward", later=2))  # type: ignore[arg-type]
+    assert rewards["value"].tolist() == [7.0, 8.0]
+    times = outcomes(run, Claim("", "duration", -1))  # type: ignore[arg-type]
+    assert times["value"].tolist() == [5.0, 4.0]
