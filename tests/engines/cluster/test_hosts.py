@@ -14,7 +14,6 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.messages import Setup
 from fedcohort.engines.cluster.ray_engine import RayEngine
-from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, LocalLoss
 from tests.engines.cluster.many_nodes import bytes_by_node, large_federation

@@ -1,4 +1,4 @@
-"""A SuperNode that deceives the SuperLink: ``python -m tests.flower.deployed.rogue_node HOW …``, then the words of ``flower-supernode``.
+"""A SuperNode that deceives the SuperLink: ``python -m tests.flower.deployed.rogue_node HOW …`` and the words of ``flower-supernode``.
 
 ``twice`` sends every reply a second time, as another message. ``forged KEY.pub`` claims the public key of another node, without its
 private key, and prints what the SuperLink returns.

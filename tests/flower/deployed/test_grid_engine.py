@@ -226,11 +226,11 @@ def test_the_owners_log_has_one_line_for_each_request(caplog: pytest.LogCaptureF
         sites[0].handle(b"\x80\x04nonsense")
     lines = [re.sub(r"[\d,]+ bytes sent", "N bytes sent", line) for line in caplog.messages if "has labels" not in line]
     assert lines[0].startswith("introduced clients 0, 1, ")
+    left = "N bytes sent; left of the budget: rounds {}, answers 3"
     assert lines[1:4] == [
-        "run powd-seed0, round 2: answered LocalLoss for clients 6, 0; N bytes sent; left of the budget: rounds 1, answers 3",
-        f"run powd-seed0, round 2: trained clients 6, 0, and not client {BROKEN}; N bytes sent; left of the budget: rounds 0, answers 3",
-        "run powd-seed0, round 3: refused: the site's budget of 1 rounds is used up; N bytes sent; left of the budget: "
-        "rounds 0, answers 3",
+        f"run powd-seed0, round 2: answered LocalLoss for clients 6, 0; {left.format(1)}",
+        f"run powd-seed0, round 2: trained clients 6, 0, and not client {BROKEN}; {left.format(0)}",
+        f"run powd-seed0, round 3: refused: the site's budget of 1 rounds is used up; {left.format(0)}",
     ]
     assert lines[4].startswith("refused: the request cannot be used: its bytes cannot be read")
     assert len(lines) == 5

@@ -70,6 +70,7 @@ class HostPool:
             num_cpus=1,
             num_gpus=1 if gpu else 0,
             max_restarts=0,
+            enable_task_events=False,  # Ray's own record of every call, which nothing here reads
             concurrency_groups={"models": 1},
         )(_actor_class(self._ray))
         self._start = kind.remote

@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Facts(NamedTuple):
-    """What a host says of itself: the node and the machine it runs on, its process, and what the bits of its arithmetic can depend on."""
+    """What a host says of itself: its node, machine and process, and what the bits of its arithmetic can depend on."""
 
     node: str
     machine: str

@@ -11,7 +11,7 @@ from fedcohort.engines.cluster.host_pool import HostPool, Member, first_line, li
 from fedcohort.engines.cluster.messages import Failed
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
-__all__ = ["Call", "HostError", "Result", "ordered_results"]
+__all__ = ["DEPTH", "Call", "HostError", "Result", "ordered_results"]
 
 DEPTH = 2
 """Number of calls that a host has at the same time, so that it need not wait for the next one."""

@@ -31,7 +31,7 @@ from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
-from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
+from fedcohort.engines.cluster.ordered_calls import DEPTH, Call, Result, ordered_results
 from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
@@ -49,11 +49,15 @@ __all__ = ["ClusterPlan", "RayEngine"]
 ClusterPlan = Literal["threads", "stacked", "means"]
 
 GROUP_CLIENTS = 16
-"""Maximum number of clients in one call of the plan ``threads``."""
+"""Maximum number of clients in one call of the plan ``threads``. Over all processes, a call costs as much processor time as the
+training of two or three clients with a small model."""
 GROUPS_PER_HOST = 4
 """Number of calls per host and round that the plan ``threads`` aims at, so that all hosts end at about the same time."""
 BLOCK_CLIENTS = 16, 64
-"""Number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such blocks."""
+"""Maximum number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such
+blocks."""
+BLOCKS_MULTIPLE = 4
+"""More than one block means a multiple of this number of blocks of equal size, so that two or four hosts end at the same time."""
 BLOCKS = 128
 ASKED_TOGETHER = 8
 """Number of pieces of a question in one call."""
@@ -186,20 +190,24 @@ class RayEngine:
         costs = self._costs(cohort)
         if self.plan == "means":
             small, large = BLOCK_CLIENTS
-            size = large if len(costs) > BLOCKS * small else small
-            return [slice(start, min(start + size, len(costs))) for start in range(0, len(costs), size)]
+            count = len(costs)
+            blocks = -(-count // (large if count > BLOCKS * small else small))
+            if blocks > 1:
+                blocks = min(count, -(-blocks // BLOCKS_MULTIPLE) * BLOCKS_MULTIPLE)
+            edges = [count * i // blocks for i in range(blocks + 1)] if blocks else []
+            return [slice(a, b) for a, b in itertools.pairwise(edges)]
         if self.plan == "stacked" and self._driver.groups is not None:
             return neighbors_of_equal_cost(costs, self._driver.stacks, self._driver.groups.largest(cohort))
-        fitting = max(1, AHEAD_BYTES // (2 * self._hosts * self._layout.num_bytes))
-        most = min(GROUP_CLIENTS, fitting, max(1, AHEAD // (4 * self._hosts)))
-        return neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, most)
+        fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
+        return neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, min(GROUP_CLIENTS, fitting))
 
     def _window(self, size: int) -> int:
         """Number of calls that may be begun before the result of the first of them is taken."""
+        calls = max(DEPTH * self._hosts, AHEAD // size)
         if self.plan == "means":
-            return max(2 * self._hosts, AHEAD // size)
+            return calls
         fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
-        return max(1, min(max(1, AHEAD // size), max(self._hosts, fitting)))
+        return max(1, min(calls, max(self._hosts, fitting)))
 
     def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: slice) -> Call:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
