@@ -260,7 +260,7 @@ def _train(
 ) -> list[tuple[Update, Memory]]:
     """Updates and new memories of a part of a cohort."""
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
-        return site.groups.train(model, t, cohort, received, slice(0, len(cohort.clients)))
+        return site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
     stop = build_rule(cohort.stop)
     epochs = [None] * len(cohort.clients) if cohort.epochs is None else cohort.epochs.tolist()
     trained = []
