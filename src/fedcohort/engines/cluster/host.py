@@ -268,7 +268,7 @@ def _train(
 ) -> Iterator[tuple[Update, Memory]]:
     """Updates and new memories of a part of a cohort."""
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
-        yield from site.groups.train(model, t, cohort, received, slice(0, len(cohort.clients)))
+        yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
         return
     stop = build_rule(cohort.stop)
     epochs = [None] * len(cohort.clients) if cohort.epochs is None else cohort.epochs.tolist()

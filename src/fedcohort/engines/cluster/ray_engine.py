@@ -36,7 +36,7 @@ from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import AHEAD, AHEAD_BYTES, LocalEngine
-from fedcohort.engines.work_splitting import neighbors_of_equal_cost, question_pieces
+from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal_cost, question_pieces
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -128,13 +128,14 @@ class RayEngine:
         refs = self._broadcast(model, algorithm.broadcast())
         groups = self._groups(cohort)
         calls = [self._training(refs, t, cohort, group) for group in groups]
-        size = max((group.stop - group.start for group in groups), default=1)
+        size = max(map(len, groups), default=1)
         with one_thread():
-            for call, result in zip(calls, self._results(calls, self._window(size), self.meanwhile), strict=True):
-                for update, memory in self._updates(call, result):
-                    if memory:
-                        self.memories.propose(this_round, update.client, memory)
-                    yield self._uploaded(update, model, t, cohort)
+            results = self._results(calls, self._window(size), self.meanwhile)
+            updates = (list(self._updates(call, result)) for call, result in zip(calls, results, strict=True))
+            for update, memory in in_cohort_order(groups, updates):
+                if memory:
+                    self.memories.propose(this_round, update.client, memory)
+                yield self._uploaded(update, model, t, cohort)
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`~fedcohort.engines.base.Engine`."""
@@ -185,8 +186,8 @@ class RayEngine:
 
     # what the hosts do
 
-    def _groups(self, cohort: Cohort) -> list[slice]:
-        """The parts of a cohort that hosts train, one part in a call."""
+    def _groups(self, cohort: Cohort) -> list[Indices]:
+        """The parts of a cohort that hosts train, one part in a call, as positions in the cohort."""
         costs = self._costs(cohort)
         if self.plan == "means":
             small, large = BLOCK_CLIENTS
@@ -195,11 +196,12 @@ class RayEngine:
             if blocks > 1:
                 blocks = min(count, -(-blocks // BLOCKS_MULTIPLE) * BLOCKS_MULTIPLE)
             edges = [count * i // blocks for i in range(blocks + 1)] if blocks else []
-            return [slice(a, b) for a, b in itertools.pairwise(edges)]
+            return [np.arange(start, stop) for start, stop in itertools.pairwise(edges)]
         if self.plan == "stacked" and self._driver.groups is not None:
-            return neighbors_of_equal_cost(costs, self._driver.stacks, self._driver.groups.largest(cohort))
+            return self._driver.groups.groups(cohort, costs, self._driver.stacks)
         fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
-        return neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, min(GROUP_CLIENTS, fitting))
+        parts = neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, min(GROUP_CLIENTS, fitting))
+        return [np.arange(part.start, part.stop) for part in parts]
 
     def _window(self, size: int) -> int:
         """Number of calls that may be begun before the result of the first of them is taken."""
@@ -209,7 +211,7 @@ class RayEngine:
         fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
         return max(1, min(calls, max(self._hosts, fitting)))
 
-    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: slice) -> Call:
+    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: Indices) -> Call:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()

@@ -35,7 +35,7 @@ class RemoteModels:
         member: Member,
         again: Callable[[Member, Exception], Member],
     ) -> None:
-        self.size, self.num_bytes = len(clients), layout.num_bytes
+        self.size, self.num_bytes, self.mixed_with = len(clients), layout.num_bytes, 0
         self._finite = [client.finite for client in clients]
         self._engine, self._number, self._layout, self._member, self._again = engine, number, layout, member, again
 
