@@ -1,8 +1,9 @@
 """How often a race errs, and how many runs it saves.
 
 1. Errors: rows with equal means race. Every row that is dropped is an error. Scores are made up (Gaussian, Student's t with 3
-   degrees of freedom, rows with very different spreads), or those of the atlas: in each federation, every strategy is shifted to the
-   same mean, and seeds are drawn with replacement, for all strategies together.
+   degrees of freedom, rows with very different spreads), or those of the atlas, with every strategy shifted to the same mean in each
+   federation. Seeds are drawn with replacement, for all strategies together: from those of one federation, or from those of all
+   federations, each with differences that are scaled to the same spread.
 2. Savings: the strategies race in each federation of the atlas, with seeds drawn in the same way, so that the best one is known. The
    full grid has all strategies with as many seeds as the race needed.
 """
@@ -30,9 +31,11 @@ HORIZON = 40
 LONGEST = 100
 """Most seeds of a race between strategies."""
 RACES = 1000
-"""Races for each law of made-up scores."""
-FEDERATION_RACES = {"errors": 100, "savings": 20}
+"""Races for each law of made-up scores, and of all federations together."""
+FEDERATION_RACES = {"errors": 100, "savings": 40}
 """Races for each federation and objective of the atlas."""
+SPREAD = 0.03
+"""Standard deviation of made-up scores."""
 MARGINS = (0.005, 0.02)
 """Differences of accuracy that do not matter; the first one is the default of races."""
 OBJECTIVES: Mapping[str, str] = {"accuracy": "accuracy", "at_time": "accuracy at half the time"}
@@ -84,14 +87,20 @@ def savings(name: str, scores: Values, races: int, margin: float) -> dict[str, f
 def made_up() -> Iterator[tuple[str, Draw]]:
     """Laws of made-up scores of equal rows."""
     spreads = np.geomspace(0.1, 10, ROWS)[:, None]
-    yield "Gaussian", lambda g: 0.03 * g.normal(size=(ROWS, HORIZON))
-    yield "Student's t, 3 degrees of freedom", lambda g: 0.03 * g.standard_t(3, size=(ROWS, HORIZON))
-    yield "Gaussian, spreads from 1 to 100", lambda g: 0.03 * spreads * g.normal(size=(ROWS, HORIZON))
+    yield "Gaussian", lambda g: SPREAD * g.normal(size=(ROWS, HORIZON))
+    yield "Student's t, 3 degrees of freedom", lambda g: SPREAD * g.standard_t(3, size=(ROWS, HORIZON))
+    yield "Gaussian, spreads from 1 to 100", lambda g: SPREAD * spreads * g.normal(size=(ROWS, HORIZON))
 
 
-def equal_rows(scores: Values) -> Draw:
-    """Draw seeds of scores [rows, seeds], all rows shifted to the same mean."""
-    equal = scores - scores.mean(axis=1, keepdims=True)
+def equal_rows(*federations: Values) -> Draw:
+    """Draw seeds of the scores [rows, seeds] of federations, all rows shifted to the same mean.
+
+    With several federations, the differences of each are scaled to the same spread.
+    """
+    shifted = [scores - scores.mean(axis=1, keepdims=True) for scores in federations]
+    if len(shifted) > 1:
+        shifted = [SPREAD * scores / scores.std() for scores in shifted]
+    equal = np.concatenate(shifted, axis=1)
     return lambda g: equal[:, g.integers(0, equal.shape[1], HORIZON)]
 
 
@@ -116,7 +125,11 @@ class RaceErrors:
             scores = {f: _scores(atlas, f, measure) for f in atlas.federations}
             races = FEDERATION_RACES["errors"]
             wrong = sum(errors(f"{measure} {f}", equal_rows(values), races) for f, values in scores.items())
-            found["errors"].append({"scores": f"atlas, {words}", "races": races * len(scores), "wrong": wrong})
+            found["errors"].append(
+                {"scores": f"atlas, {words}, one federation", "races": races * len(scores), "wrong": wrong}
+            )
+            wrong = errors(measure, equal_rows(*scores.values()), RACES)
+            found["errors"].append({"scores": f"atlas, {words}, all federations", "races": RACES, "wrong": wrong})
             for margin in MARGINS:
                 rows = {
                     f: savings(f"{measure} {f}", values, FEDERATION_RACES["savings"], margin)

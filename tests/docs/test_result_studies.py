@@ -23,6 +23,13 @@ def test_equal_rows_have_the_same_mean_and_the_same_seeds() -> None:
     assert columns == {(-0.2, -0.2), (-0.1, 0.2), (0.3, 0.0)}
 
 
+def test_federations_that_are_drawn_from_together_have_the_same_spread() -> None:
+    scores = np.array([[0.1, 0.2, 0.6], [0.5, 0.9, 0.7]])
+    draw = race_errors.equal_rows(scores, 100 * scores)
+    columns = {tuple(np.round(draw(np.random.default_rng(i))[:, 0], 9)) for i in range(30)}
+    assert len(columns) == 3  # the second federation has the same three columns, scaled
+
+
 def test_a_race_between_rows_that_differ_much_saves_runs_and_does_not_err() -> None:
     scores = 0.01 * np.random.default_rng(0).normal(size=(12, 20)) + np.linspace(0.3, 0.9, 12)[:, None]
     found = race_errors.savings("test", scores, races=3, margin=0.005)

@@ -84,8 +84,9 @@ class RaceRule:
     @property
     def leader(self) -> int:
         """The row with the highest mean score in the first objective, of those that have played all seeds; the first if several."""
-        rows = [row for row in self.alive if self.counts[row] == self.depth]
-        means = self.scores[0, rows, : self.depth].mean(axis=1)
+        depth = self.depth
+        rows = [row for row in self.alive if self.counts[row] == depth]
+        means = self.scores[0, rows, :depth].mean(axis=1)
         return rows[int(means.argmax())]
 
     def next_block(self) -> list[tuple[int, int]]:
@@ -170,8 +171,9 @@ class RaceRule:
             pairs.mean + critical * pairs.sd <= margin for pairs, margin in zip(compared, self.margins, strict=True)
         ]
         if len(compared) == 1:
-            rests = within[0][:, self.leader]
-            return {row for row in self.alive if row != self.leader and rests[row]}
+            leader = self.leader
+            rests = within[0][:, leader]
+            return {row for row in self.alive if row != leader and rests[row]}
         better = self._clearly_better(compared, 1)
         opposed = (better[0] & better[1].T) | (better[1] & better[0].T)
         equal = np.logical_and.reduce([flags & flags.T for flags in within])
