@@ -58,9 +58,10 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
         assert all(f"d={d}" in text for d, text in zip(range(3, 10), named, strict=True))
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
-    beyond = """[...document.querySelectorAll('#results tbody th')].filter(head =>
-        head.querySelector('.name').scrollWidth > head.querySelector('.name').clientWidth + 1 ||
-        head.querySelector('.name').getBoundingClientRect().right > head.getBoundingClientRect().right + 1).map(head => head.textContent)"""
+    beyond = """[...document.querySelectorAll('#results tbody th')].filter(head => {
+        const name = head.querySelector('.name'), right = name.getBoundingClientRect().right;
+        return name.scrollWidth > name.clientWidth + 1 || right > head.getBoundingClientRect().right + 1;
+    }).map(head => head.textContent)"""
     assert page.evaluate(beyond) == [], "on paper, no name covers the number beside it"
     assert watched.complaints == []
     page.close()
