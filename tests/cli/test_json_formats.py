@@ -79,7 +79,7 @@ def test_documents_of_new_runs(tmp_path: Path) -> None:
     assert check("run", call("run", *small))["runs"][0]["note"] == ""
     (tmp_path / "sweep.toml").write_text('rounds = 1\nseeds = 1\n[sweep]\n"selection.k" = [1, 2]\n')
     swept = check("compare", call("sweep", tmp_path / "sweep.toml", "--runs", tmp_path, "--quiet", "--json"))
-    assert [row["point"] for row in swept["rows"]] == ["k=1", "k=2"]
+    assert [row["label"] for row in swept["rows"]] == ["uniform, k=1", "uniform, k=2"]
     race = [
         "--strategy",
         "uniform",

@@ -160,8 +160,8 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
-    if not _uneven(story):  # a run that has played fewer rounds has lower costs
-        mark_best(rows, HIGHEST, LOWEST)
+    early = _uneven(story)  # a run that has played fewer rounds has lower costs
+    mark_best(rows, () if early else HIGHEST, () if early else LOWEST)
     return rows
 
 
