@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "tutorials" / "first-comparison.md"
 
 
 def prose() -> str:
-    """The words of the tutorial without its code."""
-    text = re.sub(r"^```.*?^```$", "", read(PAGE), flags=re.MULTILINE | re.DOTALL)
+    """The words of the tutorial without its code and without the marks of quoted lines."""
+    text = re.sub(r"^```.*?^```$|^> ", "", read(PAGE), flags=re.MULTILINE | re.DOTALL)
     return " ".join(text.replace("*", "").split())
 
 

@@ -140,6 +140,28 @@ def test_rows_of_a_race_are_not_judged_by_their_seeds(tmp_path: Path) -> None:
     assert "different seeds" not in said([*runs_of(tmp_path / "a", "uniform", FIRST[:3]), *runs[8:]])["How sure?"]
 
 
+def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:
+    """The mean of a seed after its last round and another one after the first is no accuracy in any round."""
+    runs = [
+        written(tmp_path / str(seed), [played(t, [0]) for t in range(1, last + 1)], seed=seed, rounds=6)
+        for seed, last in enumerate((6, 1))
+    ]
+    assert said(runs) == {
+        "Result": "It is too early to say: the runs have played 1 to 6 rounds, and not all are finished."
+    }
+    assert said(runs[:1])["Result"].startswith("'uniform' reached a test accuracy of 50.0% in round 6.")
+
+
+def test_rows_are_not_ranked_while_others_are_played(tmp_path: Path) -> None:
+    story = gather([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, selection=UCB)])
+    (early,) = answers(story, going_on=True)
+    assert early.answers == (("Which strategy?", ("It is too early to say: not all runs are finished.",)),)
+    live = {"version": "", "overall": {"done": 16, "total": 24, "words": ""}, "others": [], "token": "", "damaged": []}
+    shown = Page(page(gather(runs_of(tmp_path / "one", "uniform", FIRST[:1])), live=live))
+    assert "Health: no problem so far" in shown.prose
+    assert "set seeds = 3" not in shown.prose, "more seeds are being played"
+
+
 def test_rows_without_a_test_accuracy_and_single_rows(tmp_path: Path) -> None:
     unknown = [*runs_of(tmp_path, "uniform", [math.nan] * 3), *runs_of(tmp_path, "mine", [math.nan] * 3, selection=UCB)]
     assert said(unknown) == {"Which strategy?": "No row has a test accuracy, so the rows cannot be ranked."}

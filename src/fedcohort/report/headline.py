@@ -12,7 +12,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.report_names import disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.report_data import Story
+from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.question_costs import NO_TIME, asks_about_the_model
 from fedcohort.study.references import Group
@@ -42,27 +42,26 @@ def headline(story: Story) -> list[str]:
     return [sentence for _, sentences in answers(story)[0].answers for sentence in sentences]
 
 
-def answers(story: Story) -> list[Answers]:
-    """The answers for each point of a sweep, each about one federation; one entry without a sweep."""
+def answers(story: Story, *, going_on: bool = False) -> list[Answers]:
+    """The answers for each point of a sweep, each about one federation; one entry without a sweep.
+
+    With ``going_on``, more runs are being played, so that rows are not ranked yet.
+    """
     compared = story.comparison
     if compared is None:
         waiting = "No round has been played yet. This page shows results as soon as a round is finished."
         return [Answers("", (("Result", (waiting,)),))]
-    return [Answers(group.point, tuple(_of_group(story, compared, group))) for group in compared.groups]
+    return [Answers(group.point, tuple(_of_group(story, compared, group, going_on))) for group in compared.groups]
 
 
-def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[str, tuple[str, ...]]]:
-    if len(group.rows) == 1:
-        (position,) = group.rows
-        rounds = max(reading.num_rounds for reading in story.played[position][1])
-        return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
+def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) -> list[tuple[str, tuple[str, ...]]]:
+    single = len(group.rows) == 1
     readings = [reading for position in group.rows for reading in story.played[position][1]]
-    played = {reading.num_rounds for reading in readings}
-    if len(played) > 1 and any(
-        reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings
-    ):
-        text = f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
-        return [("Which strategy?", (text,))]
+    if early := _too_early(readings, going_on and not single):
+        return [("Result" if single else "Which strategy?", (early,))]
+    if single:
+        row = compared.table.iloc[group.rows[0]].to_dict()
+        return [("Result", (_single(row, max(reading.num_rounds for reading in readings), compared.score),))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     labels = _names(compared, group)
@@ -74,6 +73,15 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         ("At what cost?", tuple(_cost(story, compared, group, best))),
     ]
+
+
+def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
+    """Why nothing can be said yet; empty if runs are equally far, or finished, and no more are being played."""
+    played = {reading.num_rounds for reading in readings}
+    left = any(reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings)
+    if len(played) > 1 and left:
+        return f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
+    return "It is too early to say: not all runs are finished." if going_on else ""
 
 
 def _names(compared: Comparison, group: Group) -> list[str]:

@@ -142,6 +142,15 @@ def test_the_target_line_says_where_it_comes_from(tmp_path: Path) -> None:
         assert f'"name": "{words}"' in text
 
 
+@pytest.mark.parametrize(("target", "baseline"), [(0.4, "bottom"), (0.452, "top")])
+def test_the_name_of_a_target_stays_inside_its_chart(tmp_path: Path, target: float, baseline: str) -> None:
+    """Above a line near the upper end of the axis, it was cut."""
+    figure = accuracy(gather([run(tmp_path, "a", [[0]] * 3, 12, measures={"target_accuracy": target})]), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    assert {one["mark"]["baseline"] for one in layers if one["mark"].get("baseline")} == {baseline}
+
+
 def test_long_names_are_cut_in_the_middle() -> None:
     names = [f"conformal participation, alpha=0.1, clients={m}" for m in (10, 20, 40)]
     cut = short(names)

@@ -322,12 +322,13 @@ function equip(root = document) {
     const heads = all("thead th", table);
     all("tbody tr", table).forEach((row, i) => { row.dataset.position = i; });
     heads.forEach((head, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
+      const button = document.createElement("span"); // browsers leave <button>s out of the heads that they repeat on printed pages
+      Object.assign(button, {role: "button", tabIndex: 0, className: "sort"});
       button.append(...head.childNodes);
       head.append(button);
-      button.addEventListener("click", () => { turn(table, i); remember(); });
+      const act = () => { turn(table, i); remember(); };
+      button.addEventListener("click", act);
+      button.addEventListener("keydown", event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } });
     });
     if (heads.length < 5 || table.closest(".sheet")) continue;
     const list = document.createElement("details");
@@ -577,7 +578,7 @@ async function renew() {
   const answer = await fetch(location.href, {cache: "no-store"});
   if (!answer.ok) throw new Error(answer.status);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const chosen = all(".switch input:checked").map(input => [input.name, input.value]);
+  const chosen = all("figure .switch input:checked").map(input => [input.name, input.value]);
   const open = all("details").map(part => part.open);
   const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
@@ -591,8 +592,8 @@ async function renew() {
     if (here && there) here.replaceWith(document.adoptNode(there));
     else if (there) document.querySelector("main").before(document.adoptNode(there));
   }
-  chosen.filter(([name]) => name !== "point").forEach(([name, value]) => {
-    const input = document.querySelector(`input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
+  chosen.forEach(([name, value]) => {
+    const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
     if (!input) return;
     input.checked = true;
     all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
