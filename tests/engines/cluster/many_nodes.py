@@ -138,7 +138,7 @@ def main(nodes: int, what: str) -> None:
     logging.getLogger("fedcohort").addHandler(handler)
     cores = 2 if what == "data" else 1
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
-    old = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
+    old: dict[str, Any] = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
     others = [cluster.add_node(num_cpus=cores, **old) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
     pool = HostPool(cluster.address, cores * nodes, patience=120)
