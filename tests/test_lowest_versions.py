@@ -35,7 +35,7 @@ def test_every_dependency_has_a_lower_bound_and_torch_is_installed_before() -> N
 
 
 def test_the_lowest_versions_of_extras_can_be_named() -> None:
-    command = [sys.executable, ROOT / "tests" / "lowest_versions.py", "flower", "ray"]
+    command = [sys.executable, str(ROOT / "tests" / "lowest_versions.py"), "flower", "ray"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     assert [line.partition("==")[0] for line in done.stdout.splitlines()] == ["flwr", "ray"]
 

@@ -47,8 +47,8 @@ def kill_hosts(pool: HostPool, stop: threading.Event, killed: list[int]) -> None
 
 def lose_a_node(cluster: Any, node: Any, pool: HostPool) -> None:
     """Remove a node after the first update of a round."""
-    algorithm, training, cohort = ControlVariates(), Training(batch_size=4), Cohort(np.arange(150))
-    clients = small_federation([6] * 150, trouble=False)
+    algorithm, training, cohort = ControlVariates(), Training(batch_size=4), Cohort(np.arange(600))
+    clients = small_federation([6] * 600, trouble=False)
     arguments = clients, Mlp(hidden=8), training, algorithm, 3
     with closing(LocalEngine(*arguments, 2)) as local, closing(RayEngine(*arguments, pool=pool)) as remote:
         model = local.initial_model()
@@ -138,7 +138,7 @@ def main(nodes: int, what: str) -> None:
     logging.getLogger("fedcohort").addHandler(handler)
     cores = 2 if what == "data" else 1
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
-    old = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
+    old: dict[str, Any] = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
     others = [cluster.add_node(num_cpus=cores, **old) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
     pool = HostPool(cluster.address, cores * nodes, patience=120)

@@ -58,7 +58,6 @@ def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
 
     federation, _ = large_federation(2**20)
 
-    @ray.remote(num_cpus=0)
     class Reader:
         def writable(self, setup: list[Any]) -> list[bool]:
             from fedcohort.engines.cluster.messages import federation_of
@@ -68,8 +67,9 @@ def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
             shares = np.shares_memory(source, federation_of(clients, "cpu").train.source.numpy())
             return [shares, bool(source.flags.writeable), bool(source.flags.owndata)]
 
+    kind: Any = ray.remote(num_cpus=0)(Reader)
     with closing(RayEngine(federation, Mlp(hidden=2), Training(), FedAvg(), 0, pool=hosts)) as engine:
-        reader = Reader.remote()
+        reader = kind.remote()
         assert ray.get(reader.writable.remote([engine._setup])) == [True, False, False]
         ray.kill(reader)
 

@@ -18,6 +18,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 
+def replace(owner: Any, name: str, value: Any) -> None:
+    """Replace a part of Flower in this process."""
+    assert hasattr(owner, name)
+    setattr(owner, name, value)
+
+
 def send_twice() -> None:
     """Send every reply a second time, under another id."""
     push = FleetHttpClient.PushMessages
@@ -30,7 +36,7 @@ def send_twice() -> None:
         print("sent again:", push(client, again).objects_to_push, flush=True)
         return response
 
-    FleetHttpClient.PushMessages = twice  # type: ignore[method-assign]
+    replace(FleetHttpClient, "PushMessages", twice)
 
 
 def claim(path: str) -> None:
@@ -49,8 +55,8 @@ def claim(path: str) -> None:
 
         return intercept(self, context, with_claim)
 
-    NodeAuthHttpInterceptor.intercept = forged  # type: ignore[method-assign]
-    fleet_http_connection.public_key_to_bytes = lambda _: claimed
+    replace(NodeAuthHttpInterceptor, "intercept", forged)
+    replace(fleet_http_connection, "public_key_to_bytes", lambda _: claimed)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def main(path: str) -> int:
         usual = command(*arguments, **settings)
         return [sys.executable, "-m", "tests.flower.deployed.rogue_node", "twice", *usual[1:]]
 
-    Site.handle = rogue  # type: ignore[method-assign]
-    serve.supernode_command = node
+    for owner, name, value in ((Site, "handle", rogue), (serve, "supernode_command", node)):
+        setattr(owner, name, value)
     return serve.serve_site(path)
 
 

@@ -164,9 +164,10 @@ def test_replies_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None
         assert {found.loc[(t, client), "status"] for t in (1, 5) for client in range(4, 8)} == {"admitted"}
         changed = found.loc[2]
         assert changed["status"].tolist() == [*["admitted"] * 4, "diverged", "failed", "failed", "admitted"]
-        assert "NaN or infinite entries" in changed.loc[4, "detail"]
-        assert re.match(r"malformed: tensor '.*' is float32 \[1.*\], not float32 \[", changed.loc[5, "detail"])
-        assert changed.loc[6, "detail"] == "malformed: message.clients.report.report holds nan, which is no number"
+        details = dict(zip(changed.index.tolist(), changed["detail"].tolist(), strict=True))
+        assert "NaN or infinite entries" in details[4]
+        assert re.match(r"malformed: tensor '.*' is float32 \[1.*\], not float32 \[", details[5])
+        assert details[6] == "malformed: message.clients.report.report holds nan, which is no number"
         for t, reason in ((3, "malformed: oversized: "), (4, "malformed: duplicate: it has a client twice")):
             refused = found.loc[t].loc[4:]
             assert set(refused["status"]) == {"failed"}

@@ -48,11 +48,12 @@ __all__ = ["ClusterPlan", "RayEngine"]
 
 ClusterPlan = Literal["threads", "stacked", "means"]
 
-GROUP_CLIENTS = 16
+GROUP_CLIENTS = 20
 """Maximum number of clients in one call of the plan ``threads``. Over all processes, a call costs as much processor time as the
 training of two or three clients with a small model."""
-GROUPS_PER_HOST = 4
-"""Number of calls per host and round that the plan ``threads`` aims at, so that all hosts end at about the same time."""
+LARGE_GROUPS, SHARE_LAST = 2, 0.2
+"""Number of large calls per host and round that the plan ``threads`` aims at, and the share of the work that is left for one smaller
+call per host, so that all hosts end at about the same time."""
 BLOCK_CLIENTS = 16, 64
 """Maximum number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such
 blocks."""
@@ -200,8 +201,14 @@ class RayEngine:
         if self.plan == "stacked" and self._driver.groups is not None:
             return self._driver.groups.groups(cohort, costs, self._driver.stacks)
         fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
-        parts = neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, min(GROUP_CLIENTS, fitting))
-        return [np.arange(part.start, part.stop) for part in parts]
+        most = min(GROUP_CLIENTS, fitting)
+        last = int(np.searchsorted(np.cumsum(costs), (1 - SHARE_LAST) * costs.sum())) if len(costs) else 0
+        large = neighbors_of_equal_cost(costs[:last], LARGE_GROUPS * self._hosts, most)
+        small = neighbors_of_equal_cost(costs[last:], self._hosts, most)
+        return [
+            *(np.arange(group.start, group.stop) for group in large),
+            *(np.arange(last + group.start, last + group.stop) for group in small),
+        ]
 
     def _window(self, size: int) -> int:
         """Number of calls that may be begun before the result of the first of them is taken."""
