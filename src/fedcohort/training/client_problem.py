@@ -21,6 +21,7 @@ from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.plain_network import Program
+from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 
 __all__ = ["ClientProblem"]
@@ -191,8 +192,8 @@ class ClientProblem:
             for part in order.split(stretch):
                 rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
                 positions = torch.arange(len(part))
-                own = draws[len(losses) :]
-                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added, own)
+                rest = draws[len(losses) :]
+                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added, rest)
                 losses += part_losses
                 right += part_right
         self.steps += len(losses)
@@ -288,18 +289,13 @@ class ClientProblem:
         """
         if not self._setup.draws:
             return model(inputs)
-        with torch_seeded(self._draw(0, number), inputs.device):
+        with torch_seeded(step_seed(self._first_draw, int(self.steps), number), inputs.device):
             return model(inputs)
 
     def _generators(self, program: Program, steps: int, number: int = 0) -> list[torch.Generator]:
-        """Generators of Dropout for chunk ``number`` of the next steps, in the state in which :meth:`_outputs_of` has torch's."""
-        if not program.draws:
-            return []
-        return [torch.Generator().manual_seed(self._draw(step, number)) for step in range(steps)]
-
-    def _draw(self, ahead: int, number: int) -> int:
-        """What seeds the random numbers of the network for chunk ``number`` of a step, ``ahead`` steps from now."""
-        return (self._first_draw + ((int(self.steps) + ahead) << 16) + number) % 2**63
+        """Generators of Dropout for chunk ``number`` of the next steps."""
+        first = int(self.steps)
+        return [step_generator(self._first_draw, first + i, number) for i in range(steps if program.draws else 0)]
 
     @cached_property
     def _first_draw(self) -> int:
