@@ -48,6 +48,11 @@ class _MemoryFile:
         """Bytes of the memories that are up to date."""
         return sum(stamp.size for stamp in self.used.values())
 
+    def forget(self, clients: Iterable[str]) -> None:
+        """The memories of these clients are out of date."""
+        for client in clients:
+            self.used.pop(client, None)
+
 
 class CheckpointFiles:
     """Writes the files of checkpoints to one folder.
@@ -114,7 +119,7 @@ class CheckpointFiles:
         known = {client: stamp for file in self._memories.values() for client, stamp in file.used.items()}
         fresh = {client: stamp for client, stamp in memories.stamps.items() if known.get(client) != stamp}
         for file in self._memories.values():
-            file.used = {client: stamp for client, stamp in file.used.items() if client not in fresh}
+            file.forget(fresh)
         replaced = self._replaced()
         written = {client for old in replaced for client in self._memories[old].used} | fresh.keys()
         self._memories = {kept: file for kept, file in self._memories.items() if kept not in replaced}
