@@ -456,7 +456,7 @@ def test_a_large_client_does_not_prevent_others_from_combining_samples() -> None
     settings, cohort = Training(batch_size=4, precision="float64"), Cohort(np.arange(5))
     updates = {}
     for plan in ("loop", "stacked"):
-        with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 2, plan=plan)) as engine:  # type: ignore[arg-type]
+        with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 2, plan=plan)) as engine:
             updates[plan] = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
     assert [update.client for update in updates["stacked"]] == list(range(5))
     assert [update.pending is not None for update in updates["stacked"]] == [True, True, False, True, True]

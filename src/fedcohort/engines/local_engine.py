@@ -107,7 +107,8 @@ class LocalEngine:
 
     Attributes:
         plan: how clients are trained.
-        draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
+        draws: whether the model draws random numbers in training.
+        takes_turns: whether threads take turns in its forward passes, because it does, and its steps are not a program.
         groups: trains clients in stacks; None for the other plans.
         stacks: minimum number of stacks per round if the cohort has enough clients: one per core, whatever the number of threads.
         meanwhile: see :class:`Engine`.
@@ -140,7 +141,7 @@ class LocalEngine:
             trainer = Trainer(federation, module, training, algorithm, seed, draws)
             self._trainers.put(trainer)
             draws = trainer.draws
-        self.draws = bool(draws)
+        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, num_bytes([module.state_dict()]))
         self.plan: Plan = plan

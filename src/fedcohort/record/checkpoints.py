@@ -48,6 +48,11 @@ class _MemoryFile:
         """Bytes of the memories that are up to date."""
         return sum(stamp.size for stamp in self.used.values())
 
+    def forget(self, clients: Iterable[str]) -> None:
+        """The memories of these clients are out of date."""
+        for client in clients:
+            self.used.pop(client, None)
+
 
 class CheckpointFiles:
     """Writes the files of checkpoints to one folder.
@@ -114,18 +119,20 @@ class CheckpointFiles:
         known = {client: stamp for file in self._memories.values() for client, stamp in file.used.items()}
         fresh = {client: stamp for client, stamp in memories.stamps.items() if known.get(client) != stamp}
         for file in self._memories.values():
-            file.used = {client: stamp for client, stamp in file.used.items() if client not in fresh}
-        old = {kept: file for kept, file in self._memories.items() if 2 * file.bytes_used <= file.size}
-        kept = {name: file for name, file in self._memories.items() if name not in old}
-        if len(kept) >= MOST_FILES:
-            smallest = sorted(kept, key=lambda name: kept[name].bytes_used)[: len(kept) // 2]
-            old |= {name: kept.pop(name) for name in smallest}
-        written = {client for file in old.values() for client in file.used} | fresh.keys()
-        self._memories = kept
+            file.forget(fresh)
+        replaced = self._replaced()
+        written = {client for old in replaced for client in self._memories[old].used} | fresh.keys()
+        self._memories = {kept: file for kept, file in self._memories.items() if kept not in replaced}
         if written:
             own = {client: stamp for client, stamp in memories.stamps.items() if client in written}
             digest = self._write(name, StampedEntries(own, memories.__getitem__))
-            kept[name] = _MemoryFile(digest, sum(stamp.size for stamp in own.values()), own)
+            self._memories[name] = _MemoryFile(digest, sum(stamp.size for stamp in own.values()), own)
+
+    def _replaced(self) -> set[str]:
+        """The files whose memories are written anew."""
+        replaced = {name for name, file in self._memories.items() if 2 * file.bytes_used <= file.size}
+        kept = sorted(self._memories.keys() - replaced, key=lambda name: (self._memories[name].bytes_used, name))
+        return replaced.union(kept[: len(kept) // 2] if len(kept) >= MOST_FILES else ())
 
     def _places(self, memories: StampedEntries[Any]) -> dict[str, Any]:
         """Which file has the memory of which client."""
