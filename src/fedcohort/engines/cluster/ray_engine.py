@@ -203,11 +203,11 @@ class RayEngine:
         fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
         most = min(GROUP_CLIENTS, fitting)
         last = int(np.searchsorted(np.cumsum(costs), (1 - SHARE_LAST) * costs.sum())) if len(costs) else 0
-        large = neighbors_of_equal_cost(costs[:last], LARGE_GROUPS * self._hosts, most)
-        small = neighbors_of_equal_cost(costs[last:], self._hosts, most)
+        first_groups = neighbors_of_equal_cost(costs[:last], LARGE_GROUPS * self._hosts, most)
+        last_groups = neighbors_of_equal_cost(costs[last:], self._hosts, most)
         return [
-            *(np.arange(group.start, group.stop) for group in large),
-            *(np.arange(last + group.start, last + group.stop) for group in small),
+            *(np.arange(group.start, group.stop) for group in first_groups),
+            *(np.arange(last + group.start, last + group.stop) for group in last_groups),
         ]
 
     def _window(self, size: int) -> int:
