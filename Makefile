@@ -10,6 +10,7 @@ WORKS ?= W1 W1b64 W2 W3 W4
 VENV := .venv
 TORCH := torch==2.13.0
 LOWEST := build/lowest
+LOWEST_ENGINES := build/lowest-engines
 LOWEST_TORCH ?= $(TORCH)
 
 # On Windows, the interpreter and the folder of an environment's programs have other names.
@@ -104,8 +105,9 @@ bench-ray: $(VENV)/.dev ## compare rounds on a private Ray cluster with local ro
 bench-gpu: ## benchmark W1 to W4 on a GPU, without installing anything (GPU_PYTHON=python3.12 WORKS="W2 W4")
 	@PYTHONPATH=src $(GPU_PYTHON) benchmarks/bench.py --device cuda --works $(WORKS) --seconds 200 --limit 120 --out build/bench-gpu.json $(QUICK)
 
-test-lowest: $(LOWEST)/.installed ## run the fast tests with the lowest versions of the direct dependencies, in build/lowest
+test-lowest: $(LOWEST)/.installed $(LOWEST_ENGINES)/.installed ## run the fast tests with the lowest versions of the direct dependencies, those of Ray and Flower in an environment of their own
 	@$(LOWEST)/$(SCRIPTS)/python -m pytest -n auto --dist worksteal -m "not slow" -p no:cacheprovider
+	@$(LOWEST_ENGINES)/$(SCRIPTS)/python -m pytest -m "not slow" -p no:cacheprovider tests/engines/cluster tests/flower
 
 check: lint test ## run everything that must pass: lint and test
 
@@ -133,11 +135,13 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	@touch $@
 
 # the versions that pyproject.toml names as the lowest ones, of everything but torch: LOWEST_TORCH=torch==2.6.0 takes that as well
-$(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py
-	@$(PYTHON) -m venv --clear $(LOWEST)
-	@$(PYTHON) tests/lowest_versions.py > $(LOWEST)/lowest.txt
-	@$(LOWEST)/$(SCRIPTS)/python $(PIP) install 'pip>=25.1' $(LOWEST_TORCH)
-	@$(LOWEST)/$(SCRIPTS)/python $(PIP) install -c $(LOWEST)/lowest.txt -e '.[hub]' --group test
+# In LOWEST_ENGINES, the lowest Ray and Flower are installed afterwards, and raise those of the lowest versions that are too old for them.
+$(LOWEST)/.installed $(LOWEST_ENGINES)/.installed: pyproject.toml tests/lowest_versions.py
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(PYTHON) tests/lowest_versions.py > $(@D)/lowest.txt
+	@$(@D)/$(SCRIPTS)/python $(PIP) install 'pip>=25.1' $(LOWEST_TORCH)
+	@$(@D)/$(SCRIPTS)/python $(PIP) install -c $(@D)/lowest.txt -e '.[hub]' --group test
+	@$(if $(filter $(LOWEST_ENGINES)%,$@),$(@D)/$(SCRIPTS)/python $(PIP) install $$($(PYTHON) tests/lowest_versions.py flower ray))
 	@touch $@
 
 # pip supports dependency groups since version 25.1

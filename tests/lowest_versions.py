@@ -1,12 +1,14 @@
 """Print the lowest versions of the direct dependencies, one ``name==version`` per line, as constraints for pip.
 
     python tests/lowest_versions.py > lowest.txt
+    python tests/lowest_versions.py flower ray
 
-The versions are the lower bounds in pyproject.toml, of all packages that the package and its extra ``hub`` need. PyTorch is left out,
-because it is installed first: its lowest version has no small build for a CPU on the package index.
+The versions are the lower bounds in pyproject.toml, of all packages that the package and its extra ``hub`` need, or of what the named
+extras need. PyTorch is left out, because it is installed first: its lowest version has no small build for a CPU on the package index.
 """
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -32,5 +34,7 @@ def lowest_versions(requirements: list[str]) -> list[str]:
 
 if __name__ == "__main__":
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["hub"]]
+    extras = project["optional-dependencies"]
+    named = [requirement for extra in sys.argv[1:] for requirement in extras[extra]]
+    needed = named or [*project["dependencies"], *extras["hub"]]
     print("\n".join(lowest_versions([requirement for requirement in needed if not requirement.startswith("torch>")])))

@@ -34,6 +34,12 @@ def test_every_dependency_has_a_lower_bound_and_torch_is_installed_before() -> N
         assert lowest_versions(requirements)
 
 
+def test_the_lowest_versions_of_extras_can_be_named() -> None:
+    command = [sys.executable, str(ROOT / "tests" / "lowest_versions.py"), "flower", "ray"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    assert [line.partition("==")[0] for line in done.stdout.splitlines()] == ["flwr", "ray"]
+
+
 def test_the_tools_include_what_the_extra_hub_needs() -> None:
     table = tomllib.loads(read(ROOT / "pyproject.toml"))
     assert set(table["project"]["optional-dependencies"]["hub"]) <= set(map(str, table["dependency-groups"]["dev"]))

@@ -87,6 +87,26 @@ def test_missing_and_old_packages_are_problems_with_a_cure(
     assert found["cure"].startswith(cure)
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_lines_are_as_long_as_the_terminal_and_commands_are_whole(
+    width: int, a_machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del a_machine["torch"]
+    whole = call("doctor").stdout
+    assert max(map(len, whole.splitlines())) > 100, "a file and a pipe get whole lines, to be searched"
+    monkeypatch.setenv("COLUMNS", str(width))
+    result = call("doctor")
+    long = [line for line in result.stdout.splitlines() if len(line) > width]
+    assert [line for line in long if "pip install" not in line and len(line.split()) > 2] == [], (
+        "only commands and single words"
+    )
+    assert installation.CPU_TORCH in result.stdout
+    assert "pip install 'fedcohort[hub]'" in result.stdout
+    assert result.stdout.split() == whole.split()
+    after = result.stdout.partition("  hub  ")[2].splitlines()[1]
+    assert after.startswith(" " * 15), "what follows stands below the text, not below the name"
+
+
 def test_versions_are_compared_by_their_numbers(a_machine: dict[str, str]) -> None:
     a_machine |= {"click": "8.10", "numpy": "2", "torch": "2.6.0a0+git"}
     assert not examine().problems

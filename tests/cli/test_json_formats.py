@@ -77,6 +77,9 @@ def test_documents_about_plug_ins_data_and_the_installation() -> None:
 def test_documents_of_new_runs(tmp_path: Path) -> None:
     small = ["--set", "rounds=1", "--set", "seeds=1", "--runs", tmp_path, "--quiet", "--json"]
     assert check("run", call("run", *small))["runs"][0]["note"] == ""
+    (tmp_path / "sweep.toml").write_text('rounds = 1\nseeds = 1\n[sweep]\n"selection.k" = [1, 2]\n')
+    swept = check("compare", call("sweep", tmp_path / "sweep.toml", "--runs", tmp_path, "--quiet", "--json"))
+    assert [row["label"] for row in swept["rows"]] == ["uniform, k=1", "uniform, k=2"]
     race = [
         "--strategy",
         "uniform",

@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "tutorials" / "first-comparison.md"
 
 
 def prose() -> str:
-    """The words of the tutorial without its code."""
-    text = re.sub(r"^```.*?^```$", "", read(PAGE), flags=re.MULTILINE | re.DOTALL)
+    """The words of the tutorial without its code and without the marks of quoted lines."""
+    text = re.sub(r"^```.*?^```$|^> ", "", read(PAGE), flags=re.MULTILINE | re.DOTALL)
     return " ".join(text.replace("*", "").split())
 
 
@@ -76,7 +76,7 @@ def test_the_numbers_in_the_text_are_those_of_the_runs(tmp_path: Path) -> None:
     assert turns["bytes"] == uniform["bytes"]
     assert loss["bytes"] == pytest.approx(2 * uniform["bytes"], rel=0.01)
     said = " ".join(headline(gather(find_runs([tmp_path]))))
-    lead = re.search(r"leads highest loss by (\d+\.\d) percentage points .*?p = (0\.\d+)\).*?About (\d+) seeds", said)
+    lead = re.search(r"leads 'highest loss' by (\d+\.\d) percentage points .*?p = (0\.\d+)\).*?About (\d+) seeds", said)
     assert lead is not None
     assert (
         f"{lead[1]} points better on average, but with ten seeds this difference is not clear (p = {lead[2]})" in text

@@ -142,29 +142,29 @@ def test_what_is_known_of_a_late_client_is_a_lower_bound_for_nominal_work() -> N
 
 
 @pytest.mark.parametrize(
-    ("c", "k", "invited"),
+    ("c", "k", "selected"),
     [
         (1.0, 3, 3), (1.3, 3, 4), (1.3, 10, 13), (1.1, 10, 11), (2.0, 5, 10), (1.01, 1, 2), (1.2, 5, 6),
         (1.1, 50, 55),  # 1.1·50 is 55.00000000000001 in floating point
     ],
 )  # fmt: skip
-def test_the_ceiling_of_c_times_k_is_invited(c: float, k: int, invited: int) -> None:
+def test_the_ceiling_of_c_times_k_is_selected(c: float, k: int, selected: int) -> None:
     one = clock([1], overcommit=c)
-    assert one.invited(k) == invited
-    assert one.awaited(invited, k) == (None if c == 1.0 else k)
+    assert one.number_to_select(k) == selected
+    assert one.number_to_await(selected, k) == (None if c == 1.0 else k)
 
 
 @given(st.floats(1.0, 10.0), st.integers(1, 1_000))
 def test_of_the_invited_k_are_wanted_whatever_the_rounding(c: float, k: int) -> None:
     one = clock([1], overcommit=c)
-    invited = one.invited(k)
-    assert math.ceil(c * k) - 1 <= invited <= math.ceil(c * k)
-    assert one.awaited(invited, k) in (None, k)
-    assert one.awaited(max(k - 1, 0), k) in (None, k)  # a short round cuts nobody
+    selected = one.number_to_select(k)
+    assert math.ceil(c * k) - 1 <= selected <= math.ceil(c * k)
+    assert one.number_to_await(selected, k) in (None, k)
+    assert one.number_to_await(max(k - 1, 0), k) in (None, k)  # a short round cuts nobody
 
 
 def test_a_strategy_that_takes_everybody_keeps_its_share() -> None:
-    assert clock([1], overcommit=1.5).awaited(12, 3) == 8
+    assert clock([1], overcommit=1.5).number_to_await(12, 3) == 8
 
 
 def test_over_commitment_keeps_the_fastest_in_cohort_order() -> None:

@@ -17,8 +17,10 @@ from fedcohort.racing.objectives import objectives
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.racing.run_race import Limits, plan
+from fedcohort.report import terminal
 from fedcohort.selection import STRATEGIES, UCB
 from tests.experiments import small
+from tests.records import played
 
 ROWS = [{"label": "all clients", "selection": "all"}, {"label": "UCB", "selection": "ucb"}]
 SHORT = {"rounds": 1, "federation": {"clients": 4, "partition": "iid"}, "selection": {"k": 2}}
@@ -193,6 +195,18 @@ def test_the_command_prints_the_recommendation_or_json(folder: Path, raced: fedc
     assert found["recommendation"] == raced.recommendation
     assert found["cost"]["runs"] == 9
     assert [row["label"] for row in found["rows"]] == [row.label for row in raced.rows]
+
+
+def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = plan(experiment(rounds=3), Given(), limits=Limits(30))
+    with terminal.watching(planned.cells, quiet=False, at_most=True) as shown:
+        assert shown is not None
+        for t in range(1, planned.experiment.rounds + 1):
+            shown(planned.cells[0], played(t))
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"[1 of at most {30 * len(planned.rows)}] ")
+    assert ", at most " in line
+    assert line.endswith(" left")
 
 
 @pytest.mark.parametrize(

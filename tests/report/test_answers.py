@@ -56,16 +56,16 @@ def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> 
     found = said(runs)
     assert list(found) == ["Which strategy?", "How sure?", "At what cost?"]
     assert found["Which strategy?"] == (
-        "mine has the highest test accuracy after the last round: 63.5%. The reference, uniform, which the others are compared with, "
-        "has 50.0%."
+        "'mine' has the highest test accuracy after the last round: 63.5%. The reference, 'uniform', which the others are compared "
+        "with, has 50.0%."
     )
     low, high = measures.paired_interval(BETTER, FIRST)[1:]
     assert found["How sure?"] == (
-        f"mine leads uniform by 13.5 percentage points (95% interval +{100 * low:.1f} to +{100 * high:.1f}, 8 paired seeds, "
+        f"'mine' leads 'uniform' by 13.5 percentage points (95% interval +{100 * low:.1f} to +{100 * high:.1f}, 8 paired seeds, "
         "p = 0.0078). The difference is clear with these seeds."
     )
     assert found["At what cost?"].startswith(
-        "Beside uniform, mine took 2 times the bytes (408 B), 2 times the client passes (2), the same simulated time (1)."
+        "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1)."
     )
 
 
@@ -102,13 +102,13 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
         *runs_of(tmp_path, "best", BETTER, selection={"name": "powd", "d": 4}),
     ]
     found = said(runs)["How sure?"]
-    assert found.startswith("best leads uniform by")
+    assert found.startswith("'best' leads 'uniform' by")
     narrow = measures.paired_interval(BETTER, second)
     wide = measures.paired_interval(BETTER, second, 1 - 0.05 / 3)
     assert wide.low < narrow.low
     p_value = 3 * measures.paired_p_value(BETTER, second)
     assert (
-        f"best leads second by {100 * wide.mean:.1f} percentage points (95% interval, corrected for choosing the best of 3 rows, "
+        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval, corrected for choosing the best of 3 rows, "
         f"{100 * wide.low:+.1f} to {100 * wide.high:+.1f}, 8 paired seeds, p = {p_value:.2g})".replace("-", "−")
         in found
     )
@@ -118,20 +118,57 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     runs = [*runs_of(tmp_path, "mine", FIRST, selection=UCB), *runs_of(tmp_path, "uniform", BETTER)]
     found = said(runs)
     assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
-    assert found["How sure?"].startswith("uniform leads mine by 13.5 percentage points (95% interval +")
+    assert found["How sure?"].startswith("'uniform' leads 'mine' by 13.5 percentage points (95% interval +")
     assert found["At what cost?"] == (
-        "uniform sent and received 200 B in the whole run, and took 1 client pass and a simulated time of 1."
+        "'uniform' sent and received 200 B in the whole run, and took 1 client pass and a simulated time of 1."
     )
     assert said(runs, "mine")["Which strategy?"].endswith(
-        "The reference, mine, which the others are compared with, has 50.0%."
+        "The reference, 'mine', which the others are compared with, has 50.0%."
     )
+
+
+def test_rows_of_a_race_are_not_judged_by_their_seeds(tmp_path: Path) -> None:
+    """More seeds of the dropped row would not make it clear: the race has decided which rows got more."""
+    few = BETTER[:3]
+    runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", few, selection=UCB)]
+    found = said(runs)["How sure?"]
+    assert "with 3 seeds, p cannot be below 0.25" in found
+    assert "more) would probably make it clear" not in found
+    assert found.endswith(
+        "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
+    )
+    assert "different seeds" not in said([*runs_of(tmp_path / "a", "uniform", FIRST[:3]), *runs[8:]])["How sure?"]
+
+
+def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:
+    """The mean of a seed after its last round and another one after the first is no accuracy in any round."""
+    runs = [
+        written(tmp_path / str(seed), [played(t, [0]) for t in range(1, last + 1)], seed=seed, rounds=6)
+        for seed, last in enumerate((6, 1))
+    ]
+    assert said(runs) == {
+        "Result": "It is too early to say: the runs have played 1 to 6 rounds, and not all are finished."
+    }
+    assert said(runs[:1])["Result"].startswith("'uniform' reached a test accuracy of 50.0% in round 6.")
+
+
+def test_rows_are_not_ranked_while_others_are_played(tmp_path: Path) -> None:
+    story = gather([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, selection=UCB)])
+    (early,) = answers(story, going_on=True)
+    assert early.answers == (("Which strategy?", ("It is too early to say: not all runs are finished.",)),)
+    live = {"version": "", "overall": {"done": 16, "total": 24, "words": ""}, "others": [], "token": "", "damaged": []}
+    shown = Page(page(gather(runs_of(tmp_path / "one", "uniform", FIRST[:1])), live=live))
+    assert "Health: no problem so far" in shown.prose
+    assert "set seeds = 3" not in shown.prose, "more seeds are being played"
 
 
 def test_rows_without_a_test_accuracy_and_single_rows(tmp_path: Path) -> None:
     unknown = [*runs_of(tmp_path, "uniform", [math.nan] * 3), *runs_of(tmp_path, "mine", [math.nan] * 3, selection=UCB)]
     assert said(unknown) == {"Which strategy?": "No row has a test accuracy, so the rows cannot be ranked."}
     alone = said(runs_of(tmp_path / "a", "uniform", FIRST))
-    assert alone["Result"].startswith("uniform reached a test accuracy of 50.0 ± 2.0% in round 1 (mean over 8 seeds).")
+    assert alone["Result"].startswith(
+        "'uniform' reached a test accuracy of 50.0 ± 2.0% in round 1 (mean over 8 seeds)."
+    )
 
 
 def test_the_number_of_seeds_grows_with_the_spread_and_the_comparisons() -> None:
@@ -172,9 +209,11 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
     first, second = answers(gather(swept))
     assert (first.point, second.point) == ("alpha=0.1", "alpha=1.0")
-    assert dict(first.answers)["Which strategy?"][0].startswith("At alpha=0.1, mine has the highest test accuracy")
-    assert dict(second.answers)["Which strategy?"][0].startswith("At alpha=1.0, uniform has the highest test accuracy")
-    assert "uniform leads mine by 17.7 percentage points" in dict(second.answers)["How sure?"][0]
+    assert dict(first.answers)["Which strategy?"][0].startswith("At alpha=0.1, 'mine' has the highest test accuracy")
+    assert dict(second.answers)["Which strategy?"][0].startswith(
+        "At alpha=1.0, 'uniform' has the highest test accuracy"
+    )
+    assert "'uniform' leads 'mine' by 17.7 percentage points" in dict(second.answers)["How sure?"][0]
     shown = Page(page(gather(swept)))
     rows = {
         row["strategy"]: (cells["difference"], row)

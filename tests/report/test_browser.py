@@ -175,6 +175,17 @@ def test_it_prints(opened: Watched) -> None:
     assert len(printed) > 50_000
 
 
+def test_heads_of_tables_are_repeated_on_paper(opened: Watched) -> None:
+    """Browsers repeat a head on each page only if it cannot be broken, and leave controls out of it."""
+    page = opened.page
+    page.emulate_media(media="print")
+    assert set(
+        page.evaluate("[...document.querySelectorAll('main thead')].map(h => getComputedStyle(h).breakInside)")
+    ) == {"avoid"}
+    assert page.locator("main thead :is(button, input, select)").count() == 0
+    page.emulate_media(media="screen")
+
+
 def test_nothing_is_cut_on_paper(opened: Watched) -> None:
     """On A4 with its margins, tables fit, and charts that became narrower have no empty space above and below."""
     page = opened.page
@@ -309,6 +320,36 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     cut(target, 6)
     page.wait_for_function(f"{drawn} === 6", timeout=15000)
     assert watched.empty_charts() == []
+    server.shutdown()
+    server.server_close()
+    page.close()
+
+
+def test_the_live_page_of_several_seeds_follows_and_keeps_what_was_chosen(
+    browser: Any, runs: Path, tmp_path: Path
+) -> None:
+    """The switch of seeds stands outside of all figures: looking for its figure ended every renewal after the first."""
+    sources = [run.path for run in find_runs([runs]) if run.meta["label"] == "uniform"][:2]
+    for path in sources:
+        shutil.copytree(path, tmp_path / path.name)
+    target = tmp_path / sources[1].name
+    cut(target, 3)
+    server = serve(tmp_path, 0)
+    watch(server)
+    watched = Watched(browser)
+    watched.page.add_init_script(SHORT_WAITS)
+    page = watched.open(server.address)
+    assert "It is too early to say" in page.locator(".answers").inner_text()
+    assert page.locator(".health").inner_text().startswith("Health: no problem so far")
+    page.locator('.controls input[name="seed"][value="1"]').check(force=True)
+    shutil.copy(sources[1] / "run.sqlite", target / "run.sqlite")
+    page.wait_for_function("!document.querySelector('.overall')", timeout=15000)
+    page.evaluate("fedcohort.drawAll()")
+    assert watched.empty_charts() == []
+    assert page.locator('.controls input[name="seed"][value="1"]').is_checked()
+    assert "Connected" in page.locator("#status").inner_text()
+    assert "too early" not in page.locator(".answers").inner_text()
+    assert watched.complaints == []
     server.shutdown()
     server.server_close()
     page.close()

@@ -51,6 +51,7 @@ def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:
         assert row["accuracy"] == pytest.approx(100 * own["accuracy"].mean(), abs=0.05)
         assert row["loss"] == pytest.approx(own["loss"].mean(), abs=5e-5)
     assert len(frame) == 36
+    assert frame["samples"].tolist() == 3 * run.portrait.facts["samples"].tolist(), "also of clients never selected"
 
 
 def test_best_cells_are_marked_within_a_point() -> None:
@@ -103,3 +104,15 @@ def test_progress_over_all_runs_and_the_time_left(runs: Path) -> None:
     left = (1000 - begun - 8) * 10 / 8
     assert second["words"].endswith(f"{int(left // 60)}:{round(left % 60):02d} left at this pace.") or left >= 3600
     assert pace.overall("other", found) == {}, "all runs that have begun are finished"
+
+
+def test_a_race_has_at_most_the_rounds_of_all_its_rows(runs: Path) -> None:
+    """It ends when it is decided, and dropped rows get no more seeds, so that the time left is a limit."""
+    now = iter([0.0, 10.0])
+    pace = Pace("small", 1000, lambda: next(now), at_most=True)
+    found = find_runs([runs])
+    pace.overall("small", found[1:])
+    assert (
+        pace.overall("small", found)["words"]
+        == "72 of at most 1,000 rounds of all runs, at most 19:20 left at this pace."
+    )

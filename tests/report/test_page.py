@@ -188,6 +188,9 @@ def test_runs_that_are_going_on_stand_beside_finished_ones(tmp_path: Path, runs:
     found = made(tmp_path)
     assert "1 of 4 runs is not finished" in found.prose
     assert "round 3 of 8" in found.prose
+    assert 'class="best"' not in found.text.split('id="results"')[1].split("</table>")[0], (
+        "a run that has played fewer rounds has lower costs"
+    )
 
 
 def test_one_round_and_one_client(tmp_path: Path) -> None:

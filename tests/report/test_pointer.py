@@ -105,7 +105,7 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
         page.locator(f'.points input[value="{position}"]').check(force=True)
         page.wait_for_function(f"{lines} === 2")
         (question, sure, cost) = visible(page, ".answers dd")
-        assert question.startswith(f"At {point}, {lead} has the highest test accuracy")
+        assert question.startswith(f"At {point}, '{lead}' has the highest test accuracy")
         assert "paired seeds" in sure
         assert "uniform" in cost
         assert visible(page, "#results tbody th") == [f"uniform {point}", f"mine {point}"]

@@ -22,7 +22,7 @@ import pytest
 import fedcohort
 from fedcohort.core import durable_files
 from fedcohort.core.errors import UsageError
-from fedcohort.record import Run, writer
+from fedcohort.record import Run, checkpoints, writer
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -217,6 +217,29 @@ def test_any_power_loss_leaves_a_run_that_resumes_to_the_same_bits(
         except fedcohort.UsageError as error:
             pytest.fail(f"{moment}: {error}")
     assert len(resumed_from) >= {0.0: 7, 3.0: 5, 1000.0: 3}[seconds]
+    for states in resumed_from.values():
+        restore(generator.choice(states), tmp_path / "again" / name)
+        assert record(fedcohort.run(experiment, runs=tmp_path / "again")) == undisturbed
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(seconds, marks=pytest.mark.slow) for seconds in (0.0, 3.0)])
+def test_any_power_loss_leaves_the_memories_of_clients(
+    seconds: float, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, with memories in files of their own: what a checkpoint refers to is on the disk before it counts."""
+    monkeypatch.setattr(checkpoints, "SEPARATE", 0)
+    experiment = small(
+        rounds=6, algorithm="scaffold", training={"momentum": 0.0}, measures={"durable_seconds": seconds}
+    )
+    undisturbed = record(fedcohort.run(experiment, runs=tmp_path / "runs"))
+    crashes, name = disk.crashes, disk.root.name
+    assert any("memories-" in file for _, files in crashes for file in files)
+    monkeypatch.undo()
+    monkeypatch.setattr(checkpoints, "SEPARATE", 0)
+    generator, resumed_from = random.Random(1), dict[int, list[Files]]()
+    for _, files in generator.sample(crashes, len(crashes) // 2):
+        resumed_from.setdefault(found_after(files, tmp_path / "again" / name), []).append(files)
+    assert len(resumed_from) >= {0.0: 6, 3.0: 4}[seconds]
     for states in resumed_from.values():
         restore(generator.choice(states), tmp_path / "again" / name)
         assert record(fedcohort.run(experiment, runs=tmp_path / "again")) == undisturbed

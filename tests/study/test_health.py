@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fedcohort.record import ClientRow, Run
+from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
@@ -159,9 +160,43 @@ def test_rows_with_other_seeds_are_not_compared_without_a_word(tmp_path: Path, g
     )
 
 
+def test_runs_that_are_not_equally_far_are_a_finding(tmp_path: Path) -> None:
+    """Accuracies after 2 and after 6 rounds are beside each other; one of the runs goes on."""
+    ended = row(tmp_path, "ended", *(played(t, [0], **GOOD) for t in range(1, 7)))
+    going = row(tmp_path, "going", *(played(t, [0], **GOOD) for t in (1, 2)), rounds=6)
+    finding = Comparison("x", (ended, going)).health[0]
+    assert (finding.kind, finding.rows) == ("unfinished", ())
+    assert finding.text == (
+        "3 of 6 runs are not finished, and the runs have played 2 to 6 rounds: accuracies after different numbers of rounds cannot be "
+        "compared"
+    )
+    assert finding.advice == (
+        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare --partial`"
+    )
+    said = f"{finding.text}. Try: {finding.advice}."
+    assert f"! {said}" in " ".join(terminal.as_text(terminal.comparison(Comparison("x", (ended, going)))).split())
+    shown = Page(page(gather([run for one in (ended, going) for run in one.runs.values()])))
+    assert shown.prose.index("Health") < shown.prose.index(said) < shown.prose.index("Which strategy?")
+
+
+def test_runs_that_are_equally_far_and_those_that_ended_early_are_no_finding(tmp_path: Path) -> None:
+    """All have played 2 of 6 rounds; or one has finished after 2 rounds, as a stopping rule may decide."""
+    two = [played(t, [0], **GOOD) for t in (1, 2)]
+    few = ("few seeds", ())
+    rows = [row(tmp_path, name, *two, rounds=6, seeds=1) for name in ("a", "b")]
+    assert kinds(*rows) == [few]
+    ended = row(tmp_path / "six", "six", *(played(t, [0], **GOOD) for t in range(1, 7)), seeds=1)
+    stopped = row(tmp_path / "stopped", "stopped", *two, rounds=6, seeds=1)
+    assert kinds(ended, stopped) == [("unfinished", ()), few]
+    with writing(stopped.runs[0]) as writer:
+        writer.finish({"w": torch.zeros(1)})
+    assert kinds(ended, stopped) == [few]
+
+
 def test_many_rows_are_not_all_named() -> None:
     assert Finding("chance", ("a", "b"), "", "").about == "'a', 'b': "
     assert Finding("chance", tuple("abcdef"), "", "").about == "'a', 'b', 'c', 'd' and 2 more rows: "
+    assert Finding("chance", tuple("abcde"), "", "").about == "'a', 'b', 'c', 'd' and 1 more row: "
     assert Finding("few seeds", (), "", "").about == ""
 
 

@@ -347,7 +347,6 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "branch by length": BranchingByLength,
     "two samples": ForTwo,
     "branch by training": BranchingByTraining,
-    "Dropout": Chance,
     "a layer twice": Twice,
     "a weight twice": tied,
     "a parameter more": OneMore,

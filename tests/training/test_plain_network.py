@@ -1,6 +1,7 @@
 """Steps as one program: the bits of autograd and of the optimisers, with and without Python, and for nobody it is not made for."""
 
 import copy
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from fedcohort.algorithms.fedbio import FedBiO
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
@@ -84,6 +86,17 @@ NETWORKS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
             nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(8, 8, 3), nn.Tanh(),
             nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True, count_include_pad=False), nn.Flatten(), nn.Linear(72, 4),
         ),
+    ),
+    "means of whole maps": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(),
+            nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4),
+        ),
+    ),
+    "means of activated maps": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)),
     ),
     "rows in rows": (
         IMAGES,
@@ -325,12 +338,68 @@ OTHERS: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
         IMAGES,
         lambda: nn.Sequential(nn.AvgPool2d(12, divisor_override=3), nn.Flatten(), nn.Linear(3, 4)),
     ),
-    "chance": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.Dropout())),
+    "chance": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.AlphaDropout())),
+    "nothing is kept": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.Dropout(1.0))),
+    "chance by channel": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 12), nn.Dropout2d(), nn.Flatten(), nn.Linear(4, 4)),
+    ),
+    "means of four parts": (
+        IMAGES,
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 4)),
+    ),
     "a weight that is worked out": (
         (7,),
         lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(7, 4))),
     ),
 }
+
+
+DROPOUT: dict[str, tuple[tuple[int, ...], Callable[[], nn.Module]]] = {
+    "perceptron": (
+        (7,),
+        lambda: nn.Sequential(
+            nn.Dropout(0.1), nn.Linear(7, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.3),
+            nn.Linear(5, 4),
+        ),
+    ),
+    "convolutions": (
+        IMAGES,
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Conv2d(8, 8, 3), nn.GELU(),
+            nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 6), nn.ReLU(), nn.Linear(6, 4), nn.Dropout(0.2),
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", DROPOUT)
+def test_dropout_draws_the_numbers_of_autograd(
+    name: str, dtype: torch.dtype, size: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NETWORKS, name, DROPOUT[name])
+    module, shape = network(name, dtype)
+    steps = program_of(module, shape)
+    assert steps is not None
+    assert steps.draws
+    inputs, labels = batch(shape, size, dtype)
+    for training in (True, False):
+        module.train(training)
+        with torch_seeded(9, inputs.device):
+            losses, hits, gradients = by_autograd(module, inputs, labels, None, size)
+        for _ in range(3):
+            draws = [torch.Generator().manual_seed(9)] if training else []
+            found, right, own = steps.gradients(inputs.clone(), labels, None, size, draws)
+            assert torch.equal(found, losses)
+            assert right == hits
+            assert all(map(torch.equal, own, gradients))
+        shown = steps.outputs(inputs.clone(), [0, size])
+    assert torch.equal(shown, module(inputs))
+    assert steps.holds()
+    next(part for part in module.modules() if isinstance(part, nn.Dropout)).train()
+    assert not steps.holds()
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -510,6 +579,40 @@ def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.M
         monkeypatch.setattr(problem, "STRETCH", 3 * 8 * 8 * 4 * 3)  # three batches of four
     federation = small_federation() if kind == "vectors" else pictures()
     model: Model = Mlp(hidden=5) if kind == "vectors" else CnnA()
+    with_it = trained(make(), settings, federation, model, cohort)
+    monkeypatch.setattr(setup, "program_of", lambda *_: None)
+    assert trained(make(), settings, federation, model, cohort) == with_it
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    slow_unless(
+        lambda both: both[0] == "vectors" or both == ("images batch by batch", "plain"),
+        list(
+            itertools.product(
+                KINDS, ("plain", "momentum", "clipped", "adam", "uneven epochs", "all samples at once", "corrected")
+            )
+        ),
+    ),
+)
+def test_clients_learn_the_same_bits_with_dropout(case: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, settings, cohort = CASES[case]
+    if kind == "images batch by batch":
+        monkeypatch.setattr(problem, "AT_ONCE", 0)
+        monkeypatch.setattr(problem, "STRETCH", 3 * 8 * 8 * 4 * 3)
+    federation = small_federation() if kind == "vectors" else pictures()
+    layers = (
+        (lambda: [nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.4), nn.Linear(5, 3)])
+        if kind == "vectors"
+        else (
+            lambda: [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Dropout(0.4), nn.Flatten(), nn.Dropout(0.1), nn.Linear(144, 3)]
+        )
+    )
+    model = as_model(lambda: nn.Sequential(*layers()))
+    shape = federation.sample_shape
+    program_found = program_of(model.build(shape, 3), shape)
+    assert program_found is not None
+    assert program_found.draws
     with_it = trained(make(), settings, federation, model, cohort)
     monkeypatch.setattr(setup, "program_of", lambda *_: None)
     assert trained(make(), settings, federation, model, cohort) == with_it

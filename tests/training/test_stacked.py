@@ -29,7 +29,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.state_files import pack
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.engines.work_splitting import neighbors_of_equal_cost
+from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal_cost, stacks_by_size
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Logistic, Mlp, Model, ResNet18, as_model
 from fedcohort.selection import Cohort
@@ -412,6 +412,61 @@ def test_a_cohort_is_cut_into_neighbours_of_about_equal_cost(costs: list[float],
     assert max(whole, default=0.0) <= sum(costs) / parts + max(costs, default=0.0)
 
 
+@given(
+    clients=st.lists(st.tuples(st.sampled_from([0.0, 1.0, 60.0, 5000.0]), st.booleans()), max_size=200),
+    parts=st.integers(1, 5),
+    most=st.integers(1, 9),
+)
+def test_a_cohort_is_cut_by_size(clients: list[tuple[float, bool]], parts: int, most: int) -> None:
+    costs = np.array([cost for cost, _ in clients], dtype=np.float64)
+    combined = np.array([kind for _, kind in clients], dtype=np.bool_)
+    stacks = stacks_by_size(costs, combined, parts, most)
+    assert sorted(np.concatenate([np.zeros(0, dtype=np.int64), *stacks]).tolist()) == list(range(len(clients)))
+    for stack in stacks:
+        kinds = set(combined[stack].tolist())
+        assert len(kinds) == 1
+        assert len(stack) <= (64 if kinds == {True} else most)
+    assert list(in_cohort_order(stacks, [stack.tolist() for stack in stacks])) == list(range(len(clients)))
+
+
+def test_clients_of_one_size_are_cut_into_neighbors() -> None:
+    for count in (1, 5, 100, 1000):
+        for combined, most in ((True, 64), (False, 9)):
+            stacks = stacks_by_size(np.full(count, 60.0), np.full(count, combined), 2, 9)
+            neighbors = neighbors_of_equal_cost(np.full(count, 60.0), 2, most)
+            assert [(stack[0], stack[-1] + 1) for stack in stacks] == [(part.start, part.stop) for part in neighbors]
+
+
+def test_a_large_client_is_apart_and_threads_have_equal_work() -> None:
+    costs = np.array([60.0] * 50 + [2000.0] + [60.0] * 49)
+    stacks = stacks_by_size(costs, costs < 100, 2, 26)
+    assert stacks[0].tolist() == [50]
+    assert [len(stack) for stack in stacks[1:]] == [33, 33, 33]
+
+
+def test_results_of_a_large_cohort_wait_only_for_their_neighbors() -> None:
+    costs = np.random.default_rng(0).uniform(1, 1000, 2000)
+    for stack in stacks_by_size(costs, costs < 300, 2, 20):
+        assert np.ptp(stack) < 2 * 64
+
+
+def test_a_large_client_does_not_prevent_others_from_combining_samples() -> None:
+    sizes = [12, 9, 400, 12, 7]
+    federation = small_federation(sizes, trouble=False)
+    settings, cohort = Training(batch_size=4, precision="float64"), Cohort(np.arange(5))
+    updates = {}
+    for plan in ("loop", "stacked"):
+        with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 2, plan=plan)) as engine:
+            updates[plan] = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+    assert [update.client for update in updates["stacked"]] == list(range(5))
+    assert [update.pending is not None for update in updates["stacked"]] == [True, True, False, True, True]
+    means = [mean_of(updates[plan], [float(size) for size in sizes]) for plan in ("stacked", "loop")]
+    for name, value in means[0].items():
+        torch.testing.assert_close(value, means[1][name], atol=1e-12, rtol=1e-12)
+    for one, other in zip(updates["loop"], updates["stacked"], strict=True):
+        compare_updates(one, other, f"client {one.client}")
+
+
 @pytest.mark.parametrize(("epochs", "sizes"), [(None, [2, 2]), ([3, 1, 1, 1], [1, 3]), ([1, 1, 1, 3], [3, 1])])
 def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(epochs: list[int] | None, sizes: list[int]) -> None:
     """Two stacks of four clients with as many samples: a client that trains three epochs costs as much as the three others."""
@@ -486,6 +541,29 @@ def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytes
             patch.setattr("fedcohort.algorithms.weighted_means.in_background", at_once)
             inline = mean_of(updates, weights)
         assert all(torch.equal(value, inline[name]) for name, value in beside.items())
+
+
+def test_groups_whose_clients_are_mixed_are_included_as_wholes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    mean = Models.mean
+    monkeypatch.setattr(
+        Models,
+        "mean",
+        lambda self, weights: asked.append(list(weights)) or mean(self, weights),  # type: ignore[func-returns-value]
+    )
+    stacks = [together(lr=0.1 * (i + 1)) for i in range(4)]
+    for stack in stacks:
+        stack[0].group[0].mixed_with = 2  # type: ignore[index]
+    updates = [stacks[i][position] for position in range(4) for i in (0, 1)]
+    del updates[2]  # a lost client of the first stack
+    updates += stacks[2] + stacks[3]
+    weights = [1.0 + i % 3 for i in range(len(updates))]
+    found = mean_of(updates, weights)
+    assert sorted(map(len, asked)) == [3, 4, 4, 4]
+    assert all(update.pending is not None for update in updates)
+    assert all(update.state for update in updates)
+    for name, value in mean_of(updates, weights).items():
+        torch.testing.assert_close(found[name], value, atol=1e-12, rtol=1e-12)
 
 
 def at_once(work: Callable[[], Any]) -> Future[Any]:

@@ -27,6 +27,8 @@ class ModelGroup(Protocol):
     """Number of models."""
     num_bytes: int
     """Size of one model in bytes."""
+    mixed_with: int
+    """Number of groups among whose updates those of this group are; 0 if no updates of other groups come in between."""
 
     def state_of(self, position: int) -> ModelState:
         """The model of the client at this position."""

@@ -18,8 +18,10 @@ class RunningMean:
     The mean of identical models is exactly that model. Floating-point entries are averaged, each over the clients that sent it;
     integer counters take the maximum. ``total`` is the sum of all weights.
 
-    Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete; then the
-    mean of the group is included in one step. Every second group mean is computed in another thread while the next group is handled.
+    Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete, or until
+    the next group begins; then the mean of the group is included in one step. A group that is mixed with others is collected until it
+    is complete, or until more groups are collected than are mixed. Every second group mean is computed in another thread while the
+    next group is handled.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,7 @@ class RunningMean:
         self._dtypes: dict[str, torch.dtype] = {}
         self._group: ModelGroup | None = None
         self._group_weights: dict[int, float] = {}
+        self._mixed: dict[int, tuple[ModelGroup, dict[int, float]]] = {}  # by the group's id
         self._in_thread: tuple[Future[ModelState], float] | None = None
 
     def include(self, update: Update, weight: float) -> None:
@@ -37,6 +40,9 @@ class RunningMean:
             self.add(update.state, weight, update.sent)
             return
         group, position = update.pending
+        if group.mixed_with:
+            self._include_mixed(group, position, weight)
+            return
         if group is not self._group or position in self._group_weights:
             self._close_group()
         self._group = group
@@ -44,17 +50,33 @@ class RunningMean:
         if len(self._group_weights) == group.size:  # do not wait for the next group, which may take long
             self._close_group()
 
+    def _include_mixed(self, group: ModelGroup, position: int, weight: float) -> None:
+        """Include the model at this position of a group that is mixed with others."""
+        _, weights = self._mixed.setdefault(id(group), (group, {}))
+        if len(self._mixed) > group.mixed_with:  # clients of an earlier group were lost
+            self._include_group(*self._mixed.pop(next(iter(self._mixed))))
+        if position in weights:
+            self._include_group(group, {position: weight})
+            return
+        weights[position] = weight
+        if len(weights) == group.size:
+            self._include_group(*self._mixed.pop(id(group)))
+
     def _close_group(self) -> None:
-        """Include the mean of the current group, or start to compute it in another thread."""
+        """Include the mean of the current group."""
         if self._group is not None:
-            mean, total = partial(self._group.mean, self._group_weights), sum(self._group_weights.values())
-            if self._in_thread is None:
-                self._in_thread = in_background(mean), total
-            else:
-                group_mean = mean()
-                self._join()
-                self._add(group_mean, total)
+            self._include_group(self._group, self._group_weights)
         self._group, self._group_weights = None, {}
+
+    def _include_group(self, group: ModelGroup, weights: dict[int, float]) -> None:
+        """Include the mean of these models of a group, or start to compute it in another thread."""
+        mean, total = partial(group.mean, weights), sum(weights.values())
+        if self._in_thread is None:
+            self._in_thread = in_background(mean), total
+        else:
+            group_mean = mean()
+            self._join()
+            self._add(group_mean, total)
 
     def _join(self) -> None:
         """Include the mean that was computed in another thread."""
@@ -88,6 +110,9 @@ class RunningMean:
     def result(self) -> ModelState:
         """The mean, in the dtypes of the states that were included."""
         self._close_group()
+        for group, weights in self._mixed.values():
+            self._include_group(group, weights)
+        self._mixed = {}
         self._join()
         return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
 

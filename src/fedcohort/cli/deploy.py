@@ -1,5 +1,8 @@
 """``fedcohort deploy`` and ``fedcohort site``: write a Flower app, and serve the data of a site."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from fedcohort.cli.output import echo
@@ -39,14 +42,31 @@ def site() -> None:
 def serve(file: str, insecure: bool) -> None:
     """Answer the server's requests with the data of FILE, a site.toml, until the process is ended.
 
-    It also runs the SuperNode that connects to the server.
+    It also runs the SuperNode that connects to the server. It prints one line for each request: what was answered, and what is
+    left of the budget.
     """
     _check_flower()
     from fedcohort.flower.sites.serve import serve_site
 
-    code = serve_site(file, insecure=insecure)
+    with _log_lines():
+        code = serve_site(file, insecure=insecure)
     if code:
         raise SystemExit(code)
+
+
+@contextmanager
+def _log_lines() -> Iterator[None]:
+    """Print the log with times."""
+    import logging
+
+    log, handler = logging.getLogger("fedcohort"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s fedcohort: %(message)s"))
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _check_flower() -> None:

@@ -7,7 +7,7 @@ import click
 
 from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import data_dir_option, json_option, with_options
-from fedcohort.cli.output import echo
+from fedcohort.cli.output import echo, folded, terminal_width
 
 if TYPE_CHECKING:
     from fedcohort.cli.installation import Installation, Package
@@ -32,7 +32,8 @@ def doctor(data_dir: str | None, as_json: bool) -> None:
     if as_json:
         echo(_as_json(found))
     else:
-        echo("\n".join(_lines(found)))
+        width = terminal_width()
+        echo("\n".join(part for line in _lines(found) for part in folded(line, width)))
     if found.problems:
         raise SystemExit(PROBLEM)
 

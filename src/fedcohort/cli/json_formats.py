@@ -32,7 +32,7 @@ RECORDS = {
 name: text - Name of the experiment.
 seeds: [integer] - The seeds that were compared.
 target: Target - The target accuracy of all rows.
-note: text - Says that the comparison is not final; only with --partial.
+note: text - Says that the comparison is not final; only with `--partial`.
 health: [Finding] - Problems of the runs.
 rows: [Row] - The rows of the comparison, in the order of the experiment.
 """,
@@ -162,7 +162,7 @@ forgetting: number? - Mean over classes of the difference between their best acc
 clock: text - `simulated`, or `wall` for runs on real machines.
 own_measures: {number?} - Own measures in the last evaluated round, by name.
 labels: text - `classes` or `numbers`.
-conformal: PredictionSets - Prediction sets; only with --conformal.
+conformal: PredictionSets - Prediction sets; only with `--conformal`.
 """,
     "Evenness": """
 jain: number? - Jain's index; 1 is even.

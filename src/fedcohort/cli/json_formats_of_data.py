@@ -169,7 +169,7 @@ name: text - Name of the entry.
 data: text - The data set.
 bytes: integer - Its size.
 days: number - Its age in days.
-damage: text? - What is damaged, null if nothing is; only with --verify.
+damage: text? - What is damaged, null if nothing is; only with `--verify`.
 """,
     "doctor": """
 fedcohort: text? - Version of FedCohort.

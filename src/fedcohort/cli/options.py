@@ -12,6 +12,7 @@ from fedcohort.core.paths import check_target, check_writable
 __all__ = [
     "Number",
     "Option",
+    "at_most_option",
     "client_option",
     "columns_option",
     "conformal_option",
@@ -303,6 +304,9 @@ until_closed_option: Option = click.option("--until-closed", is_flag=True, hidde
 
 expected_option: Option = click.option("--expected", type=int, hidden=True)
 """Number of rounds of all runs together that the command that started the server is going to play."""
+
+at_most_option: Option = click.option("--at-most", is_flag=True, hidden=True)
+"""The command plays at most ``--expected`` rounds: a race ends when it is decided."""
 
 # profiles of mini-batch sizes
 

@@ -11,6 +11,7 @@ import click
 from fedcohort.cli.chosen_experiment import experiment_of
 from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
+    at_most_option,
     columns_option,
     data_dir_option,
     expected_option,
@@ -124,8 +125,10 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
 
 
 @click.command()
-@with_options(runs_option, port_option, name_option, until_closed_option, expected_option)
-def live(runs: str, port: int | None, name: str | None, until_closed: bool, expected: int | None) -> None:
+@with_options(runs_option, port_option, name_option, until_closed_option, expected_option, at_most_option)
+def live(
+    runs: str, port: int | None, name: str | None, until_closed: bool, expected: int | None, at_most: bool
+) -> None:
     """Serve the report of runs while they are played.
 
     The page updates itself. It can be opened on this machine only, and nothing is written. Ctrl-C ends the command.
@@ -134,7 +137,7 @@ def live(runs: str, port: int | None, name: str | None, until_closed: bool, expe
 
     from fedcohort.report.live import serve
 
-    server = serve(runs, port, name, expected=expected)
+    server = serve(runs, port, name, expected=expected, at_most=at_most)
     echo(server.address)
     sys.stdout.flush()
 

@@ -19,8 +19,11 @@ __all__ = ["watching"]
 
 
 @contextmanager
-def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]":
-    """Show the progress of runs during a block; Ctrl-C, SIGTERM and SIGHUP end the command with exit code 128 + their number."""
+def watching(cells: "Sequence[Cell]", quiet: bool, *, at_most: bool = False) -> "Iterator[Progress | None]":
+    """Show the progress of runs during a block; Ctrl-C, SIGTERM and SIGHUP end the command with exit code 128 + their number.
+
+    With ``at_most``, not all of the ``cells`` need be played, and the progress says so.
+    """
     import logging
 
     from fedcohort.report import terminal
@@ -29,7 +32,8 @@ def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]
     log = logging.getLogger("fedcohort")
     handler: logging.Handler = logging.NullHandler()
     try:
-        with _live_page(cells), _trackers() as trackers, terminal.watching(cells, quiet=quiet) as shown:
+        shows = terminal.watching(cells, quiet=quiet, at_most=at_most)
+        with _live_page(cells, at_most), _trackers() as trackers, shows as shown:
             progress = _all_of([*([shown] if shown is not None else []), *trackers])
             if not quiet:
                 handler = logging.StreamHandler()  # made now, since the progress bar has replaced standard error
@@ -44,7 +48,7 @@ def watching(cells: "Sequence[Cell]", quiet: bool) -> "Iterator[Progress | None]
 
 
 @contextmanager
-def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
+def _live_page(cells: "Sequence[Cell]", at_most: bool) -> "Iterator[None]":
     """Serve the live page if ``--live`` is set."""
     context = click.get_current_context()
     if not context.meta.get("fedcohort.live"):
@@ -53,7 +57,7 @@ def _live_page(cells: "Sequence[Cell]") -> "Iterator[None]":
     from fedcohort.report.live import beside
 
     expected = sum(cell.experiment.rounds for cell in cells)
-    with beside(context.params["runs"], cells[0].experiment.name, expected) as address:
+    with beside(context.params["runs"], cells[0].experiment.name, expected, at_most) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield
 

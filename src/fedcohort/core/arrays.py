@@ -5,10 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LONG", "Indices", "Values", "nth_highest", "nth_lowest", "read_only"]
+__all__ = ["LONG", "Flags", "Indices", "Values", "nth_highest", "nth_lowest", "read_only"]
 
 Indices = NDArray[np.int64]
 """Client ids, counts, offsets."""
+Flags = NDArray[np.bool_]
+"""Whether something holds, entry by entry."""
 Values = NDArray[np.float64]
 """Scores, losses, seconds."""
 

@@ -37,7 +37,7 @@ from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
-from fedcohort.engines.work_splitting import neighbors_of_equal_cost, question_pieces
+from fedcohort.engines.work_splitting import in_cohort_order, question_pieces
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -61,6 +61,8 @@ AHEAD = 64
 """Maximum number of clients that are trained before their updates are taken."""
 AHEAD_BYTES = 2**29
 """Maximum bytes of updates that wait to be taken, unless the threads could not be kept busy with less."""
+MIXED = 4
+"""Number of stacks for each core whose clients may be mixed in the cohort."""
 BLOCKS = 8
 """Maximum number of blocks of an evaluation that one thread computes before it looks for more work."""
 
@@ -105,7 +107,8 @@ class LocalEngine:
 
     Attributes:
         plan: how clients are trained.
-        draws: whether the model draws random numbers in training; threads then take turns in its forward passes.
+        draws: whether the model draws random numbers in training.
+        takes_turns: whether threads take turns in its forward passes, because it does, and its steps are not a program.
         groups: trains clients in stacks; None for the other plans.
         stacks: minimum number of stacks per round if the cohort has enough clients: one per core, whatever the number of threads.
         meanwhile: see :class:`Engine`.
@@ -138,7 +141,7 @@ class LocalEngine:
             trainer = Trainer(federation, module, training, algorithm, seed, draws)
             self._trainers.put(trainer)
             draws = trainer.draws
-        self.draws = bool(draws)
+        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes: int = max(1, num_bytes([module.state_dict()]))
         self.plan: Plan = plan
@@ -207,19 +210,22 @@ class LocalEngine:
         """As :meth:`train`. Stacks depend only on the cohort and the machine, so that any number of threads gives the same bits."""
         this_round = self.memories.begin()
         costs = self._costs(cohort)
-        groups = neighbors_of_equal_cost(costs, self.stacks, trainer.largest(cohort))
+        groups = trainer.groups(cohort, costs, self.stacks)
+        mixed = MIXED * self.stacks if any((np.diff(group) != 1).any() for group in groups) else 0
 
         def work(position: int) -> list[Update]:
             results = trainer.train(model, t, cohort, received, groups[position])
             for update, memory in results:
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
+                if update.group is not None:
+                    update.group[0].mixed_with = mixed
             return [update for update, _ in results]
 
-        size = max((group.stop - group.start for group in groups), default=1)
+        size = max(map(len, groups), default=1)
         window = max(self.workers + 1, self._window(size) // size)
-        for updates in self._in_order(work, np.array([costs[group].sum() for group in groups]), window, beside=True):
-            yield from updates
+        costs_of_groups = np.array([costs[group].sum() for group in groups])
+        yield from in_cohort_order(groups, self._in_order(work, costs_of_groups, window, beside=True))
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`Engine`."""

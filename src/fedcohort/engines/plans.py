@@ -121,7 +121,7 @@ def choose_plan(
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     stopwatch = _Stopwatch(engine, algorithm, clock)
-    step, draws = stopwatch.first_step(_cut(federation, clients[:1], batch))
+    step, takes_turns = stopwatch.first_step(_cut(federation, clients[:1], batch))
     if step > SLOW:
         choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
     else:
@@ -131,7 +131,7 @@ def choose_plan(
         plans: list[Plan] = ["loop"]
         plans += ["threads"] if workers > 1 else []
         plans += ["stacked"] if unstackable is None else []
-        choice = _decide(stopwatch.steps(plans, cut), unstackable, draws)
+        choice = _decide(stopwatch.steps(plans, cut), unstackable, takes_turns)
     _write(entry, choice)
     return choice
 
@@ -157,13 +157,13 @@ class _Stopwatch:
         self.engine, self.algorithm, self.clock = engine, algorithm, clock
 
     def first_step(self, client: Federation) -> tuple[float, bool]:
-        """Seconds of one step of this client in the loop, and whether the model draws random numbers in training."""
+        """Seconds of one step of this client in the loop, and whether threads take turns in forward passes of the model."""
         with closing(self.engine("loop", client)) as probe:
             start = probe.initial_model()
             _play(probe, start, self.algorithm, 1)  # the first call prepares what later calls use
             begin = self.clock()
             _play(probe, start, self.algorithm, 1)
-            return self.clock() - begin, probe.draws
+            return self.clock() - begin, probe.takes_turns
 
     def steps(self, plans: list[Plan], clients: Federation) -> dict[Plan, float]:
         """Median seconds of one client's step by each plan; the plans take turns, so that a busy machine slows all of them down."""
@@ -186,7 +186,7 @@ class _Stopwatch:
         return {plan: statistics.median(values) for plan, values in times.items()}
 
 
-def _decide(seconds: dict[Plan, float], unstackable: str | None, draws: bool) -> Choice:
+def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bool) -> Choice:
     """The fastest plan, with the reason."""
     exact = min((plan for plan in seconds if plan != "stacked"), key=lambda plan: seconds[plan])
     plan: Plan = exact
@@ -195,7 +195,7 @@ def _decide(seconds: dict[Plan, float], unstackable: str | None, draws: bool) ->
     reasons = [", ".join(f"{name} {value * 1e3:.2g}" for name, value in seconds.items()) + " ms per step"]
     if unstackable is not None:
         reasons.append(f"clients cannot be stacked: {unstackable}")
-    if draws and plan == "threads":
+    if takes_turns and plan == "threads":
         reasons.append("the model draws random numbers: one forward pass at a time")
     return Choice(plan, "; ".join(reasons), {str(name): value for name, value in seconds.items()})
 

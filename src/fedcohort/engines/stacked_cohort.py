@@ -4,10 +4,19 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 
+import numpy as np
+
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.device import moved
-from fedcohort.engines.work_splitting import STACK_CLIENTS_COMBINED, largest_stack, out_of_memory
+from fedcohort.engines.work_splitting import (
+    STACK_CLIENTS_COMBINED,
+    largest_stack,
+    neighbors_of_equal_cost,
+    out_of_memory,
+    stacks_by_size,
+)
 from fedcohort.selection import Cohort
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.stack import Stack
@@ -31,20 +40,30 @@ class GroupTrainer:
         self.stack, self.model_bytes, self.memory_of = stack, model_bytes, memory_of
         self.limit: int | None = None
 
-    def largest(self, cohort: Cohort) -> int:
-        """Maximum number of this cohort's clients in one stack."""
-        if self.limit is not None:
-            return self.limit
-        if self.stack.device.type == "cpu" and self.stack.combines_samples(
-            cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED
-        ):
-            return STACK_CLIENTS_COMBINED
-        return largest_stack(self.stack.device, self.model_bytes)
+    def groups(self, cohort: Cohort, costs: Values, parts: int) -> list[Indices]:
+        """The stacks of this cohort, as positions in it.
+
+        Args:
+            cohort: the clients.
+            costs: samples that each client processes.
+            parts: minimum number of stacks, if the cohort has enough clients.
+        """
+        device = self.stack.device
+        if self.limit is not None or device.type != "cpu":
+            most = self.limit or largest_stack(device, self.model_bytes)
+            return [np.arange(part.start, part.stop) for part in neighbors_of_equal_cost(costs, parts, most)]
+        combined = self.stack.combine_samples(cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED)
+        return stacks_by_size(costs, combined, parts, largest_stack(device, self.model_bytes))
 
     def train(
-        self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: slice
+        self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: Indices
     ) -> list[tuple[Update, dict[str, Tensors]]]:
-        """Train a group of the cohort in one stack, or in smaller ones if that fails; updates and new memories, in order."""
+        """Train a group of the cohort in one stack, or in smaller ones if that fails; updates and new memories, in order.
+
+        Args:
+            model, t, cohort, received: as for :meth:`Stack.train`.
+            group: positions in the cohort.
+        """
         clients = cohort.clients[group].tolist()
         epochs = None if cohort.epochs is None else cohort.epochs[group].tolist()
         memories = [moved(self.memory_of(client), self.stack.device) for client in clients]
@@ -56,8 +75,7 @@ class GroupTrainer:
                 raise
             # a smaller stack may fit into memory; after any other error, stacks of one client show which client caused it
             smaller = self._shrunk(len(clients)) if out_of_memory(error) else 1
-        starts = range(group.start, group.stop, smaller)
-        parts = [slice(start, min(start + smaller, group.stop)) for start in starts]
+        parts = [group[start : start + smaller] for start in range(0, len(group), smaller)]
         return [pair for part in parts for pair in self.train(model, t, cohort, received, part)]
 
     def _shrunk(self, clients: int) -> int:

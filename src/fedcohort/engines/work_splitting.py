@@ -1,13 +1,26 @@
 """Divide work: questions into pieces for threads, and cohorts into stacks of limited size."""
 
+import heapq
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Flags, Indices, Values
 
-__all__ = ["STACK_CLIENTS_COMBINED", "largest_stack", "neighbors_of_equal_cost", "out_of_memory", "question_pieces"]
+__all__ = [
+    "STACK_CLIENTS_COMBINED",
+    "in_cohort_order",
+    "largest_stack",
+    "neighbors_of_equal_cost",
+    "out_of_memory",
+    "question_pieces",
+    "stacks_by_size",
+]
+
+T = TypeVar("T")
 
 STACK_BYTES = 2**24, 2**31
 """Maximum bytes of the parameters of one stack: on a CPU they fit into the cache that its cores share, on a GPU they leave room."""
@@ -37,6 +50,78 @@ def neighbors_of_equal_cost(costs: Values, parts: int, most: int) -> list[slice]
         edges = [start + (stop - start) * i // pieces for i in range(pieces + 1)] if pieces else []
         groups += [slice(a, b) for a, b in itertools.pairwise(edges)]
     return groups
+
+
+def stacks_by_size(costs: Values, combined: Flags, parts: int, most: int) -> list[Indices]:
+    """Stacks of clients with similar costs, as positions in the cohort; each position is in one stack.
+
+    Clients that combine samples are in stacks of their own, so that a large client does not prevent others from combining theirs. If
+    clients are in the order of their cost already, for instance because all costs are equal, stacks have neighboring clients. A large
+    cohort is divided into blocks of neighbors first, so that few stacks wait for their turn in the order of the cohort.
+
+    Args:
+        costs: work of each client.
+        combined: whether each client is trained faster with its first layer as a combination of samples.
+        parts: number of threads for which there should be equal work.
+        most: maximum number of clients in a stack that does not combine samples.
+    """
+    limits = {False: most, True: max(most, STACK_CLIENTS_COMBINED)}
+    uniform = combined.all() or not combined.any()
+    if uniform and (np.diff(costs) <= 0).all():
+        cut = neighbors_of_equal_cost(costs, parts, limits[bool(combined.any())])
+        return [np.arange(part.start, part.stop) for part in cut]
+    block = parts * limits[bool(combined.any())]
+    blocks = -(-len(costs) // block)
+    edges = [len(costs) * i // blocks for i in range(blocks + 1)]
+    stacks: list[Indices] = []
+    for start, stop in itertools.pairwise(edges):
+        order = start + np.argsort(-costs[start:stop], kind="stable")
+        kinds = {kind: order[combined[order] == kind] for kind in (False, True)}
+        stacks += _balanced(kinds, costs, parts, limits)
+    return stacks
+
+
+def _balanced(kinds: dict[bool, Indices], costs: Values, parts: int, limits: dict[bool, int]) -> list[Indices]:
+    """Stacks of the clients of each kind, the most expensive first, with about the same work for every thread.
+
+    The clients that do not combine samples are divided by their share of the work; the number of stacks of the others is the one
+    with which the threads are done first.
+    """
+
+    def cut(kind: bool, number: int) -> list[Indices]:
+        members = kinds[kind]
+        return [members[part] for part in neighbors_of_equal_cost(costs[members], number, limits[kind])]
+
+    total = float(costs[kinds[False]].sum() + costs[kinds[True]].sum())
+    share = float(costs[kinds[False]].sum()) / total if total else 0.0
+    separate = cut(False, max(1, round(parts * share)))
+    numbers = range(1, 2 * parts + 1) if len(separate) else [parts]
+    options = [separate + cut(True, number) for number in numbers]
+    return min(options, key=lambda stacks: _time_on_threads([float(costs[stack].sum()) for stack in stacks], parts))
+
+
+def _time_on_threads(costs: list[float], threads: int) -> float:
+    """When the last of these threads is done if the most expensive piece is always begun first."""
+    busy = [0.0] * threads
+    for cost in sorted(costs, reverse=True):
+        heapq.heapreplace(busy, busy[0] + cost)
+    return max(busy)
+
+
+def in_cohort_order(groups: Sequence[Indices], results: Iterable[Sequence[T]]) -> Iterator[T]:
+    """Results of groups, one after another in the order of the cohort.
+
+    Args:
+        groups: the positions of each group's clients in the cohort.
+        results: of each group, one result for every client.
+    """
+    waiting: dict[int, T] = {}
+    due = 0
+    for positions, found in zip(groups, results, strict=True):
+        waiting.update(zip(positions.tolist(), found, strict=True))
+        while due in waiting:
+            yield waiting.pop(due)
+            due += 1
 
 
 def largest_stack(device: torch.device, model_bytes: int) -> int:

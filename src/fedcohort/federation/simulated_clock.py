@@ -5,7 +5,7 @@ Laws describe the speed and the availability of the clients (:mod:`~fedcohort.fe
 
 * A client that drops out fails before it sends its update; the server notices at once and does not wait for it.
 * With a deadline T_max, the server stops waiting at T_max: clients that need longer are late, and the round lasts T_max.
-* With over-commitment c, the server invites ⌈c·k⌉ clients and closes the round when the k fastest have sent their updates; the
+* With over-commitment c, the server selects ⌈c·k⌉ clients and closes the round when the k fastest have sent their updates; the
   others are late.
 
 The clock advances by the time of the slowest client that the server waited for.
@@ -43,7 +43,7 @@ class Clock:
         rounds: number of rounds of the run; the availability law must cover them.
         dropout: probability that a selected client fails before it sends its update.
         deadline: T_max; None waits for all clients.
-        overcommit: c ≥ 1; the server invites ⌈c·k⌉ clients to receive k updates.
+        overcommit: c ≥ 1; the server selects ⌈c·k⌉ clients to receive k updates.
         idle_time: duration of a round without available clients (R1).
         model_bytes: size of the model in bytes, for the network.
         epochs: nominal local epochs; a strategy may request as few as one.
@@ -126,17 +126,17 @@ class Clock:
         sending = self.sending(t)
         return np.stack([self.nominal(t) - sending, sending], axis=1)
 
-    def invited(self, k: int) -> int:
-        """⌈c·k⌉: the number of clients to invite so that k of them are in time."""
+    def number_to_select(self, k: int) -> int:
+        """⌈c·k⌉: the number of clients to select so that k of them are in time."""
         product = round(self.overcommit * k, 9)  # so that 1.1 × 10 is 11 and not 11.000000000000002
         return math.ceil(product)
 
-    def awaited(self, invited: int, k: int) -> int | None:
-        """The number of invited clients that the server waits for; None, which means all, without over-commitment.
+    def number_to_await(self, selected: int, k: int) -> int | None:
+        """The number of selected clients that the server waits for; None, which means all, without over-commitment.
 
-        The number is k, or 1/c of the invited clients if a strategy selects more than ⌈c·k⌉.
+        The number is k, or 1/c of the selected clients if a strategy selects more than ⌈c·k⌉.
         """
-        return None if self.overcommit == 1 else max(k, math.floor(round(invited / self.overcommit, 9)))
+        return None if self.overcommit == 1 else max(k, math.floor(round(selected / self.overcommit, 9)))
 
     def settle(
         self,

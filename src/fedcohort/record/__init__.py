@@ -3,6 +3,7 @@
     experiment.toml          the resolved description
     run.sqlite               one transaction per round: metrics, decisions, cost ledger, and the checkpoint that belongs to them
     checkpoint/round-*.safetensors
+    checkpoint/memories-*.safetensors    what large memories of clients, such as SCAFFOLD's control variates, were in some rounds
     model.safetensors        the final model
     plug-ins/                copies of the user's own files that the description refers to
     run.lock                 held by the process that is writing

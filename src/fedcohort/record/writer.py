@@ -15,7 +15,7 @@ import numpy as np
 
 from fedcohort.core.durable_files import is_disk_full, sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import save_state
+from fedcohort.record.checkpoints import CheckpointFiles, removed_on_error
 from fedcohort.record.database import (
     FORMAT,
     TABLES,
@@ -159,6 +159,8 @@ class Writer:
         self.durable_seconds = durable_seconds
         self._due = -math.inf  # when the next checkpoint is made durable, by time.monotonic
         self._last_is_durable = False  # unknown: a process before this one may have been killed
+        self._files = CheckpointFiles(path / "checkpoint")
+        self._synced: frozenset[str] = frozenset()  # files with memories that survive a power loss
         database = path / "run.sqlite"
         self._connection = sqlite3.connect(database, timeout=10)
         try:
@@ -173,7 +175,13 @@ class Writer:
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise damaged(database, error) from None
-        for pattern in ("checkpoint/.round-*", ".model.*", ".run*.sqlite*", ".tmp*"):  # the last one is of safetensors
+        for pattern in (
+            "checkpoint/.round-*",
+            "checkpoint/.memories-*",
+            ".model.*",
+            ".run*.sqlite*",
+            ".tmp*",
+        ):  # the last one is of safetensors
             for left_over in path.glob(pattern):
                 left_over.unlink(missing_ok=True)
 
@@ -195,12 +203,8 @@ class Writer:
         Raises:
             UsageError: the disk is full, or the directory cannot be written.
         """
-        name = f"round-{round_:06d}.safetensors"
-        temporary = self.path / "checkpoint" / f".{name}"
-        with self._to_disk(), _removed_on_error(temporary):
-            digest = save_state(temporary, state)
-            temporary.replace(self.path / "checkpoint" / name)
-        return Saved(name, digest)
+        with self._to_disk():
+            return self._files.write(round_, state)
 
     def record(self, row: RoundRow, saved: Saved | None = None) -> None:
         """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction.
@@ -267,7 +271,7 @@ class Writer:
         from safetensors.torch import save_file
 
         temporary, file = self.path / ".model.safetensors", self.path / "model.safetensors"
-        with self._to_disk(), _removed_on_error(temporary):
+        with self._to_disk(), removed_on_error(temporary):
             save_file(dict(model), temporary)
             sync_file(temporary)
             temporary.replace(file)
@@ -319,15 +323,16 @@ class Writer:
 
     def _sync_checkpoint(self, name: str) -> None:
         """Wait until a checkpoint is on the disk, so that the transaction that names it may be."""
+        memories = self._files.needed(name)
+        for file in sorted(memories - self._synced):
+            sync_file(self.path / "checkpoint" / file)
+        self._synced = memories
         sync_file(self.path / "checkpoint" / name)
         sync_directory(self.path / "checkpoint")
 
     def _clear(self) -> None:
-        """Delete the files of checkpoints that the database does not name; a file in use on Windows is deleted later."""
-        named = {file for (file,) in self._connection.execute("SELECT file FROM checkpoints")}
-        for file in {*self.path.glob("checkpoint/round-*.safetensors")} - {self.path / "checkpoint" / n for n in named}:
-            with suppress(PermissionError):
-                file.unlink(missing_ok=True)
+        """Delete the files of checkpoints that the database does not name."""
+        self._files.clear(file for (file,) in self._connection.execute("SELECT file FROM checkpoints"))
 
     def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:
         """Record the hash of the round's rows, chained to the hash of the round before."""
@@ -337,14 +342,3 @@ class Writer:
         before = row.fetchone()
         seal = seal_of(tables, before[0] if before else first_seal(self._connection))
         self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
-
-
-@contextmanager
-def _removed_on_error(file: Path) -> Iterator[None]:
-    """Delete an incomplete file, whose space may be what is missing."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-        raise

@@ -12,7 +12,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.report_names import disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.report_data import Story
+from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.question_costs import NO_TIME, asks_about_the_model
 from fedcohort.study.references import Group
@@ -42,27 +42,26 @@ def headline(story: Story) -> list[str]:
     return [sentence for _, sentences in answers(story)[0].answers for sentence in sentences]
 
 
-def answers(story: Story) -> list[Answers]:
-    """The answers for each point of a sweep, each about one federation; one entry without a sweep."""
+def answers(story: Story, *, going_on: bool = False) -> list[Answers]:
+    """The answers for each point of a sweep, each about one federation; one entry without a sweep.
+
+    With ``going_on``, more runs are being played, so that rows are not ranked yet.
+    """
     compared = story.comparison
     if compared is None:
         waiting = "No round has been played yet. This page shows results as soon as a round is finished."
         return [Answers("", (("Result", (waiting,)),))]
-    return [Answers(group.point, tuple(_of_group(story, compared, group))) for group in compared.groups]
+    return [Answers(group.point, tuple(_of_group(story, compared, group, going_on))) for group in compared.groups]
 
 
-def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[str, tuple[str, ...]]]:
-    if len(group.rows) == 1:
-        (position,) = group.rows
-        rounds = max(reading.num_rounds for reading in story.played[position][1])
-        return [("Result", (_single(compared.table.iloc[position].to_dict(), rounds, compared.score),))]
+def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) -> list[tuple[str, tuple[str, ...]]]:
+    single = len(group.rows) == 1
     readings = [reading for position in group.rows for reading in story.played[position][1]]
-    played = {reading.num_rounds for reading in readings}
-    if len(played) > 1 and any(
-        reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings
-    ):
-        text = f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
-        return [("Which strategy?", (text,))]
+    if early := _too_early(readings, going_on and not single):
+        return [("Result" if single else "Which strategy?", (early,))]
+    if single:
+        row = compared.table.iloc[group.rows[0]].to_dict()
+        return [("Result", (_single(row, max(reading.num_rounds for reading in readings), compared.score),))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     labels = _names(compared, group)
@@ -76,18 +75,28 @@ def _of_group(story: Story, compared: Comparison, group: Group) -> list[tuple[st
     ]
 
 
+def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
+    """Why nothing can be said yet; empty if runs are equally far, or finished, and no more are being played."""
+    played = {reading.num_rounds for reading in readings}
+    left = any(reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings)
+    if len(played) > 1 and left:
+        return f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
+    return "It is too early to say: not all runs are finished." if going_on else ""
+
+
 def _names(compared: Comparison, group: Group) -> list[str]:
-    """What rows are called: at a point of a sweep without the settings, which the point names."""
-    return compared.names_without_settings if group.point else [row.label for row in compared.rows]
+    """What rows are called, in quotes: at a point of a sweep without the settings, which the point names."""
+    names = compared.names_without_settings if group.point else [row.label for row in compared.rows]
+    return [f"'{name}'" for name in names]
 
 
 def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
         number = formatted_values.counted(rounds, "round")
-        return f"{row['label']} was not tested in any of its {number}, so there is no test {score.name}."
+        return f"'{row['label']}' was not tested in any of its {number}, so there is no test {score.name}."
     return (
-        f"{row['label']} reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
+        f"'{row['label']}' reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
         f"{formatted_values.count(rounds)}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
     )
 
@@ -116,7 +125,16 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
         sentences.append(_lead(compared, best, second, p_value, pairs, corrected=pairs > 1))
+    if _uneven(compared, group):
+        sentences.append(
+            "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
+        )
     return sentences
+
+
+def _uneven(compared: Comparison, group: Group) -> bool:
+    """Whether rows have different seeds, so that more seeds of the two rows in question are not what is missing."""
+    return len({frozenset(compared.rows[i].runs) for i in group.rows}) > 1
 
 
 def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, *, corrected: bool) -> str:
@@ -163,7 +181,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     ).replace("p = <", "p < ")
     return (
         sentence
-        if clear
+        if clear or _uneven(compared, _group_of(compared, best))
         else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
     )
 
@@ -228,13 +246,13 @@ def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[s
         (_, sent, _, _), _, (_, spent, _, _) = parts
         passes = formatted_values.counted(own["client_passes"], "client pass", "client passes")
         return [f"{label} sent and received {sent} in the whole run, and took {passes} and a {time} of {spent}."]
-    words = ", ".join(f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
-    sentences = [f"Beside {names[group.reference]}, {label} took {words}."]
+    *words, last = (f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
+    sentences = [f"Beside {names[group.reference]}, {label} took {', '.join(words)}, and {last}."]
     if any(asks_about_the_model(run) and run.clock == "simulated" for run in compared.rows[best].runs.values()):
         sentences.append(NO_TIME)
     more = _disclosed(story, best) - _disclosed(story, group.reference)
     if more:
-        sentences.append(f"Its clients also disclose: {'; '.join(sorted(more))}.")
+        sentences.append(f"In addition, a client discloses {_listed(sorted(more))}.")
     return sentences
 
 
@@ -245,6 +263,14 @@ def _ratio(value: float, other: float) -> str:
     if abs(value / other - 1) <= SAME:
         return "the same"
     return f"{formatted_values.number(value / other, 2)} times the"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence: a; a and b; a, b, and c. Parts that contain a comma are separated by semicolons."""
+    if len(parts) < 3:
+        return " and ".join(parts)
+    comma = ";" if any("," in part for part in parts) else ","
+    return f"{f'{comma} '.join(parts[:-1])}{comma} and {parts[-1]}"
 
 
 def _disclosed(story: Story, position: int) -> set[str]:

@@ -60,13 +60,20 @@ class Live:
         name: the experiment that is shown if the address names none; by default, the one that changed last.
         token: the secret in the address of the page; links on the page have it too.
         expected: number of rounds that the runs of ``name`` will have together; by default that of the runs that have begun.
+        at_most: whether ``expected`` is a limit that they need not reach.
     """
 
     def __init__(
-        self, folder: str | Path, name: str | None = None, token: str = "", expected: int | None = None
+        self,
+        folder: str | Path,
+        name: str | None = None,
+        token: str = "",
+        expected: int | None = None,
+        *,
+        at_most: bool = False,
     ) -> None:
         self.folder, self.name, self.token = Path(folder), name, token
-        self._pace = Pace(name, expected)
+        self._pace = Pace(name, expected, at_most=at_most)
         self._lock = threading.Lock()
         self._inspector = Inspector()
         self._pages: dict[str, tuple[str, str]] = {}  # by experiment: version and HTML
@@ -253,6 +260,8 @@ def serve(
     name: str | None = None,
     token: str | None = None,
     expected: int | None = None,
+    *,
+    at_most: bool = False,
 ) -> "LiveServer":
     """Start to listen for requests for the runs of a folder; the caller calls ``serve_forever``.
 
@@ -262,6 +271,7 @@ def serve(
         name: the experiment that is shown first.
         token: the secret that every request must give; by default the environment variable :data:`TOKEN`, or else a new random one.
         expected: number of rounds of all runs of ``name`` together, if it is known.
+        at_most: whether ``expected`` is a limit that they need not reach.
 
     Returns:
         The server. Its ``address`` is that of the page.
@@ -269,7 +279,7 @@ def serve(
     Raises:
         UsageError: the port, or every port that was tried, is in use.
     """
-    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), expected)
+    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), expected, at_most=at_most)
     for number in range(PORT, PORT + 20) if port is None else [port]:
         try:
             return LiveServer(number, live)
@@ -281,10 +291,11 @@ def serve(
 
 
 @contextmanager
-def beside(folder: str | Path, name: str, expected: int | None = None) -> Iterator[str]:
+def beside(folder: str | Path, name: str, expected: int | None = None, at_most: bool = False) -> Iterator[str]:
     """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
     command += ["--expected", str(expected)] if expected is not None else []
+    command += ["--at-most"] if at_most else []
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:

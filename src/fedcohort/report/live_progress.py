@@ -16,13 +16,19 @@ class Pace:
     Args:
         name: the experiment whose number of rounds is known in advance.
         expected: number of rounds of its runs together; None if it is not known.
+        at_most: whether ``expected`` is a limit, which a race that is decided earlier does not reach.
         clock: the wall clock in seconds.
     """
 
     def __init__(
-        self, name: str | None, expected: int | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str | None,
+        expected: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        at_most: bool = False,
     ) -> None:
-        self.name, self.expected, self._clock = name, expected, clock
+        self.name, self.expected, self._clock, self._at_most = name, expected, clock, at_most
         self._first: dict[
             str, tuple[float, int]
         ] = {}  # by experiment: when it was first seen, and the rounds at that time
@@ -39,7 +45,9 @@ class Pace:
         if not runs or done >= total:
             return {}
         of = "all runs" if known else f"the {len(runs)} runs that have begun" if runs[1:] else "the run that has begun"
-        words = f"{formatted_values.count(done)} of {formatted_values.count(total)} rounds of {of}"
+        limit = "at most " if known and self._at_most else ""
+        words = f"{formatted_values.count(done)} of {limit}{formatted_values.count(total)} rounds of {of}"
         if done > before and now > start:
-            words += f", {formatted_values.clock((now - start) / (done - before) * (total - done))} left at this pace"
+            left = formatted_values.clock((now - start) / (done - before) * (total - done))
+            words += f", {limit}{left} left at this pace"
         return {"done": done, "total": total, "words": f"{words}."}

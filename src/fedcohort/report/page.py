@@ -47,7 +47,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "title": story.name,
         "sections": sections(by_section),
         "strategies": strategies(story),
-        "answers": answers(story),
+        "answers": answers(story, going_on=bool(live and live.get("overall"))),
         "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
@@ -72,7 +72,14 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "scripts": "" if live is not None else scripts(),
         "script": page_script(),
     }
-    return environment().get_template("page.html").render(values | _compared(story))
+    compared = _compared(story)
+    if live and live.get("overall"):
+        compared["health"] = [finding for finding in compared["health"] if finding.kind in EARLY]
+    return environment().get_template("page.html").render(values | compared)
+
+
+EARLY = ("no update", "diverged")
+"""Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
 def _compared(story: Story) -> dict[str, Any]:

@@ -160,8 +160,14 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
-    mark_best(rows, HIGHEST, LOWEST)
+    early = _uneven(story)  # a run that has played fewer rounds has lower costs
+    mark_best(rows, () if early else HIGHEST, () if early else LOWEST)
     return rows
+
+
+def _uneven(story: Story) -> bool:
+    """Whether some runs go on, and have not played as many rounds as others."""
+    return bool(story.unfinished) and len({run.num_rounds for _, runs in story.played for run in runs}) > 1
 
 
 def _clock(row: Row) -> str:

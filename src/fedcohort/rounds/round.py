@@ -93,7 +93,7 @@ class _Playing:
         with self.watch.part("selection"):
             answers = partial(answer, run_state, t, self.available, self.ledger)
             ask = self.ledger.asking(answers)
-            k = min(clock.invited(run_state.k_at(t)), len(self.available))
+            k = min(clock.number_to_select(run_state.k_at(t)), len(self.available))
             seen = Round(
                 t, k, self.available, rng(run_state.seed, "select", t), self.began, read_only(clock.durations), ask,
                 read_only(clock.compute_times), read_only(clock.upload_times),
@@ -114,7 +114,7 @@ class _Playing:
         known = members(run_state, cohort, run_state.k_at(t), t)
         with self.watch.part("aggregation"):
             updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
-            awaited = clock.awaited(len(cohort), run_state.k_at(t))
+            awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
             updates = clock.settle(t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients)
             updates = tally.arrived(updates)
             updates = admitted(run_state.selector, updates)
@@ -191,7 +191,7 @@ class _Playing:
         """What was special about the round, in words."""
         available, m = len(self.available), len(self.run_state.clock.num_samples)
         notes = [cohort.why.note if cohort.why is not None else ""]
-        wanted = self.run_state.clock.invited(self.run_state.k_at(self.t))
+        wanted = self.run_state.clock.number_to_select(self.run_state.k_at(self.t))
         if not self.run_state.selector.variable_size and available < min(wanted, m):
             notes.append(f"short round: {available} of {wanted} available")
         if available == 0:

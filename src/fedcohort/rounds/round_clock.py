@@ -38,12 +38,12 @@ class RoundClock(Protocol):
         """The two parts of :meth:`nominal`, computation and communication, float64 [m, 2]."""
         ...
 
-    def invited(self, k: int) -> int:
-        """Number of clients to invite so that k of them are in time."""
+    def number_to_select(self, k: int) -> int:
+        """Number of clients to select so that k of them are in time."""
         ...
 
-    def awaited(self, invited: int, k: int) -> int | None:
-        """Number of invited clients that the server waits for; None for all."""
+    def number_to_await(self, selected: int, k: int) -> int | None:
+        """Number of selected clients that the server waits for; None for all."""
         ...
 
     def settle(

@@ -82,7 +82,7 @@ class RunState:
             "model": self.model,
             "selector": self.selector.state_dict(),
             "algorithm": self.algorithm.state_dict(),
-            "engine": dict(self.engine.state_dict()),
+            "engine": self.engine.state_dict(),
             "clock": dict(self.clock.state_dict()),
         }
 

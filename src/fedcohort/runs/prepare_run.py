@@ -298,7 +298,7 @@ def _census(
     return Census(
         federation.num_samples,
         federation.num_classes,
-        min(clock.invited(k), federation.num_clients),
+        min(clock.number_to_select(k), federation.num_clients),
         histogram,
         clock.epochs,
         width,

@@ -80,9 +80,12 @@ def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
 def key_of(experiment: Experiment, given: Given) -> str:
     """The hash of a run: of its settings, of objects from Python, and of the content of a user's own data.
 
-    Stacked runs of own networks are not those of versions that did not recognize rows of layers in them, which rounded otherwise.
+    Stacked runs of own networks are not those of versions that did not recognize rows of layers in them, which rounded otherwise, and
+    no stacked run is one of a version that cut stacks in the order of the cohort only.
     """
     parts = [given.key()] if given.key() else []
+    if experiment.engine.plan == "stacked":
+        parts.append("stacks by size")
     if experiment.engine.plan == "stacked" and _has_own_model(experiment, given):
         parts.append("rows of layers in stacks")
     if (given.data is None and is_own(experiment.data.name)) or (

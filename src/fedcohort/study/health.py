@@ -53,7 +53,8 @@ class Finding:
     def about(self) -> str:
         """The rows in words, with a colon; empty if it is about all rows."""
         shown = ", ".join(map(repr, self.rows[:SHOWN]))
-        more = f" and {len(self.rows) - SHOWN} more rows" if len(self.rows) > SHOWN else ""
+        left = len(self.rows) - SHOWN
+        more = f" and {left} more row{'s' * (left > 1)}" if left > 0 else ""
         return f"{shown}{more}: " if self.rows else ""
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from fedcohort.algorithms import Tensors
 from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
+from fedcohort.core.stamped_entries import Stamp, StampedEntries, new_version
 from fedcohort.core.tensor_sizes import num_bytes
 
 __all__ = ["LIMIT", "Memories", "Memory"]
@@ -58,6 +59,7 @@ class Memories:
         self._folder = folder
         self._kept: dict[int, Memory | _Place] = {}
         self._proposed: dict[int, Memory | _Place] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._bytes = 0
         self._end = 0
         self._free: dict[int, list[int]] = {}
@@ -100,26 +102,33 @@ class Memories:
             for client in admitted:
                 if client in self._proposed:
                     self._release(self._kept.get(client, {}))
-                    self._kept[client] = self._proposed.pop(client)
+                    self._keep(client, self._proposed.pop(client))
             for forgotten in self._proposed.values():
                 self._release(forgotten)
             self._proposed = {}
             self._round += 1
 
-    def state_dict(self) -> dict[str, Memory]:
+    def state_dict(self) -> StampedEntries[Memory]:
         """All memories by client, for the checkpoint; use them before the next commit."""
-        return {str(client): self.get(client) for client in self._kept}
+        return StampedEntries(dict(self._stamps), lambda client: self.get(int(client)))
 
     def load_state_dict(self, state: Mapping[str, Memory]) -> None:
         """Replace all memories by these."""
+        memories = dict(state)  # they may be read from the memories that are replaced
         with self._lock:
             self._forget()
-            self._kept = {int(client): self._store(memory) for client, memory in state.items()}
+            for client, memory in memories.items():
+                self._keep(int(client), self._store(memory))
 
     # where memories are stored
 
+    def _keep(self, client: int, stored: Memory | _Place) -> None:
+        self._kept[client] = stored
+        size = stored.size if isinstance(stored, _Place) else num_bytes(stored.values())
+        self._stamps[str(client)] = Stamp(new_version(), size)
+
     def _forget(self) -> None:
-        self._kept, self._proposed, self._free = {}, {}, {}
+        self._kept, self._proposed, self._free, self._stamps = {}, {}, {}, {}
         self._bytes = self._end = 0
         self._mapped = torch.empty(0, dtype=torch.uint8)
         self._round += 1

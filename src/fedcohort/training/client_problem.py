@@ -21,6 +21,7 @@ from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.plain_network import Program
+from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 
 __all__ = ["ClientProblem"]
@@ -182,15 +183,17 @@ class ClientProblem:
         """
         setup, labels = self._setup, self._data.labels
         added = setup.optimizer, correction, list(self.anchor.values())
+        draws = self._generators(program, -(-len(order) // size))
         if self._prepared is not None:
-            losses, right = program.descend(self._prepared, labels, order, size, *added)
+            losses, right = program.descend(self._prepared, labels, order, size, *added, draws)
         else:
             losses, right = [], torch.zeros((), dtype=torch.int64)
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
             for part in order.split(stretch):
                 rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
                 positions = torch.arange(len(part))
-                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added)
+                rest = draws[len(losses) :]
+                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added, rest)
                 losses += part_losses
                 right += part_right
         self.steps += len(losses)
@@ -204,7 +207,8 @@ class ClientProblem:
         program = self._setup.program
         constant = weights is None or (isinstance(weights, Tensor) and weights.dim() < 2 and not weights.requires_grad)
         if program is not None and constant and program.holds():
-            return program.backward(self._features(index), labels, weights, len(self.batch))
+            draws = self._generators(program, 1, number)
+            return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         logits = self._outputs_of(self._setup.module, self._features(index), number)
         objective = self._objective(logits, labels, index)
         if weights is None:
@@ -285,8 +289,13 @@ class ClientProblem:
         """
         if not self._setup.draws:
             return model(inputs)
-        with torch_seeded(self._first_draw + (int(self.steps) << 16) + number, inputs.device):
+        with torch_seeded(step_seed(self._first_draw, int(self.steps), number), inputs.device):
             return model(inputs)
+
+    def _generators(self, program: Program, steps: int, number: int = 0) -> list[torch.Generator]:
+        """Generators of Dropout for chunk ``number`` of the next steps."""
+        first = int(self.steps)
+        return [step_generator(self._first_draw, first + i, number) for i in range(steps if program.draws else 0)]
 
     @cached_property
     def _first_draw(self) -> int:

@@ -15,7 +15,7 @@ __all__ = ["descend", "gradients", "outputs_of_parts"]
 def descend(
     layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[Tensor], anchors: list[Tensor], mu: float,
+    shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator],
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
     """The steps of :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`.
 
@@ -25,6 +25,7 @@ def descend(
         rule, rates, nesterov, states, fresh: what the optimizer does, see :class:`fedcohort.training.optimizers.Rule`.
         shifts: added to the gradients of every step; empty for none.
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
+        draws: for every step, the generator of Dropout; empty if there is none.
     """
     seen: list[Tensor] = []
     right = torch.zeros([], dtype=torch.int64)
@@ -34,7 +35,9 @@ def descend(
         inputs = features.index_select(0, batch)
         if inputs.dim() == 4:
             inputs = inputs.permute(0, 3, 1, 2)
-        losses, hits, last = gradients(layers, values, inputs, labels.index_select(0, batch), None, len(batch))
+        step = start // size
+        own = draws[step : step + 1]
+        losses, hits, last = gradients(layers, values, inputs, labels.index_select(0, batch), None, len(batch), own)
         if mu != 0:
             for i in range(len(values)):
                 last[i].add_(values[i] - anchors[i], alpha=mu)
@@ -90,12 +93,14 @@ def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, 
 
 
 def gradients(
-    layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The gradient of :meth:`Program.backward <fedcohort.training.plain_network.Program.backward>`."""
+    layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int,
+    draws: list[torch.Generator],
+) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
+    """The gradient of :meth:`Program.backward <fedcohort.training.plain_network.Program.backward>`; ``draws`` is empty, or the
+    generator of Dropout, which otherwise does nothing."""
     given: list[Tensor] = []
     notes: list[Tensor] = []
-    x = _noted_outputs(layers, values, inputs, given, notes)
+    x = _noted_outputs(layers, values, inputs, given, notes, draws)
     scores = torch.log_softmax(x, 1)
     losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
     hits = (x.argmax(1) == labels).sum()
@@ -113,6 +118,8 @@ def gradients(
         elif layer.kind == "norm":
             deviation = notes.pop()
             delta = _before_norm(layer, values, x, notes.pop(), deviation, delta, found)
+        elif layer.kind == "dropout":
+            delta = delta * notes.pop() if len(draws) > 0 else delta
         elif layer.weight < 0:
             delta = _before(layer, x, delta)
         else:
@@ -123,15 +130,18 @@ def gradients(
 
 
 def _noted_outputs(
-    layers: list[Layer], values: list[Tensor], x: Tensor, given: list[Tensor], notes: list[Tensor]
-) -> Tensor:
+    layers: list[Layer], values: list[Tensor], x: Tensor, given: list[Tensor], notes: list[Tensor],
+    draws: list[torch.Generator],
+) -> Tensor:  # fmt: skip
     """The network's outputs; notes what the backward pass needs.
 
     Args:
         layers, values: the network.
         x: inputs.
         given: the inputs of each layer are added; for tanh, its outputs.
-        notes: where the largest number of each window of a pooling is, and the statistics of group norms, are added.
+        notes: where the largest number of each window of a pooling is, the statistics of group norms, and the factors of Dropout are
+            added.
+        draws: the generator of Dropout, or nothing.
     """
     for layer in layers:
         given.append(x)
@@ -142,6 +152,11 @@ def _noted_outputs(
             x, mean, deviation = _normalized(layer, values, x)
             notes.append(mean)
             notes.append(deviation)
+        elif layer.kind == "dropout":
+            if len(draws) > 0:
+                factors = torch.empty_like(x).bernoulli_(layer.kept, generator=draws[0]).div_(layer.kept)
+                notes.append(factors)
+                x = x * factors
         else:
             x = _outputs(layer, values, x)
             if layer.kind == "tanh":
@@ -150,7 +165,9 @@ def _noted_outputs(
 
 
 def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
-    """Outputs of a layer other than max-pooling and a group norm."""
+    """Outputs of a layer other than max-pooling and a group norm; Dropout does nothing."""
+    if layer.kind == "dropout":
+        return x
     if layer.kind == "relu":
         return torch.relu_(x)
     if layer.kind == "flatten":
@@ -168,6 +185,9 @@ def _outputs(layer: Layer, values: list[Tensor], x: Tensor) -> Tensor:
             x, layer.kernel, layer.stride, layer.padding, layer.ceil, layer.padded, None
         )
         return means
+    if layer.kind == "whole average":
+        whole: Tensor = torch.ops.aten.adaptive_avg_pool2d(x, [1, 1])
+        return whole
     bias = values[layer.bias] if layer.bias >= 0 else None
     if layer.kind == "convolution":
         return torch.conv2d(x, values[layer.weight], bias, layer.stride, layer.padding, layer.dilation, layer.groups)
@@ -189,6 +209,8 @@ def _before(layer: Layer, x: Tensor, delta: Tensor) -> Tensor:
         before = torch.ops.aten.avg_pool2d_backward(
             delta, x, layer.kernel, layer.stride, layer.padding, layer.ceil, layer.padded, None
         )
+    elif layer.kind == "whole average":
+        before = delta.expand(x.size()) / (x.size(2) * x.size(3))
     elif layer.kind == "gelu":
         before = torch.ops.aten.gelu_backward(delta, x)
     else:

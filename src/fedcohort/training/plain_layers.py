@@ -18,7 +18,7 @@ class Layer(NamedTuple):
     """What a layer does, and its parameters, as their positions among the network's parameters."""
 
     kind: str
-    """convolution, norm, pooling, average, linear, relu, gelu, fast gelu, tanh, flatten, or contiguous."""
+    """convolution, norm, pooling, average, whole average, linear, relu, gelu, fast gelu, tanh, dropout, flatten, or contiguous."""
     weight: int
     bias: int
     back: bool
@@ -34,11 +34,13 @@ class Layer(NamedTuple):
     """Whether the mean of a window of average pooling counts the padding."""
     epsilon: float
     """ε of a group norm."""
+    kept: float
+    """Share of the values that Dropout keeps."""
     large: float
     """Minimum number of multiplications for which oneDNN is used, see :mod:`fedcohort.training.matrix_products`."""
 
 
-BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, True, 0.0, math.inf)
+BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, True, 0.0, 1.0, math.inf)
 """A layer without parameters; other layers are made from it."""
 
 
@@ -70,7 +72,7 @@ def layers_of(row: list[nn.Module], parameters: list[nn.Parameter], *, is_flat: 
 
 def _keeps_outputs(before: list[Layer]) -> bool:
     """Whether the outputs of these layers, which ReLU would change in place, are kept for the backward pass of tanh."""
-    own = [layer.kind for layer in before if layer.kind not in ("flatten", "contiguous", "relu")]
+    own = [layer.kind for layer in before if layer.kind not in ("flatten", "contiguous", "relu", "dropout")]
     return own[-1:] == ["tanh"]
 
 
@@ -104,12 +106,16 @@ def _layer_without_parameters(part: nn.Module, is_flat: bool) -> Layer | None:
     """The layer if it is an activation, Flatten, Contiguous or a pooling; None otherwise."""
     if type(part) is nn.GELU and part.approximate in _GELUS:
         return BARE._replace(kind=_GELUS[part.approximate])
+    if type(part) is nn.Dropout and part.p < 1:
+        return BARE._replace(kind="dropout", kept=1 - part.p)
     if type(part) in _KINDS:
         return BARE._replace(kind=_KINDS[type(part)])
     if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
         return BARE._replace(kind="flatten")
     if type(part) is nn.MaxPool2d and not is_flat and not part.return_indices and isinstance(part.ceil_mode, bool):
         return BARE._replace(kind="pooling", ceil=part.ceil_mode, **_window(part))
+    if type(part) is nn.AdaptiveAvgPool2d and not is_flat and part.output_size in (1, (1, 1)):
+        return BARE._replace(kind="whole average")
     if type(part) is nn.AvgPool2d and not is_flat and part.divisor_override is None:
         return BARE._replace(kind="average", ceil=bool(part.ceil_mode), padded=part.count_include_pad, **_window(part))
     return None

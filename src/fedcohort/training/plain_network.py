@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training import plain_functions
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
@@ -39,38 +40,54 @@ _HOOKS_OF_ALL_MODULES = (
 )
 """Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
 
-TRIED = ("norm", "average")
-"""Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers; their bits are compared first."""
+TRIED = ("norm", "average", "whole average", "dropout")
+"""Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
+bits are compared first."""
 
 Result = TypeVar("Result")
 
 
 class Program:
-    """The steps of one network, with which it shares its parameters; see :func:`program_of`."""
+    """The steps of one network, with which it shares its parameters; see :func:`program_of`.
+
+    Attributes:
+        draws: whether Dropout draws random numbers in training.
+    """
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
         self._parts, self._layers, self._parameters = list(module.modules()), layers, parameters
         self._values = [parameter.detach() for parameter in parameters]
+        self.draws = any(layer.kind == "dropout" for layer in layers)
 
     def holds(self) -> bool:
         """Whether the program still computes what the network computes.
 
-        It does not after code has registered hooks, replaced a forward pass, frozen parameters, or switched on autocast.
+        It does not after code has registered hooks, replaced a forward pass, frozen parameters, switched on autocast, or put only
+        some layers of a network with Dropout into training mode.
         """
         replaced = is_observed(self._parts)
         changed = any(
             not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
         )
+        partly = self.draws and len({part.training for part in self._parts}) > 1
         everywhere = any(getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES)
-        return not (replaced or changed or everywhere or torch.is_autocast_enabled("cpu"))
+        return not (replaced or changed or partly or everywhere or torch.is_autocast_enabled("cpu"))
 
-    def backward(self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int) -> tuple[Tensor, Tensor]:
+    def backward(
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()
+    ) -> tuple[Tensor, Tensor]:
         """Add to every ``.grad`` the gradient of Σ weight·cross-entropy/``size``, without weights of Σ cross-entropy/``size``.
+
+        Args:
+            inputs, labels: the batch.
+            weights: weights of the samples, or None.
+            size: what the sum is divided by.
+            draws: the generator of Dropout; none in evaluation mode.
 
         Returns:
             the cross-entropy of each sample, and the number of correct predictions.
         """
-        losses, hits, gradients = self.gradients(inputs, labels, weights, size)
+        losses, hits, gradients = self.gradients(inputs, labels, weights, size, draws)
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             if parameter.grad is None:
                 parameter.grad = gradient
@@ -79,10 +96,10 @@ class Program:
         return losses, hits
 
     def gradients(
-        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int
+        self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        return self._run(plain_functions.gradients, inputs, labels, weights, size)
+        return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws))
 
     def descend(
         self,
@@ -93,6 +110,7 @@ class Program:
         optimizer: Optimizer,
         correction: Correction | None = None,
         anchors: Sequence[Tensor] = (),
+        draws: Sequence[torch.Generator] = (),
     ) -> tuple[list[Tensor], Tensor]:
         """Take an optimizer step on the mean cross-entropy of every batch of ``size`` samples, in this ``order``.
 
@@ -106,6 +124,7 @@ class Program:
             optimizer: optimizer of the network's parameters, from :mod:`fedcohort.training.optimizers`.
             correction: what is added to the gradients of every step; None for nothing.
             anchors: the parameters that the correction refers to, in the order of the network's.
+            draws: for every step, the generator of Dropout.
 
         Returns:
             the cross-entropy of each sample before its step, and the total number of correct predictions.
@@ -115,6 +134,7 @@ class Program:
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+            list(draws),
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
@@ -178,15 +198,16 @@ def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[i
             )  # images as training has them, with channels last
             inputs = torch.randn(size, *sizes, dtype=parameters[0].dtype, generator=draw)
             inputs = inputs.permute(0, 3, 1, 2) if len(shape) == 3 else inputs
-            with torch.enable_grad():
+            with torch.enable_grad(), torch_seeded(size, inputs.device):
                 outputs = twin.train(training)(inputs)
                 labels = torch.randint(outputs.shape[1], (size,), generator=draw)
                 losses = sample_losses(outputs, labels)
                 expected = torch.autograd.grad(losses, parameters, torch.full_like(losses, 1 / size))
-            found, _, gradients = program.gradients(inputs.clone(), labels, None, size)
+            draws = [torch.Generator().manual_seed(size)] if training else []
+            found, _, gradients = program.gradients(inputs.clone(), labels, None, size, draws)
             shown = program.outputs(inputs.clone(), [0, size])
             with torch.no_grad():
-                outputs = twin(inputs.clone())
+                outputs = twin.eval()(inputs.clone())
             if not all(map(torch.equal, (losses, *expected, outputs), (found, *gradients, shown))):
                 return False
     except Exception:  # the network's own errors as well: the training raises them

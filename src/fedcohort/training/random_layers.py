@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import torch_seeded
 
-__all__ = ["draws_at_random"]
+__all__ = ["draws_at_random", "step_generator", "step_seed"]
 
 TRIES = 8
 """Number of forward passes that show that a model draws. One pass shows that it does not, unless other code draws at that time."""
@@ -43,6 +43,22 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
             "as in functional.dropout(x, training=self.training)"
         )
     return drew[True] is not False
+
+
+def step_seed(first: int, step: int, number: int) -> int:
+    """What seeds torch's generator for a chunk of a step.
+
+    Args:
+        first: the integer of the client in this round.
+        step: number of the step, from 0.
+        number: number of the chunk of the batch, from 0.
+    """
+    return (first + (step << 16) + number) % 2**63
+
+
+def step_generator(first: int, step: int, number: int) -> torch.Generator:
+    """A generator that draws what torch's draws with :func:`step_seed`, for programs, in which threads share nothing."""
+    return torch.Generator().manual_seed(step_seed(first, step, number))
 
 
 def _draws(module: nn.Module, inputs: Tensor) -> bool | None:

@@ -25,7 +25,8 @@ from fedcohort.training.matrix_products import product_limit
 __all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
 
 _LAYERS = (
-    nn.Linear, nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.AvgPool2d, nn.Flatten, nn.Identity, nn.Dropout,
+    nn.Linear, nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
+    nn.Flatten, nn.Identity, nn.Dropout,
 )  # fmt: skip
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
 
@@ -250,6 +251,10 @@ def _average_pooling(
     return nn.AvgPool2d(kernel_size, stride or None, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+def _adaptive_pooling(_: _Call, output_size: Any) -> nn.Module:
+    return nn.AdaptiveAvgPool2d(output_size)
+
+
 def _flatten(call: _Call, start_dim: int = 0, end_dim: int = -1) -> nn.Module | None:
     last = len(call.shape) - 1
     return nn.Flatten() if start_dim % (last + 1) == 1 and end_dim in (-1, last) else None
@@ -307,6 +312,7 @@ _FUNCTIONS: dict[Callable[..., Any], Callable[..., nn.Module | None]] = {
     functional.max_pool2d: _max_pooling,
     torch.max_pool2d: _max_pooling,
     functional.avg_pool2d: _average_pooling,
+    functional.adaptive_avg_pool2d: _adaptive_pooling,
     torch.flatten: _flatten,
     Tensor.flatten: _flatten,
     Tensor.view: _reshape,

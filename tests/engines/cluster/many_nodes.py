@@ -1,9 +1,14 @@
-"""Check the contract of engines on a cluster of several nodes: ``python -m tests.engines.cluster.many_nodes NODES [killer|lose]``.
+"""Check the contract of engines on a cluster of several nodes: ``python -m tests.engines.cluster.many_nodes NODES [WHAT]``.
 
-A process of its own, because a process has one connection to a cluster. ``killer`` kills a host every half second during the
-check. ``lose`` removes a node in the middle of a round instead, and compares the updates with those of the local engine.
+A process of its own, because a process has one connection to a cluster. WHAT is one of
+
+* ``killer``: a host is killed every half second during the check;
+* ``lose``: a node is removed in the middle of a round instead, and the updates are compared with those of the local engine;
+* ``data``: it is counted how often data travel to nodes with two hosts each;
+* ``processors``: one node has the instructions of an older processor.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -13,13 +18,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
+from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.ray_engine import RayEngine
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
-from fedcohort.selection import Cohort
+from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import ControlVariates, bits, small_federation
 
@@ -39,8 +47,8 @@ def kill_hosts(pool: HostPool, stop: threading.Event, killed: list[int]) -> None
 
 def lose_a_node(cluster: Any, node: Any, pool: HostPool) -> None:
     """Remove a node after the first update of a round."""
-    algorithm, training, cohort = ControlVariates(), Training(batch_size=4), Cohort(np.arange(150))
-    clients = small_federation([6] * 150, trouble=False)
+    algorithm, training, cohort = ControlVariates(), Training(batch_size=4), Cohort(np.arange(600))
+    clients = small_federation([6] * 600, trouble=False)
     arguments = clients, Mlp(hidden=8), training, algorithm, 3
     with closing(LocalEngine(*arguments, 2)) as local, closing(RayEngine(*arguments, pool=pool)) as remote:
         model = local.initial_model()
@@ -54,15 +62,87 @@ def lose_a_node(cluster: Any, node: Any, pool: HostPool) -> None:
         assert len(pool.ready) < before, "no host was lost"
 
 
+def large_federation(num_bytes: int) -> tuple[Federation, int]:
+    """Sixteen clients whose samples have about so many bytes, and the exact number."""
+    sizes = [num_bytes // (16 * 4 * 1024)] * 16
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(sum(sizes) + 10, 1024, generator=generator)
+    labels = torch.arange(len(features)) % 3
+    train, test = Samples(features[:-10], labels[:-10]), Samples(features[-10:].clone(), labels[-10:])
+    federation = Federation(
+        train=train,
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        validation=test,
+        test=test,
+        classes=("a", "b", "c"),
+        shift=torch.zeros(1024),
+        scale=torch.ones(1024),
+    )
+    return federation, features[:-10].nbytes
+
+
+def bytes_by_node() -> dict[str, int]:
+    """Number of bytes of all objects that were ever made in the shared memory of each node, also of copies from other nodes."""
+    import ray
+    from ray._private.internal_api import node_stats
+
+    stats = {
+        node["NodeID"]: node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], include_memory_info=False)
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+    return {node: said.store_stats.cumulative_created_bytes for node, said in stats.items()}
+
+
+def count_data(pool: HostPool) -> None:
+    """Every node receives the data once, although it has two hosts and plays three rounds with questions."""
+    federation, num_bytes = large_federation(48 * 2**20)
+    before, algorithm, clients = bytes_by_node(), FedAvg(), np.arange(16)
+    with closing(RayEngine(federation, Mlp(hidden=2), Training(batch_size=64), algorithm, 3, pool=pool)) as engine:
+        model = engine.initial_model()
+        for t in (1, 2, 3):
+            engine.answer(model, t, LocalLoss(), clients)
+            list(engine.train(model, t, Cohort(clients), algorithm))
+    grown = {node: made - before[node] for node, made in bytes_by_node().items()}
+    working = {member.facts.node for member in pool.ready if member.facts}
+    assert len(pool.ready) == 2 * len(working)
+    for node in working:
+        assert num_bytes <= grown[node] < 1.5 * num_bytes, (num_bytes, grown)
+    print(f"{num_bytes:,} bytes of data; made in the memory of each node:", ", ".join(f"{n:,}" for n in grown.values()))
+
+
+def check_warning(pool: HostPool, lines: list[str]) -> None:
+    """One line says which host computes otherwise. Its results differ from the local ones in the last bits only."""
+    [other] = [member.facts for member in pool.ready if member.facts and member.facts.instructions == "DEFAULT"]
+    here = torch.backends.cpu.get_cpu_capability()
+    assert here != "DEFAULT", "this machine has the oldest instructions itself"
+    told = f"{other.name} ({other.processor}) computes with DEFAULT instructions and this machine with {here}"
+    assert [line for line in lines if "instructions" in line] == [f"{told}: results may differ in the last bits"], lines
+    algorithm, cohort = FedAvg(), Cohort(np.arange(20))
+    arguments = small_federation([16] * 20, trouble=False), Mlp(hidden=8), Training(batch_size=4), algorithm, 3
+    with closing(LocalEngine(*arguments, 2)) as local, closing(RayEngine(*arguments, pool=pool)) as remote:
+        model = local.initial_model()
+        updates = [list(engine.train(model, 1, cohort, algorithm)) for engine in (local, remote)]
+        for here_too, there in zip(*updates, strict=True):
+            for name, value in here_too.state.items():
+                np.testing.assert_allclose(value.numpy(), there.state[name].numpy(), rtol=0, atol=1e-5)
+
+
 def main(nodes: int, what: str) -> None:
     """Start the nodes and do ``what``."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    others = [cluster.add_node(num_cpus=1) for _ in range(nodes - 1)]
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("fedcohort").addHandler(handler)
+    cores = 2 if what == "data" else 1
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
+    old: dict[str, Any] = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
+    others = [cluster.add_node(num_cpus=cores, **old) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
-    pool = HostPool(cluster.address, nodes, patience=120)
-    while len(pool.ready) < nodes:
+    pool = HostPool(cluster.address, cores * nodes, patience=120)
+    while len(pool.ready) < pool.size:
         pool.wait_until_ready()
         pool.refill()
         import ray
@@ -72,7 +152,11 @@ def main(nodes: int, what: str) -> None:
             pool.greet(pool.greetings[greeting])
     assert len({member.facts.node for member in pool.ready if member.facts}) == nodes
     killed: list[int] = []
-    if what == "lose":
+    if what == "data":
+        count_data(pool)
+    elif what == "processors":
+        check_warning(pool, lines)
+    elif what == "lose":
         lose_a_node(cluster, others[-1], pool)
     elif what == "killer":
         stop = threading.Event()

@@ -1,6 +1,8 @@
 """The Ray engine gives the bits of the local engine, whatever its number of hosts and while hosts are lost."""
 
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -211,8 +213,13 @@ def test_a_run_without_hosts_ends_after_the_stated_patience(
 
 
 @pytest.mark.timeout(90)
-def test_a_model_is_read_while_all_other_hosts_are_busy(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The host that holds the model is lost in the middle of a round, and none replaces it: the others train its clients again."""
+def test_a_model_is_read_while_all_other_hosts_are_busy(
+    hosts: HostPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The host that holds the model is lost in the middle of a round, and none replaces it: the others train its clients again.
+
+    One line says which host was lost, with which work, and that it is done again.
+    """
     monkeypatch.setattr("fedcohort.engines.cluster.ray_engine.BLOCK_CLIENTS", (1, 1))
     algorithm, cohort = FedAvg(), Cohort(np.arange(40))
     arguments = small_federation([6] * 40, trouble=False), Mlp(hidden=8), TRAINING, algorithm, 3
@@ -232,8 +239,13 @@ def test_a_model_is_read_while_all_other_hosts_are_busy(hosts: HostPool, monkeyp
         holder = first.group[0]
         assert isinstance(holder, RemoteModels)
         monkeypatch.setattr(hosts, "size", hosts.size - 1)
+        facts = holder._member.facts
         kill(hosts, hosts.ready.index(holder._member))
         assert [bits(first.state), *(bits(update.state) for update in stream)] == expected
+    assert facts is not None
+    [line] = [line for line in caplog.messages if "was lost" in line]
+    where = re.escape(f"host {facts.node[:8]}/{facts.pid} on {platform.node()}")
+    assert re.fullmatch(where + r" was lost \(.*died.*\); its work for clients \d+(, \d+)* is done again", line)
 
 
 def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:

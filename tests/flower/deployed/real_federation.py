@@ -52,7 +52,7 @@ class RealFederation:
                 begin, end = text.index("[allow]"), text.index("[budget]")
                 path.write_text(f"{text[:begin]}[allow]\n{allow}\n\n{text[end:]}")
         subprocess.run([folder / "make-keys.sh"], check=True, capture_output=True)
-        source = str(Path(fedcohort.__file__).parents[1])
+        source = os.pathsep.join([str(Path(fedcohort.__file__).parents[1]), str(Path(__file__).parents[3])])
         self.env = os.environ | {
             "FLWR_HOME": str(folder / "flwr-home"),
             "FLWR_TELEMETRY_ENABLED": "0",
@@ -133,27 +133,50 @@ class RealFederation:
         for i in range(1, self.sites + 1):
             self.flwr("supernode", "register", f"keys/site-{i}.pub", "here")
 
-    def start_site(self, i: int) -> None:
-        self.start(f"site-{i}", sys.executable, "-m", "fedcohort", "site", "serve", f"site-{i}.toml")
+    def start_site(self, i: int, module: str = "fedcohort site serve") -> None:
+        self.start(f"site-{i}", sys.executable, "-m", *module.split(), f"site-{i}.toml")
+
+    def make_key(self, name: str) -> Path:
+        """A new pair of keys in ``keys``; returns the private one."""
+        path = self.folder / "keys" / name
+        subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", path], check=True)
+        return path
 
     def start_stranger(self) -> None:
         """A SuperNode with a key that is not registered."""
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", "stranger"], cwd=self.folder, check=True
-        )
-        self._start_node("stranger", "certificates/ca.crt", "stranger")
+        self._start_node("stranger", "flower-supernode", authority="certificates/ca.crt", key=self.make_key("stranger"))
 
     def start_with_wrong_authority(self) -> None:
         """A SuperNode that trusts another authority than the one of the SuperLink."""
         words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout other.key -subj /CN=other"
         subprocess.run([*words.split(), "-out", "other.crt"], cwd=self.folder, check=True, capture_output=True)
-        self._start_node("wrong-authority", "other.crt", "keys/site-1")
+        self._start_node("wrong-authority", "flower-supernode", authority="other.crt", key=self.folder / "keys/site-1")
 
-    def _start_node(self, name: str, authority: str, key: str) -> None:
+    def start_forger(self) -> None:
+        """A SuperNode that claims the public key of the first site, and does not have its private key."""
+        program = sys.executable, "-m", "tests.flower.deployed.rogue_node", "forged", "keys/site-1.pub"
+        self._start_node("forger", *program, authority="certificates/ca.crt", key=self.make_key("forger"))
+
+    def start_impostor(self, i: int) -> None:
+        """A site with a registered key of its own, which says that its clients are those of another site."""
+        text = (self.folder / f"site-{i}.toml").read_text()
+        self.make_key("impostor")
+        self.flwr("supernode", "register", "keys/impostor.pub", "here")
+        assert f"keys/site-{i}" in text
+        text = text.replace(f"keys/site-{i}", "keys/impostor").replace(f"state-site-{i}", "state-impostor")
+        (self.folder / "impostor.toml").write_text(text)
+        self.start("impostor", sys.executable, "-m", "fedcohort", "site", "serve", "impostor.toml")
+
+    def _start_node(self, name: str, *program: str, authority: str, key: Path) -> None:
         self.start(
-            name, "flower-supernode", "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", authority,
-            "--auth-supernode-private-key", key, "--port", str(free_port()), "--max-retries", "3",
+            name, *program, "--superlink", f"127.0.0.1:{self.port}", "--root-certificates", authority,
+            "--auth-supernode-private-key", str(key), "--port", str(free_port()), "--max-retries", "3",
         )  # fmt: skip
+
+    def ended(self, name: str) -> str:
+        """Wait until a process has ended by itself; returns what it printed."""
+        waited_for(lambda: self.processes[name].poll() is not None, f"the end of {name}", 60)
+        return self.output(name)
 
     def play(self, time_of: str = "simulated", patience: float = 120.0) -> None:
         """Start a run, without waiting for it."""
@@ -165,6 +188,11 @@ class RealFederation:
         """The run with this name, once it exists."""
         paths = [path for path in (self.folder / "runs").glob(f"{name}-*") if (path / "run.sqlite").exists()]
         return fedcohort.open_run(paths[0]) if paths else None
+
+    def rounds(self, name: str) -> int:
+        """Number of rounds that a run has played."""
+        run = self.run_of(name)
+        return 0 if run is None else run.last_round
 
     def finished(self, name: str) -> fedcohort.Run:
         """Wait for the end of a run."""

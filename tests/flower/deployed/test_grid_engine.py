@@ -1,5 +1,6 @@
 """The engine over Flower's Grid fulfills the contract of engines, and a reply that cannot be used is a failed client."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -100,6 +101,10 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
     "another client": (
         first(lambda row: row.update(name="8")),
         "malformed: it is not about the clients that were asked",
+    ),
+    "a client twice": (
+        changed(lambda words: words["clients"].append(words["clients"][0])),
+        "malformed: duplicate: it has a client twice",
     ),
     "other samples": (
         first(lambda row: row.update(num_samples=10**6)),
@@ -202,6 +207,33 @@ def test_a_budget_ends_what_a_site_does() -> None:
     assert {update.failure for update in updates(few).values()} == {
         "refused: the site's budget of 5,000 bytes is used up"
     }
+
+
+def test_the_owners_log_has_one_line_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
+    """What was answered for which clients, and what is left of the budget."""
+    federation = small_federation()
+    budget = Spent(Budget(rounds=1, answers=5))
+    sites = sites_of(federation, 1, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()), spent=budget)
+    with caplog.at_level("INFO", logger="fedcohort"):
+        link, roster = met(grid_of(sites), federation)
+        engine = GridEngine(
+            federation, Mlp(hidden=8), TRAINING, FedAvg(), 3, 1, link=link, roster=roster, run="powd-seed0"
+        )
+        model = engine.initial_model()
+        engine.answer(model, 2, LocalLoss(), np.array([6, 0]))
+        for t in (2, 3):
+            list(engine.train(model, t, Cohort(np.array([BROKEN, 6, 0])), FedAvg()))
+        sites[0].handle(b"\x80\x04nonsense")
+    lines = [re.sub(r"[\d,]+ bytes sent", "N bytes sent", line) for line in caplog.messages if "has labels" not in line]
+    assert lines[0].startswith("introduced clients 0, 1, ")
+    left = "N bytes sent; left of the budget: rounds {}, answers 3"
+    assert lines[1:4] == [
+        f"run powd-seed0, round 2: answered LocalLoss for clients 6, 0; {left.format(1)}",
+        f"run powd-seed0, round 2: trained clients 6, 0, and not client {BROKEN}; {left.format(0)}",
+        f"run powd-seed0, round 3: refused: the site's budget of 1 rounds is used up; {left.format(0)}",
+    ]
+    assert lines[4].startswith("refused: the request cannot be used: its bytes cannot be read")
+    assert len(lines) == 5
 
 
 def test_clients_at_nodes_that_are_not_connected_are_unreachable() -> None:

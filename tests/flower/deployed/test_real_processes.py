@@ -3,12 +3,15 @@
 The messages pass a SuperLink, SuperNodes and the data owners' processes.
 """
 
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from safetensors.torch import load_file
 
 import fedcohort
@@ -83,25 +86,18 @@ def test_four_strategies_have_the_results_of_the_local_run_over_five_rounds(tmp_
 
 
 @pytest.mark.slow
-def test_kills_strangers_and_a_wrong_authority(tmp_path: Path) -> None:
-    """A killed site costs a round its clients and comes back; a killed SuperLink does not end the run; strangers take no part."""
+def test_a_killed_site_and_a_killed_server_cost_what_they_had(tmp_path: Path) -> None:
+    """A killed site costs a round its clients and comes back; a killed SuperLink does not end the run."""
     selection = 'name = "uniform"\nk = 12'
     with RealFederation(tmp_path / "app", described("kills", 6, selection=selection), allow=ALLOW) as there:
         there.start_superlink()
         there.register()
         for i in (1, 2, 3):
             there.start_site(i)
-        there.start_stranger()
-        there.start_with_wrong_authority()
         there.play(patience=60)
-
-        def rounds() -> int:
-            run = there.run_of("kills")
-            return 0 if run is None else run.last_round
-
-        waited_for(lambda: rounds() >= 1, "round 1")
+        waited_for(lambda: there.rounds("kills") >= 1, "round 1")
         there.end("site-3", signal.SIGKILL)
-        waited_for(lambda: rounds() >= 3, "round 3")
+        waited_for(lambda: there.rounds("kills") >= 3, "round 3")
         there.end("superlink", signal.SIGKILL)
         there.end("run")
         there.start_site(3)
@@ -111,13 +107,90 @@ def test_kills_strangers_and_a_wrong_authority(tmp_path: Path) -> None:
         lost = run.clients.query("status == 'failed'")
         assert set(lost["client"]) <= {8, 9, 10, 11}
         assert lost["detail"].str.match("unreachable|timeout").all()
-        assert run.rounds["trained"].tolist()[0] == run.rounds["trained"].tolist()[-1] == 12
-        assert 8 in run.rounds["trained"].tolist()
-        assert "stranger" not in "".join(run.meta["clients"])
-        assert (
-            there.processes["wrong-authority"].poll() is not None
-            or "certificate" in there.output("wrong-authority").lower()
+        trained = run.rounds["trained"].tolist()
+        assert trained[0] == trained[-1] == 12
+        assert set(trained) == {8, 12}
+
+
+@pytest.mark.slow
+def test_strangers_wrong_authorities_and_forged_identities_are_refused_by_name(tmp_path: Path) -> None:
+    """The first three are not let in by the SuperLink, which says why; the last one is, and the server refuses its clients."""
+    experiment = described("doors", 5, clients=8, holdout=0.0, selection='name = "uniform"\nk = 8')
+    with RealFederation(tmp_path / "app", experiment, sites=2, allow=ALLOW) as there:
+        there.start_superlink()
+        there.register()
+        for i in (1, 2):
+            there.start_site(i)
+        there.start_stranger()
+        assert "Failed to activate SuperNode" in there.ended("stranger")
+        key = public_bytes(there.folder / "keys" / "stranger.pub")
+        assert f"{key!r}, exception: No SuperNode found with the given public key" in there.output("superlink")
+        there.start_with_wrong_authority()
+        assert "CERTIFICATE_VERIFY_FAILED" in there.ended("wrong-authority")
+        there.start_forger()
+        said = there.ended("forger")
+        assert 'the SuperLink returned: 401 {"detail":"Invalid SuperNode authentication"}' in said
+        for name in ("stranger", "wrong-authority", "forger"):
+            assert "SuperNode ID" not in there.output(name)  # printed by nodes that were let in
+        there.play(patience=60)
+        waited_for(lambda: there.rounds("doors") >= 1, "round 1")
+        there.end("site-2")
+        there.start_impostor(2)
+        run = there.finished("doors")
+        assert "SuperNode ID" in there.output("impostor")
+        notes = " ".join(run.rounds["note"])
+        assert re.search(
+            r"node \d+ takes no part: forged identity: client '4' belongs to a node with another key", notes
         )
+        assert run.rounds["trained"].tolist()[0] == 8
+        assert run.rounds["trained"].tolist()[-1] == 4
+        assert set(run.clients.query("round == 5")["client"]) == {0, 1, 2, 3}
+        assert "trained" not in there.output("impostor")
+
+
+@pytest.mark.slow
+def test_replies_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
+    """One of two sites sends them from its own process; its SuperNode sends everything twice. The other site is not affected."""
+    experiment = described("replies", 5, clients=8, holdout=0.0, selection='name = "uniform"\nk = 8')
+    with RealFederation(tmp_path / "app", experiment, sites=2, allow=ALLOW) as there:
+        there.start_superlink()
+        there.register()
+        there.start_site(1)
+        there.start_site(2, "tests.flower.deployed.rogue_site")
+        there.play(patience=120)
+        run = there.finished("replies")
+        found = run.clients.set_index(["round", "client"]).sort_index()
+        assert {found.loc[(t, client), "status"] for t in range(1, 6) for client in range(4)} == {"admitted"}
+        assert {found.loc[(t, client), "status"] for t in (1, 5) for client in range(4, 8)} == {"admitted"}
+        changed = found.loc[2]
+        assert changed["status"].tolist() == [*["admitted"] * 4, "diverged", "failed", "failed", "admitted"]
+        details = dict(zip(changed.index.tolist(), changed["detail"].tolist(), strict=True))
+        assert "NaN or infinite entries" in details[4]
+        assert re.match(r"malformed: tensor '.*' is float32 \[1.*\], not float32 \[", details[5])
+        assert details[6] == "malformed: message.clients.report.report holds nan, which is no number"
+        for t, reason in ((3, "malformed: oversized: "), (4, "malformed: duplicate: it has a client twice")):
+            refused = found.loc[t].loc[4:]
+            assert set(refused["status"]) == {"failed"}
+            assert refused["detail"].str.startswith(reason).all()
+        assert run.rounds["trained"].tolist() == [8, 5, 4, 4, 8]
+        # a second reply under another id does not pass the SuperLink; the first one counts
+        assert "sent again: []" in there.output("site-2")
+        said = there.output("superlink")
+        assert "Failed to store Message reply: duplicate reply for reply_to_message_id" in said
+        assert said.count("Failed to store Message reply: ") >= 5  # also where the first one has been collected already
+        # the owner sees what was answered
+        assert re.search(
+            r"run \w+, round 5: trained clients [0-3, ]{10}; [\d,]+ bytes sent; left of the budget: rounds 995, ",
+            there.output("site-1"),
+        )
+
+
+def public_bytes(path: Path) -> bytes:
+    """A public key in the form in which the SuperLink prints it."""
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    key: Any = load_ssh_public_key(path.read_bytes())
+    return public_key_to_bytes(key)
 
 
 def test_insecure_is_only_for_this_machine(tmp_path: Path) -> None:

@@ -98,6 +98,33 @@ def test_captions_speak_of_single_clients_only_where_they_are_drawn(tmp_path: Pa
     assert ("Thin lines: single clients." in figure.note) == drawn == ("reported_cp_0" in figure.data)
 
 
+def test_captions_say_how_many_seeds_each_row_has(tmp_path: Path) -> None:
+    """After a race, rows have different numbers of seeds."""
+    rows = [run(tmp_path, "a", [[0]] * 3, 12, seed) for seed in range(6)]
+    rows += [run(tmp_path, "b", [[0]] * 3, 12, seed, selection=UCB) for seed in range(4)]
+    for runs, words in (
+        (rows, "Mean over the seeds of each row, 4 to 6;"),
+        (rows[:6], "Mean over 6 seeds;"),
+        ([*rows[2:6], *rows[6:]], "Mean over the seeds of each row, 4;"),
+    ):
+        figure = accuracy(gather(runs), PAGE)
+        assert figure is not None
+        assert figure.note.startswith(words)
+
+
+def test_the_threshold_lies_inside_its_chart(tmp_path: Path) -> None:
+    """Quantiles far below the threshold: its line was drawn above the axis."""
+    rounds = [played(t, [ClientRow(0, "admitted", reports={"q_hat": 0.1 / t})], note="q̂ ≤ 0.25") for t in (1, 2)]
+    one = written(tmp_path / "cp", rounds, federation={"clients": 5, "partition": "iid"})
+    figure = reported("cp", Reading(one, "cp"), PAGE)
+    assert figure is not None
+    assert figure.data["reported_cp_0_level"]["value"].tolist() == [0.25, 0.25]
+    for layer in figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]:
+        low, high = layer["encoding"]["y"]["scale"]["domain"]
+        assert low <= 0.05
+        assert high > 0.25
+
+
 def test_the_target_line_says_where_it_comes_from(tmp_path: Path) -> None:
     """Rows of 42% and 45%: the level of the results lies between the ends of the axis."""
     for measures, words in (({}, "target 42% (taken from the results)"), ({"target_accuracy": 0.4}, "target 40%")):
@@ -113,6 +140,15 @@ def test_the_target_line_says_where_it_comes_from(tmp_path: Path) -> None:
         assert figure is not None
         text = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False), ensure_ascii=False)
         assert f'"name": "{words}"' in text
+
+
+@pytest.mark.parametrize(("target", "baseline"), [(0.4, "bottom"), (0.452, "top")])
+def test_the_name_of_a_target_stays_inside_its_chart(tmp_path: Path, target: float, baseline: str) -> None:
+    """Above a line near the upper end of the axis, it was cut."""
+    figure = accuracy(gather([run(tmp_path, "a", [[0]] * 3, 12, measures={"target_accuracy": target})]), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    assert {one["mark"]["baseline"] for one in layers if one["mark"].get("baseline")} == {baseline}
 
 
 def test_long_names_are_cut_in_the_middle() -> None:

@@ -12,7 +12,7 @@ import pytest
 from fedcohort.report.chart_style import PAGE, Look, RowLooks, short
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, accuracy_and_cost
-from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color
+from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.strategy_lines import name_positions
 from fedcohort.report.report_data import gather
 from tests.records import exchange
@@ -99,3 +99,11 @@ def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_pa
     table = figure.data["tradeoff_bytes"]
     assert table[table["named"]]["strategy"].tolist() == ["row 0", "row 3"]
     assert "point at a row for its name" in figure.note
+
+
+def test_bars_of_many_rows_are_low() -> None:
+    """A hundred bars of the usual height would be three screens high."""
+    names = [f"row {i}" for i in range(100)]
+    assert rows_height(34, names[:20], PAGE) == 20 * 34
+    assert rows_height(34, names, PAGE) <= 100 * 20
+    assert rows_height(34, names, PAGE) >= 100 * 1.25 * PAGE.size, "names do not cover each other"

@@ -43,13 +43,22 @@ class ModelLayout:
             end += -(-value.nbytes // ALIGNED) * ALIGNED
         self.num_bytes = max(1, end)
 
-    def flat(self, states: Sequence[ModelState], rows: Bytes | None = None) -> Bytes:
-        """The states in one array, uint8 [n, num_bytes]: in ``rows`` if given."""
-        rows = np.zeros((len(states), self.num_bytes), np.uint8) if rows is None else rows
-        for targets, state in zip(self._views(torch.from_numpy(rows)), states, strict=True):
-            for target, value in zip(targets.values(), state.values(), strict=True):
-                target.copy_(value)
+    def flat(self, states: Sequence[ModelState]) -> Bytes:
+        """The states in one new array, uint8 [n, num_bytes]."""
+        rows = np.zeros((len(states), self.num_bytes), np.uint8)
+        for target, state in zip(self.views(rows), states, strict=True):
+            self.copy(state, target)
         return rows
+
+    def copy(self, state: ModelState, target: ModelState) -> ModelState:
+        """Copy a state into a view of a row; returns the view."""
+        for name, value in target.items():
+            value.copy_(state[name])
+        return target
+
+    def views(self, rows: Bytes) -> list[ModelState]:
+        """The states in ``rows`` as tensors that share its memory. Writing to them changes the rows."""
+        return self._views(torch.from_numpy(rows))
 
     def states(self, rows: Bytes) -> list[ModelState]:
         """Copies of the states that :meth:`flat` put into ``rows``."""

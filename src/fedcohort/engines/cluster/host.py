@@ -12,8 +12,9 @@ import traceback
 import types
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, TypeVar
 
 import numpy as np
@@ -90,7 +91,7 @@ class _Site:
     rows: ReusedRows
     groups: GroupTrainer | None
     memories: dict[int, Memory] = field(default_factory=dict)
-    kept: dict[int, list[Update]] = field(default_factory=dict)
+    kept: dict[int, list[ModelState]] = field(default_factory=dict)
 
     @staticmethod
     def open(setup: Setup) -> "_Site":
@@ -136,7 +137,8 @@ class Host:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        return Facts(node, platform.processor() or platform.machine(), torch.backends.cpu.get_cpu_capability())
+        processor, instructions = platform.processor() or platform.machine(), torch.backends.cpu.get_cpu_capability()
+        return Facts(node, platform.node(), os.getpid(), processor, instructions)
 
     def pid(self) -> int:
         """The number of this process."""
@@ -164,13 +166,19 @@ class Host:
 
         def work() -> TrainedGroup:
             site, model, received = self._open(engine, refs, memories)
-            trained = _train(site, model, t, cohort, received)
-            clients = [_parts(update, memory, check=keep is not None) for update, memory in trained]
-            if keep is not None:
-                site.kept[keep] = [update for update, _ in trained]
-                return TrainedGroup(clients, None)
-            states = [update.state or model for update, _ in trained]
-            return TrainedGroup(clients, site.layout.flat(states, site.rows.take(len(states))))
+            on_device = keep is not None and site.federation.device.type != "cpu"
+            rows = None if on_device else site.rows.take(len(cohort.clients))
+            targets = repeat(None) if rows is None else site.layout.views(rows)
+            clients, states = [], []
+            for (update, memory), target in zip(_train(site, model, t, cohort, received), targets, strict=False):
+                clients.append(_parts(update, memory, check=keep is not None))
+                state = update.state or model
+                # copied at once, so that the next client's model can use the same memory: fresh pages cost more than a copy
+                states.append(state if target is None else site.layout.copy(state, target))
+            if keep is None:
+                return TrainedGroup(clients, rows)
+            site.kept[keep] = states
+            return TrainedGroup(clients, None)
 
         return self._answer(work)
 
@@ -201,14 +209,14 @@ class Host:
         def work() -> Bytes:
             site, running = self._sites[engine], RunningMean()
             for position, weight in weights.items():
-                running.add(site.kept[group][position].state, weight)
+                running.add(site.kept[group][position], weight)
             return site.layout.flat([running.result()])
 
         return self._answer(work)
 
     def state(self, engine: str, group: int, position: int) -> Bytes | Failed:
         """One model of a group that was kept, as one row of bytes."""
-        return self._answer(lambda: self._sites[engine].layout.flat([self._sites[engine].kept[group][position].state]))
+        return self._answer(lambda: self._sites[engine].layout.flat([self._sites[engine].kept[group][position]]))
 
     def release(self, engine: str, *, close: bool = False) -> None:
         """Forget the models that were kept, or everything about the engine."""
@@ -257,22 +265,20 @@ class Host:
 
 def _train(
     site: _Site, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
-) -> list[tuple[Update, Memory]]:
+) -> Iterator[tuple[Update, Memory]]:
     """Updates and new memories of a part of a cohort."""
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
-        return site.groups.train(model, t, cohort, received, slice(0, len(cohort.clients)))
+        yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
+        return
     stop = build_rule(cohort.stop)
     epochs = [None] * len(cohort.clients) if cohort.epochs is None else cohort.epochs.tolist()
-    trained = []
     for client, passes in zip(cohort.clients.tolist(), epochs, strict=True):
         with naming_client(client):
-            trained.append(
-                site.trainer.train(
-                    model, t, client, epochs=passes, sampling=cohort.sampling, stop=stop, received=received,
-                    memory=site.memory(client),
-                )
+            trained = site.trainer.train(
+                model, t, client, epochs=passes, sampling=cohort.sampling, stop=stop, received=received,
+                memory=site.memory(client),
             )  # fmt: skip
-    return trained
+        yield trained
 
 
 FIELDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")

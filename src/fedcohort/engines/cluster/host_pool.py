@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
-__all__ = ["PATIENCE", "HostPool", "Member", "shared_pool"]
+__all__ = ["PATIENCE", "HostPool", "Member", "first_line", "listed_clients", "shared_pool"]
 
 log = logging.getLogger("fedcohort")
 
@@ -26,6 +27,8 @@ REACH_SECONDS = 10.0
 """Seconds to wait for the address of a cluster to answer."""
 NOTICE_SECONDS = 15.0
 """Seconds without a host after which a warning says what the run waits for."""
+NAMED = 20
+"""Maximum number of clients that a message names."""
 PAUSE = 1.0
 """Seconds between a host that could not be started and its replacement."""
 
@@ -67,10 +70,11 @@ class HostPool:
             num_cpus=1,
             num_gpus=1 if gpu else 0,
             max_restarts=0,
+            enable_task_events=False,  # Ray's own record of every call, which nothing here reads
             concurrency_groups={"models": 1},
         )(_actor_class(self._ray))
         self._start = kind.remote
-        self._warned: set[Facts] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._alone_since: float | None = None
         self._told = False
         self._next_start = 0.0
@@ -93,17 +97,31 @@ class HostPool:
             member.facts = self._ray.get(member.greeting)
         except lost_errors() as error:
             self.lose(member)
-            log.info("a host could not be started: %s", _first_line(error))
+            log.info("a host could not be started: %s", first_line(error))
             self._next_start = time.monotonic() + PAUSE
             return
         self._alone_since = None
         self._compare(member.facts)
 
     def lose(self, member: Member) -> None:
-        """Remove a host that was lost; its actor is ended if it still runs."""
+        """Remove a host; its actor is ended if it still runs."""
         if member in self.members:
             self.members.remove(member)
         self._ray.kill(member.actor, no_restart=True)
+
+    def lost(self, member: Member, clients: Sequence[int], error: BaseException) -> None:
+        """Remove a host that was lost, and say so in one line.
+
+        Args:
+            member: the host.
+            clients: the clients whose work it had.
+            error: how it was noticed.
+        """
+        if member in self.members:
+            name = "a host" if member.facts is None else member.facts.name
+            again = f"its work for clients {listed_clients(clients)} is done again" if clients else "it had no work"
+            log.warning("%s was lost (%s); %s", name, first_line(error).rstrip("."), again)
+        self.lose(member)
 
     def refill(self) -> None:
         """Start hosts in place of those that were lost.
@@ -160,7 +178,7 @@ class HostPool:
                 self._ray.init(address=self.address, **options)
             except (OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
-                    f"engine.address = {self.address!r}: no Ray cluster answers there ({_first_line(error)}); give the address that "
+                    f"engine.address = {self.address!r}: no Ray cluster answers there ({first_line(error)}); give the address that "
                     f"ray start --head printed, or leave it out for a private cluster on this machine{_about_token()}"
                 ) from None
             return
@@ -172,20 +190,21 @@ class HostPool:
                 self._ray.shutdown()
                 if attempt == STARTS:
                     raise UsageError(
-                        f"engine.name = 'ray': no private cluster could be started ({_first_line(error)}); use engine.name = 'local'"
+                        f"engine.name = 'ray': no private cluster could be started ({first_line(error)}); use engine.name = 'local'"
                     ) from error
-                log.warning("Ray did not start (%s); another attempt follows", _first_line(error))
+                log.warning("Ray did not start (%s); another attempt follows", first_line(error))
             else:
                 return
 
     def _compare(self, facts: Facts) -> None:
         """Warn once if a host has other instructions than this process: its results may differ in the last bits."""
         here = torch.backends.cpu.get_cpu_capability()
-        if facts.instructions != here and facts._replace(node="") not in self._warned:
-            self._warned.add(facts._replace(node=""))
+        kind = facts.processor, facts.instructions
+        if facts.instructions != here and kind not in self._warned:
+            self._warned.add(kind)
             log.warning(
-                "host %s (%s) computes with %s instructions and this machine with %s: results may differ in the last bits",
-                facts.node[:8], facts.processor, facts.instructions, here,
+                "%s (%s) computes with %s instructions and this machine with %s: results may differ in the last bits",
+                facts.name, facts.processor, facts.instructions, here,
             )  # fmt: skip
 
 
@@ -221,8 +240,15 @@ def _about_token() -> str:
     return "; if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; Ray's have many."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def listed_clients(clients: Sequence[int]) -> str:
+    """At most :data:`NAMED` clients."""
+    more = f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    return ", ".join(map(str, clients[:NAMED])) + more
 
 
 _POOLS: dict[tuple[Any, ...], HostPool] = {}

@@ -16,11 +16,18 @@ __all__ = [
 
 
 class Facts(NamedTuple):
-    """What a host says of itself: the node it runs on, and what the bits of its arithmetic can depend on."""
+    """What a host says of itself: its node, machine and process, and what the bits of its arithmetic can depend on."""
 
     node: str
+    machine: str
+    pid: int
     processor: str
     instructions: str
+
+    @property
+    def name(self) -> str:
+        """The host in words."""
+        return f"host {self.node[:8]}/{self.pid} on {self.machine}"
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cluster.host_pool import HostPool, Member
+from fedcohort.engines.cluster.host_pool import HostPool, Member, first_line, listed_clients
 from fedcohort.engines.cluster.messages import Failed
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
-__all__ = ["Call", "HostError", "Result", "ordered_results"]
+__all__ = ["DEPTH", "Call", "HostError", "Result", "ordered_results"]
 
 DEPTH = 2
 """Number of calls that a host has at the same time, so that it need not wait for the next one."""
@@ -161,15 +161,15 @@ class _Stream:
 
     def _lost(self, member: Member, error: Exception) -> None:
         """Take back the calls of a host that was lost. The oldest of them is the one that it worked on."""
-        self.pool.lose(member)
-        if positions := self.busy.pop(member, []):
+        positions = self.busy.pop(member, [])
+        self.pool.lost(member, [client for position in positions for client in self.calls[position].clients], error)
+        if positions:
             call = self.calls[positions[0]]
             call.deaths += 1
             if call.deaths >= DEATHS:
-                ids = ", ".join(map(str, call.clients[:20])) + (", …" if len(call.clients) > 20 else "")
-                reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
                 raise ClientError(
-                    f"clients {ids}: {call.deaths} hosts were lost while they worked for these clients; the last one: {reason}"
+                    f"clients {listed_clients(call.clients)}: {call.deaths} hosts were lost while they worked for these clients; "
+                    f"the last one: {first_line(error)}"
                 )
         for reference, (position, owner) in list(self.running.items()):
             if owner is member:

@@ -16,6 +16,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -30,12 +31,12 @@ from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
-from fedcohort.engines.cluster.ordered_calls import Call, Result, ordered_results
+from fedcohort.engines.cluster.ordered_calls import DEPTH, Call, Result, ordered_results
 from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import AHEAD, AHEAD_BYTES, LocalEngine
-from fedcohort.engines.work_splitting import neighbors_of_equal_cost, question_pieces
+from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal_cost, question_pieces
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -47,12 +48,17 @@ __all__ = ["ClusterPlan", "RayEngine"]
 
 ClusterPlan = Literal["threads", "stacked", "means"]
 
-GROUP_CLIENTS = 16
-"""Maximum number of clients in one call of the plan ``threads``."""
-GROUPS_PER_HOST = 4
-"""Number of calls per host and round that the plan ``threads`` aims at, so that all hosts end at about the same time."""
+GROUP_CLIENTS = 20
+"""Maximum number of clients in one call of the plan ``threads``. Over all processes, a call costs as much processor time as the
+training of two or three clients with a small model."""
+LARGE_GROUPS, SHARE_LAST = 2, 0.2
+"""Number of large calls per host and round that the plan ``threads`` aims at, and the share of the work that is left for one smaller
+call per host, so that all hosts end at about the same time."""
 BLOCK_CLIENTS = 16, 64
-"""Number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such blocks."""
+"""Maximum number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such
+blocks."""
+BLOCKS_MULTIPLE = 4
+"""More than one block means a multiple of this number of blocks of equal size, so that two or four hosts end at the same time."""
 BLOCKS = 128
 ASKED_TOGETHER = 8
 """Number of pieces of a question in one call."""
@@ -123,13 +129,14 @@ class RayEngine:
         refs = self._broadcast(model, algorithm.broadcast())
         groups = self._groups(cohort)
         calls = [self._training(refs, t, cohort, group) for group in groups]
-        size = max((group.stop - group.start for group in groups), default=1)
+        size = max(map(len, groups), default=1)
         with one_thread():
-            for call, result in zip(calls, self._results(calls, self._window(size), self.meanwhile), strict=True):
-                for update, memory in self._updates(call, result):
-                    if memory:
-                        self.memories.propose(this_round, update.client, memory)
-                    yield self._uploaded(update, model, t, cohort)
+            results = self._results(calls, self._window(size), self.meanwhile)
+            updates = (list(self._updates(call, result)) for call, result in zip(calls, results, strict=True))
+            for update, memory in in_cohort_order(groups, updates):
+                if memory:
+                    self.memories.propose(this_round, update.client, memory)
+                yield self._uploaded(update, model, t, cohort)
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`~fedcohort.engines.base.Engine`."""
@@ -180,27 +187,38 @@ class RayEngine:
 
     # what the hosts do
 
-    def _groups(self, cohort: Cohort) -> list[slice]:
-        """The parts of a cohort that hosts train, one part in a call."""
+    def _groups(self, cohort: Cohort) -> list[Indices]:
+        """The parts of a cohort that hosts train, one part in a call, as positions in the cohort."""
         costs = self._costs(cohort)
         if self.plan == "means":
             small, large = BLOCK_CLIENTS
-            size = large if len(costs) > BLOCKS * small else small
-            return [slice(start, min(start + size, len(costs))) for start in range(0, len(costs), size)]
+            count = len(costs)
+            blocks = -(-count // (large if count > BLOCKS * small else small))
+            if blocks > 1:
+                blocks = min(count, -(-blocks // BLOCKS_MULTIPLE) * BLOCKS_MULTIPLE)
+            edges = [count * i // blocks for i in range(blocks + 1)] if blocks else []
+            return [np.arange(start, stop) for start, stop in itertools.pairwise(edges)]
         if self.plan == "stacked" and self._driver.groups is not None:
-            return neighbors_of_equal_cost(costs, self._driver.stacks, self._driver.groups.largest(cohort))
-        fitting = max(1, AHEAD_BYTES // (2 * self._hosts * self._layout.num_bytes))
-        most = min(GROUP_CLIENTS, fitting, max(1, AHEAD // (4 * self._hosts)))
-        return neighbors_of_equal_cost(costs, GROUPS_PER_HOST * self._hosts, most)
+            return self._driver.groups.groups(cohort, costs, self._driver.stacks)
+        fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
+        most = min(GROUP_CLIENTS, fitting)
+        last = int(np.searchsorted(np.cumsum(costs), (1 - SHARE_LAST) * costs.sum())) if len(costs) else 0
+        first_groups = neighbors_of_equal_cost(costs[:last], LARGE_GROUPS * self._hosts, most)
+        last_groups = neighbors_of_equal_cost(costs[last:], self._hosts, most)
+        return [
+            *(np.arange(group.start, group.stop) for group in first_groups),
+            *(np.arange(last + group.start, last + group.stop) for group in last_groups),
+        ]
 
     def _window(self, size: int) -> int:
         """Number of calls that may be begun before the result of the first of them is taken."""
+        calls = max(DEPTH * self._hosts, AHEAD // size)
         if self.plan == "means":
-            return max(2 * self._hosts, AHEAD // size)
+            return calls
         fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
-        return max(1, min(max(1, AHEAD // size), max(self._hosts, fitting)))
+        return max(1, min(calls, max(self._hosts, fitting)))
 
-    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: slice) -> Call:
+    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: Indices) -> Call:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()
@@ -218,7 +236,7 @@ class RayEngine:
             return
         number: int = call.arguments[-1]
         models = RemoteModels(
-            self._name, number, trained.clients, self._layout, result.member, lambda lost: self._again(call, lost)
+            self._name, number, trained.clients, self._layout, result.member, partial(self._again, call)
         )
         for position, client in enumerate(trained.clients):
             update, memory = self._update(client, {})
@@ -236,10 +254,10 @@ class RayEngine:
         [position] = np.flatnonzero(cohort.clients == update.client)
         return partial_upload(update, model, self.trainable, float(cohort.share[position]), self.seed, t)
 
-    def _again(self, call: Call, lost: Member) -> Member:
+    def _again(self, call: Call, lost: Member, error: Exception) -> Member:
         """Train a group again whose host was lost with its models; returns the new host."""
         with self._lock:
-            self._pool.lose(lost)
+            self._pool.lost(lost, call.clients, error)
             [result] = self._results([call], 1)
             return result.member
 

@@ -23,7 +23,7 @@ class RemoteModels:
         clients: what came back instead of the models.
         layout: where the entries of a model lie in its bytes.
         member: the host.
-        again: trains the group again on another host, and returns that host; called if the host was lost.
+        again: trains the group again on another host, and returns that host; called if the host was lost, with the error that says so.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class RemoteModels:
         clients: Sequence[TrainedClient],
         layout: ModelLayout,
         member: Member,
-        again: Callable[[Member], Member],
+        again: Callable[[Member, Exception], Member],
     ) -> None:
-        self.size, self.num_bytes = len(clients), layout.num_bytes
+        self.size, self.num_bytes, self.mixed_with = len(clients), layout.num_bytes, 0
         self._finite = [client.finite for client in clients]
         self._engine, self._number, self._layout, self._member, self._again = engine, number, layout, member, again
 
@@ -56,8 +56,8 @@ class RemoteModels:
         while True:
             try:
                 row = ray.get(getattr(self._member.actor, method).remote(self._engine, self._number, argument))
-            except lost_errors():
-                self._member = self._again(self._member)
+            except lost_errors() as error:
+                self._member = self._again(self._member, error)
                 continue
             if isinstance(row, Failed):
                 raise ClientError(row.message) from HostError(row.traceback)

@@ -63,11 +63,11 @@ class WallClock:
         """The last known computation and communication of each client, float64 [m, 2]; NaN before it has trained."""
         return np.stack([self.compute_times, self.upload_times], axis=1)
 
-    def invited(self, k: int) -> int:
-        """All clients that are invited are awaited."""
+    def number_to_select(self, k: int) -> int:
+        """``k``: this server waits for every selected client, and selects none beyond those."""
         return k
 
-    def awaited(self, invited: int, k: int) -> int | None:  # noqa: ARG002 - of the contract
+    def number_to_await(self, selected: int, k: int) -> int | None:  # noqa: ARG002 - of the contract
         """The server waits for all."""
         return None
 

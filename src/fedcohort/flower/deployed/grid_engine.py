@@ -150,9 +150,12 @@ class GridEngine:
         """What a reply says about each client of a group, or why the client has no result."""
         try:
             reply = self._reply(arrival, largest)
-            said = {words.text("name"): words for words in reply.parts("clients")}
+            parts = reply.parts("clients")
+            said = {words.text("name"): words for words in parts}
             names = [self.roster.clients[client].name for client in group]
-            if sorted(said) != sorted(names) or len(reply.parts("clients")) != len(names):
+            if len(said) < len(parts):
+                raise _Failure(Cause.MALFORMED, "duplicate: it has a client twice")
+            if sorted(said) != sorted(names):
                 raise _Failure(Cause.MALFORMED, "it is not about the clients that were asked")
             if reply.has("seconds"):
                 working = min(reply.number("seconds"), arrival.seconds)

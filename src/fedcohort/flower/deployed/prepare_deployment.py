@@ -187,11 +187,11 @@ def _census(experiment: Experiment, selector: Selector, algorithm: Algorithm, en
     """The facts about the clients that the strategy receives before the first round."""
     start, roster = engine.initial_model(), engine.roster
     training = algorithm.local_training(experiment.training)
-    invited = int(np.ceil(round(experiment.systems.overcommit * experiment.selection.k, 9)))
+    selected = int(np.ceil(round(experiment.systems.overcommit * experiment.selection.k, 9)))
     return Census(
         roster.sizes(),
         roster.classes,
-        min(invited, len(roster.sizes())),
+        min(selected, len(roster.sizes())),
         roster.histogram() if "histogram" in selector.needs else None,
         training.epochs,
         sum(start[name].numel() for name in engine.trainable),

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.flower.sites.answer_log import budget_words
 from fedcohort.flower.sites.courier import receive, send
 from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_file import SiteFile, open_site, read_site_file
@@ -48,7 +49,10 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     check_security(file, folder, insecure=insecure)
     site = open_site(path)
     samples = sum(len(data.training) for data in site.clients.values())
-    log.warning("%d clients with %d samples; the server is %s", len(site.clients), samples, file.superlink.address)
+    log.warning(
+        "%d clients with %d samples; the server is %s; %s",
+        len(site.clients), samples, file.superlink.address, budget_words(site.spent.left()),
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="fedcohort-") as private:  # only this user can open it
         where = Path(private) / "site"
         with listening(site, where):

@@ -15,6 +15,7 @@ from fedcohort.core.state_files import pack
 from fedcohort.core.threads import one_thread, usual_settings
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.flower.sites.answer_log import answer_line
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
@@ -63,19 +64,26 @@ class Site:
         self._lock = threading.Lock()
 
     def handle(self, request: bytes) -> bytes:
-        """The reply to a request. A request that cannot be used, or is not allowed, gets a reply that says so."""
+        """The reply to a request. A request that cannot be used, or is not allowed, gets a reply that says so.
+
+        The log gets one line for each request.
+        """
         with self._lock:
+            words = None
             try:
                 with usual_settings(), one_thread():
-                    reply = packed(self._reply(unpacked(request)))
+                    words = unpacked(request)
+                    said = self._reply(words)
+                    reply = packed(said)
                 self.spent.send(len(reply))
+                log.info("%s", answer_line(words, said, len(reply), self.spent.left()))
             except Refused as reason:
-                return self._refusal(str(reason))
+                return self._refusal(words, str(reason))
             except (BadMessage, UsageError) as reason:
-                return self._refusal(f"the request cannot be used: {reason}")
+                return self._refusal(words, f"the request cannot be used: {reason}")
             except Exception as error:  # the owner's process goes on; the log has the traceback
                 log.exception("a request failed")
-                return self._refusal(f"the request failed: {type(error).__name__}")
+                return self._refusal(words, f"the request failed: {type(error).__name__}")
         return reply
 
     def close(self) -> None:
@@ -84,9 +92,11 @@ class Site:
             engine.close()
         self._engines = {}
 
-    def _refusal(self, reason: str) -> bytes:
-        log.warning("refused: %s", reason)
-        return packed({"refused": one_line(reason)})
+    def _refusal(self, request: Words | None, reason: str) -> bytes:
+        said = {"refused": one_line(reason)}
+        reply = packed(said)
+        log.warning("%s", answer_line(request, said, len(reply), self.spent.left()))
+        return reply
 
     def _reply(self, request: Words) -> dict[str, object]:
         kind = request.text("kind")

@@ -39,6 +39,9 @@ def seeds_note(story: Story, *, band: bool) -> str:
     if len(seeds) == 1:
         return f"Seed {seeds[0]}."
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
+    numbers = sorted({len(readings) for _, readings in story.played})
+    if numbers[0] < len(seeds):
+        over = f"the seeds of each row, {' to '.join(map(str, numbers[:1] + numbers[1:][-1:]))}"
     about_band = "; the band is ± one standard deviation" if band else ""
     if band and crowded([label for label, _ in story.played], story.row_looks.groups):
         about_band = f"; bands are left out for more than {NAMED} strategies"

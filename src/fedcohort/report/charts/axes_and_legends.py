@@ -36,6 +36,13 @@ NAMED = 8
 """Largest number of lines with their names at their ends, and with bands; charts of more lines have a legend beside them, and no
 bands, which would cover each other."""
 
+NAME_WIDTH = 250
+"""Width of the longest name of a strategy on the page, in pixels. Names are cut in the middle to at most 34 letters before, so that
+they stay distinct; a second cut at their end would make them equal."""
+
+DENSE = 24
+"""Largest number of bars that are as high as looks best."""
+
 LISTED = 20
 """Largest number of lines with a legend beside them: it would take the room of the chart. The list of strategies above the charts has
 the colors of all."""
@@ -51,9 +58,13 @@ def _most(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> int:
 
 
 def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
-    """The height of a chart with a bar of ``each`` points for each row: for the rows of one point, if the page shows one at a time."""
+    """The height of a chart with a bar of ``each`` points for each row: for the rows of one point, if the page shows one at a time.
+
+    Rows of more than :data:`DENSE` are as low as their names allow, so that the chart can be seen without much scrolling.
+    """
     shown = set(labels)
-    return each * max((len(shown & set(group)) for group in look.rows.groups or (shown,)), default=1)
+    number = max((len(shown & set(group)) for group in look.rows.groups or (shown,)), default=1)
+    return number * (max(round(1.3 * look.size), round(0.55 * each)) if number > DENSE else each)
 
 
 def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
@@ -113,7 +124,7 @@ def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     shown: dict[str, Any] = (
         {"labelExpr": f"{names}[datum.label] || datum.label"} if look.page and look.rows.names else {}
     )
-    axis = alt.Axis(labelColor=look.ink, labelLimit=200, **shown)
+    axis = alt.Axis(labelColor=look.ink, labelLimit=NAME_WIDTH, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
 
 
@@ -143,7 +154,7 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
         if not NAMED < _most(labels, look.rows.groups) <= LISTED:
             return None
         beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
-        return alt.Legend(title=None, labelLimit=170, **beside)
+        return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, **beside)
     return alt.Legend(
         title=None,
         columns=legend_columns(labels, look),

@@ -60,12 +60,13 @@ def _changes(frame: pd.DataFrame, name: str) -> bool:
 def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     values = reading.clients[["round", "client", name]].rename(columns={name: "value"})
     values = values[np.isfinite(values["value"].to_numpy(np.float64))]
-    scale = alt.Scale(domain=domain(values["value"], [0.0]), nice=False)
+    threshold = _threshold(reading) if name == "q_hat" else None
+    levels = [] if threshold is None else [threshold["value"]]
+    scale = alt.Scale(domain=domain(values["value"], [0.0], *levels), nice=False)
     x = round_axis(reading.num_rounds, "round:Q")
     y = alt.Y("value:Q", title=named(name), scale=scale, axis=alt.Axis(tickCount=5))
     data: dict[str, pd.DataFrame] = {}
     layers: list[Drawing] = []
-    threshold = _threshold(reading) if name == "q_hat" else None
     if threshold is not None:
         data[f"{key}_level"] = threshold
         level = alt.Chart(alt.NamedData(name=f"{key}_level")).mark_line(

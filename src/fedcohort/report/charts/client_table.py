@@ -38,6 +38,7 @@ def client_table(story: Story) -> Figure | None:
 def _rows(label: str, reading: Reading) -> pd.DataFrame:
     clients = np.arange(reading.num_clients)
     own = reading.clients
+    known = reading.portrait.facts.get("samples", clients[:0])  # also of clients that were never selected
     means = own.groupby("client")[[name for name in COLUMNS if name in own]].mean().reindex(clients)
     frame = pd.DataFrame(
         {
@@ -45,7 +46,7 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
             "client": clients,
             "selected": reading.selected.sum(axis=0),
             "admitted": reading.admitted.sum(axis=0),
-            "samples": means.get("num_samples"),
+            "samples": known if len(known) == len(clients) else means.get("num_samples"),
             "accuracy": means.get("accuracy", np.nan) * (1 if reading.run.labels == "numbers" else 100),
             "loss": means.get("loss"),
             "time": means.get("duration"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -143,7 +144,12 @@ class _Lines:
         origin = " (taken from the results)" if target.from_results and not narrow else ""
         values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
-        name = level.mark_text(align="left", baseline="bottom", dx=3, dy=-2, color=soft, fontSize=size)
+        high = (
+            self.axes.span[1] - target.accuracy
+            < 1.4 * size * (self.axes.span[1] - self.axes.span[0]) / self.look.height
+        )
+        below: dict[str, Any] = {"baseline": "top", "dy": 3} if high else {"baseline": "bottom", "dy": -2}
+        name = level.mark_text(align="left", dx=3, color=soft, fontSize=size, **below)
         placed = name.encode(self.y("level"), x=alt.value(0), text=alt.Text("name:N"))
         rule = level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))
         return [rule, outlined(placed, self.look), placed]

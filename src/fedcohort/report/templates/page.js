@@ -50,6 +50,19 @@ function fold(spec, width) {
   Object.values(spec).forEach(inner => fold(inner, width));
 }
 
+/* Names of more than 18 letters, cut so that the part in which those that begin alike differ stays; by their whole names. */
+function shortened(names) {
+  const found = {};
+  for (const name of names.filter(name => name.length > 18)) {
+    const alike = names.filter(other => other.slice(0, 7) === name.slice(0, 7));
+    let place = 0;
+    while (place < name.length && alike.every(other => other[place] === name[place])) place += 1;
+    const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
+    found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
+  }
+  return found;
+}
+
 async function draw(place) {
   const key = place.dataset.chart;
   const spec = structuredClone(chartOf(key));
@@ -64,7 +77,7 @@ async function draw(place) {
   if (labelled && (width < NARROW || logarithmic)) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
-  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit) y.axis = {...y.axis, labelLimit: 110}; });
+  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit > 130) y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(shortened(y.sort || []))}[datum.label] || ${y.axis.labelExpr || "datum.label"}`}; });
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
@@ -309,12 +322,13 @@ function equip(root = document) {
     const heads = all("thead th", table);
     all("tbody tr", table).forEach((row, i) => { row.dataset.position = i; });
     heads.forEach((head, i) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.className = "sort";
+      const button = document.createElement("span"); // browsers leave <button>s out of the heads that they repeat on printed pages
+      Object.assign(button, {role: "button", tabIndex: 0, className: "sort"});
       button.append(...head.childNodes);
       head.append(button);
-      button.addEventListener("click", () => { turn(table, i); remember(); });
+      const act = () => { turn(table, i); remember(); };
+      button.addEventListener("click", act);
+      button.addEventListener("keydown", event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } });
     });
     if (heads.length < 5 || table.closest(".sheet")) continue;
     const list = document.createElement("details");
@@ -564,7 +578,7 @@ async function renew() {
   const answer = await fetch(location.href, {cache: "no-store"});
   if (!answer.ok) throw new Error(answer.status);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const chosen = all(".switch input:checked").map(input => [input.name, input.value]);
+  const chosen = all("figure .switch input:checked").map(input => [input.name, input.value]);
   const open = all("details").map(part => part.open);
   const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
@@ -578,8 +592,8 @@ async function renew() {
     if (here && there) here.replaceWith(document.adoptNode(there));
     else if (there) document.querySelector("main").before(document.adoptNode(there));
   }
-  chosen.filter(([name]) => name !== "point").forEach(([name, value]) => {
-    const input = document.querySelector(`input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
+  chosen.forEach(([name, value]) => {
+    const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
     if (!input) return;
     input.checked = true;
     all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });

@@ -26,17 +26,17 @@ LINES = 40
 
 
 @contextmanager
-def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Callback | None]":
+def watching(cells: "Sequence[Cell]", *, quiet: bool, at_most: bool = False) -> "Iterator[Callback | None]":
     """Yield a function to call after every round, which shows the progress; None if ``quiet``.
 
-    A terminal shows a progress bar, everything else a few plain lines for each run.
+    A terminal shows a progress bar, everything else a few plain lines for each run. With ``at_most``, some ``cells`` may be left out.
     """
     if quiet or sys.stderr is None:  # None: standard error is closed
         yield None
         return
     console = Screen(stderr=True, markup=False, highlight=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
-        yield _Lines(cells)
+        yield _Lines(_Course(cells, at_most=at_most))
         return
     with Progress(
         SpinnerColumn(),
@@ -47,18 +47,21 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool) -> "Iterator[Callback | No
         transient=True,
         expand=True,
     ) as bar:
-        yield _Bar(cells, bar)
+        yield _Bar(_Course(cells, at_most=at_most), bar)
 
 
 class _Course:
     """Progress of all runs together, which are played in the order of ``cells``; runs that were finished before are skipped."""
 
-    def __init__(self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic, *, at_most: bool = False
+    ) -> None:
         self._number = {(cell.label, cell.seed): i for i, cell in enumerate(cells)}
         self._before = np.cumsum([0, *(cell.experiment.rounds for cell in cells)])
         self._clock, self._first, self._played = clock, math.nan, 0
         self._accuracy = math.nan
         self.runs, self.total = len(cells), int(self._before[-1])
+        self.limit = "at most " if at_most else ""
 
     def step(self, cell: "Cell", row: "RoundRow") -> "_Step":
         """Count a round, and return the progress after it."""
@@ -83,9 +86,9 @@ class _Step(NamedTuple):
     seconds_left: float
 
 
-def _time_left(step: _Step) -> str:
+def _time_left(step: _Step, limit: str) -> str:
     """The estimated time left, in words; empty as long as it is unknown."""
-    return f"{clock(step.seconds_left)} left" if math.isfinite(step.seconds_left) else ""
+    return f"{limit}{clock(step.seconds_left)} left" if math.isfinite(step.seconds_left) else ""
 
 
 def _style(cell: "Cell") -> ScoreStyle:
@@ -98,23 +101,24 @@ def _style(cell: "Cell") -> ScoreStyle:
 class _Bar:
     """Shows progress as a bar on a terminal."""
 
-    def __init__(self, cells: "Sequence[Cell]", bar: Progress) -> None:
-        self._course, self._bar = _Course(cells), bar
+    def __init__(self, course: _Course, bar: Progress) -> None:
+        self._course, self._bar = course, bar
         self._task = bar.add_task("preparing", total=self._course.total, facts="")
 
     def __call__(self, cell: "Cell", row: "RoundRow") -> None:
         step = self._course.step(cell, row)
         wide = self._bar.console.width >= 100
         room = max(12, self._bar.console.width // 4) if wide else 12
+        left = _time_left(step, self._course.limit)
         label = cell.label if len(cell.label) <= room else f"{cell.label[: room - 1]}…"
         facts = [
             f"round {row.round}/{cell.experiment.rounds}",
             f"test {_style(cell).with_unit(step.accuracy)}",
             f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
-            *([_time_left(step)] if _time_left(step) else []),
+            *([left] if left else []),
         ]
         if wide and self._course.runs > 1:
-            facts.insert(0, f"run {step.run}/{self._course.runs}")
+            facts.insert(0, f"run {step.run}/{'≤' if self._course.limit else ''}{count(self._course.runs)}")
         self._bar.update(
             self._task, completed=step.done, description=f"{label}, seed {cell.seed}", facts=" · ".join(facts)
         )
@@ -123,17 +127,18 @@ class _Bar:
 class _Lines:
     """Shows progress as plain lines."""
 
-    def __init__(self, cells: "Sequence[Cell]") -> None:
-        self._course = _Course(cells)
-        self._per_run = min(max(LINES // len(cells), 1), 10)
+    def __init__(self, course: _Course) -> None:
+        self._course = course
+        self._per_run = min(max(LINES // course.runs, 1), 10)
 
     def __call__(self, cell: "Cell", row: "RoundRow") -> None:
         step, rounds = self._course.step(cell, row), cell.experiment.rounds
         if row.round % math.ceil(rounds / self._per_run) and row.round != rounds:
             return
-        left = _time_left(step)
+        left, limit = _time_left(step, self._course.limit), self._course.limit
+        number = f"{step.run} of {limit}{self._course.runs}" if limit else f"{step.run}/{self._course.runs}"
         print(
-            f"[{step.run}/{self._course.runs}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test "
+            f"[{number}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test "
             f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {count(row.simulated_time)}"
             + (f", {left}" if left else ""),
             file=sys.stderr,

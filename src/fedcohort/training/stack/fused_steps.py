@@ -1,7 +1,6 @@
 """Steps of a group without separate gradients: plain or momentum SGD on a chain of linear layers."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -66,7 +65,7 @@ class FusedSteps:
         if unseen and setup.few_samples(visits.extent):
             weight = model[layer.weight]
             space = setup.buffers.like({"A": weight[:, 0], "X": weight[0], "Z": weight[:, 0]}, visits.places)
-            self._first = Samples(layer, model, visits, partial(data.fill, space["X"]), space, setup.largest)
+            self._first = Samples(layer, model, visits, data.fill, space, setup.largest)
             self.trained = tuple(name for name in chain.parameters if name != layer.weight)
 
     def begin(self, parameters: Tensors) -> None:
@@ -96,9 +95,9 @@ class _VisitedSamples:
         self.setup, self.visits = setup, visits
         self.starts = setup.federation.offsets[[plan.client for plan in plans]]
 
-    def rows(self, positions: np.ndarray) -> Tensor:
-        """Rows of the federation's training samples, flat, of positions [g, …]."""
-        begin = self.starts[: len(positions)].reshape(-1, *[1] * (positions.ndim - 1))
+    def rows(self, positions: np.ndarray, first: int = 0) -> Tensor:
+        """Rows of the federation's training samples, flat, of positions [clients, …]; ``first`` is the number of the first client."""
+        begin = self.starts[first : first + len(positions)].reshape(-1, *[1] * (positions.ndim - 1))
         return to_device((positions + begin).reshape(-1), self.setup.device)
 
     def load(self, step: int, active: int) -> Tensor:
@@ -108,6 +107,12 @@ class _VisitedSamples:
         features = self.setup.features(self.rows(positions))
         return features.reshape(*positions.shape, *features.shape[1:])
 
-    def fill(self, space: Tensor, positions: np.ndarray) -> None:
-        """Write the standardized features of the samples at positions [g, n] to ``space`` [g·n, …]."""
-        self.setup.features(self.rows(positions), space.view(-1, *self.setup.federation.sample_shape))
+    def fill(self, first: int, positions: np.ndarray, space: Tensor) -> None:
+        """Write the standardized features of samples to ``space`` [clients·n, …].
+
+        Args:
+            first: number of the first client.
+            positions: positions of the samples in the clients' training parts [clients, n].
+            space: memory.
+        """
+        self.setup.features(self.rows(positions, first), space.view(-1, *self.setup.federation.sample_shape))

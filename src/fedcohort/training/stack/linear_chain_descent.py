@@ -31,6 +31,8 @@ __all__ = ["Descent", "Extent", "Models", "Samples", "Visits", "Weights", "few_s
 
 TRAFFIC = 48
 """Operations of a matrix product in the time that it takes to read a weight twice and write it once outside the cache."""
+FULL = 0.8
+"""Share of places with samples below which padding is left out of the product of all samples with the received weights."""
 SAMPLES_BYTES = 2**26, 2**31
 """Maximum bytes of the samples of one stack that are held at once, on a CPU and on a GPU."""
 
@@ -189,7 +191,8 @@ class Samples:
         layer: the first layer.
         received: the model that all clients begin with.
         visits: the samples that the clients visit; every client makes a step.
-        fill: writes the samples of the clients at positions [g, n] to ``X`` in ``space``.
+        fill: writes samples to a part of ``X`` in ``space``, given the number of the first client, the positions [clients, n] of the
+            samples, and the part.
         space: memory for ``X``, the samples [g·n, in], and for ``A`` and ``Z`` [g·n, out].
         largest: upper bound of the absolute values of all samples.
     """
@@ -199,7 +202,7 @@ class Samples:
         layer: Linear,
         received: ModelState,
         visits: Visits,
-        fill: Callable[[Indices], None],
+        fill: Callable[[int, Indices, Tensor], None],
         space: Tensors,
         largest: float,
     ) -> None:
@@ -208,9 +211,17 @@ class Samples:
         self.n = n = int(visits.sizes.max())
         # samples are in the order of each client's first epoch, so that the batches of that epoch are contiguous
         order = np.where(np.arange(n) < visits.sizes[:, None], visits.positions.reshape(g, -1)[:, :n], 0)
-        fill(order)
         self.X, self.A = space["X"].view(g, n, -1), space["A"].view(g, n, -1).zero_()
-        self.Z = space["Z"].copy_(linear(space["X"], self.received)).view(g, n, -1)
+        self.Z = space["Z"].view(g, n, -1)
+        if visits.sizes.sum() < FULL * g * n:
+            for i, size in enumerate(visits.sizes.tolist()):
+                fill(i, order[i : i + 1, :size], self.X[i, :size])
+                self.Z[i, :size] = linear(self.X[i, :size], self.received)
+                self.X[i, size:] = 0
+                self.Z[i, size:] = 0
+        else:
+            fill(0, order, space["X"])
+            space["Z"].copy_(linear(space["X"], self.received))
         self.V: Tensor | None = None
         self.products: Tensor | None = None
         if visits.first_pass < steps:
@@ -282,6 +293,7 @@ class Models:
         self.received, self.first, self.others = received, first, others
         self.size = len(first.A)
         self.num_bytes = sum(value.nbytes for value in received.values())
+        self.mixed_with = 0
         self._finite: list[bool] = []
         self._bounds: list[float] = []
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.base import takes_plain_steps
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.arrays import Indices
+from fedcohort.core.arrays import Flags, Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.training.model_states import DTYPES, state_of, to_device
@@ -112,19 +112,26 @@ class StackSetup:
         self.fused = isinstance(network, Chain) and takes_plain_steps(algorithm) and simple
         self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
 
-    def combines_samples(self, clients: Indices, epochs: Indices | None, most: int) -> bool:
-        """Whether these clients, in stacks of at most ``most``, keep their first layer as a combination of samples.
+    def combine_samples(self, clients: Indices, epochs: Indices | None, most: int) -> Flags:
+        """Whether each of these clients is trained faster with its first layer as a combination of samples, in stacks of ``most``.
 
         See :mod:`fedcohort.training.stack.linear_chain_descent`.
         """
         sizes = self.sizes[clients]
         passes = np.broadcast_to(self.training.epochs if epochs is None else epochs, sizes.shape)
-        if not self.unseen or not (sizes * passes).all():
+        if not self.unseen:
+            return np.zeros(len(sizes), dtype=bool)
+        kinds, kind_of = np.unique(np.stack([sizes, passes]), axis=1, return_inverse=True)
+        number = min(len(sizes), most)
+        found = [self._combines(samples, epochs, number) for samples, epochs in kinds.T.tolist()]
+        return np.array(found, dtype=bool)[kind_of.reshape(-1)]
+
+    def _combines(self, samples: int, epochs: int, clients: int) -> bool:
+        """Whether so many clients with this work are trained faster with their first layer as a combination of samples."""
+        if not samples or not epochs:
             return False
-        samples = int(sizes.max())
         batch = min(self.training.batch_size or samples, samples)
-        steps = int((-(-sizes // batch) * passes).max())
-        extent = Extent(min(len(clients), most), steps, batch, samples, again=bool((passes > 1).any()))
+        extent = Extent(clients, -(-samples // batch) * epochs, batch, samples, again=epochs > 1)
         return batch <= CHUNK and self.few_samples(extent)
 
     def few_samples(self, extent: Extent) -> bool:

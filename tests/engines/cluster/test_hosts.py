@@ -1,0 +1,95 @@
+"""Hosts: data are sent once, and a host that computes otherwise is told."""
+
+import logging
+import sys
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.cluster.host_pool import HostPool
+from fedcohort.engines.cluster.messages import Setup
+from fedcohort.engines.cluster.ray_engine import RayEngine
+from fedcohort.models import Mlp
+from fedcohort.selection import Cohort, LocalLoss
+from tests.engines.cluster.many_nodes import bytes_by_node, large_federation
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def play(engine: RayEngine, rounds: int) -> None:
+    """Rounds in which all clients are asked and train."""
+    clients = np.arange(engine.federation.num_clients)
+    with closing(engine):
+        for t in range(1, rounds + 1):
+            model = engine.initial_model()
+            engine.answer(model, t, LocalLoss(), clients)
+            list(engine.train(model, t, Cohort(clients), FedAvg()))
+
+
+def test_data_are_sent_once_whatever_is_done_with_them(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver puts them once, calls name them by reference, and the node's memory receives them once for all its hosts."""
+    import ray
+
+    put, setups, others = ray.put, list[Setup](), list[Any]()
+
+    def counted(value: Any) -> Any:
+        (setups if isinstance(value, Setup) else others).append(value)
+        return put(value)
+
+    monkeypatch.setattr(ray, "put", counted)
+    federation, num_bytes = large_federation(8 * 2**20)
+    [before] = bytes_by_node().values()
+    play(RayEngine(federation, Mlp(hidden=2), Training(batch_size=256), FedAvg(), 0, pool=hosts), rounds=3)
+    [after] = bytes_by_node().values()
+    assert len(setups) == 1
+    assert num_bytes <= after - before < 1.5 * num_bytes
+    assert 1 <= len(others) <= 3  # the model, at most once in each round
+    assert all(sys.getsizeof(sent.model) < num_bytes / 100 for sent in others)
+
+
+def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
+    """They get views of the memory that all processes of a node share, which cannot be written to."""
+    import ray
+
+    federation, _ = large_federation(2**20)
+
+    class Reader:
+        def writable(self, setup: list[Any]) -> list[bool]:
+            from fedcohort.engines.cluster.messages import federation_of
+
+            clients = ray.get(setup[0]).clients
+            source = clients["train"][0]
+            shares = np.shares_memory(source, federation_of(clients, "cpu").train.source.numpy())
+            return [shares, bool(source.flags.writeable), bool(source.flags.owndata)]
+
+    kind: Any = ray.remote(num_cpus=0)(Reader)
+    with closing(RayEngine(federation, Mlp(hidden=2), Training(), FedAvg(), 0, pool=hosts)) as engine:
+        reader = kind.remote()
+        assert ray.get(reader.writable.remote([engine._setup])) == [True, False, False]
+        ray.kill(reader)
+
+
+def test_a_host_with_other_instructions_is_told_once(
+    hosts: HostPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready = hosts.ready
+    assert ready
+    monkeypatch.setattr(hosts, "_warned", set())
+    for member in ready:
+        hosts.greet(member)
+    assert not caplog.messages
+    theirs = torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SVE256")
+    with caplog.at_level(logging.WARNING, logger="fedcohort"):
+        for member in [*ready, *ready]:
+            hosts.greet(member)
+    [line] = caplog.messages
+    assert ready[0].facts is not None
+    assert line.startswith(ready[0].facts.name)
+    assert f"computes with {theirs} instructions and this machine with SVE256" in line
+    assert line.endswith("results may differ in the last bits")

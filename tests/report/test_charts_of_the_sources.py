@@ -1,0 +1,132 @@
+"""What the sources show beside accuracy over rounds is on the pages: tables of clients, classes and wall time, numbers in small heat
+maps, the accuracy of each mini-batch, and deviations as charts of their own. In a real browser."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.record import Portrait
+from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.batch_sizes import profiles
+from fedcohort.report.charts.classes import COUNTED, class_counts
+from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.page import gallery
+from fedcohort.report.report_data import find_runs
+from fedcohort.study.batch_size_profile import Profile, recommend
+from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_pointer import opened
+from tests.study.test_batch_size_profile import SIZES
+
+__all__ = ["browser", "pytestmark"]
+
+OVER_BATCHES = (0.1, 0.4, 0.6, 0.7)
+DEVIATIONS = (0.0001, 0.0002, 0.0004, 0.0008)
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Any, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The page of three strategies."""
+    for watched in opened(browser, find_runs([runs]), tmp_path_factory.mktemp("sources")):
+        yield watched.page
+        assert watched.complaints == []
+
+
+@pytest.fixture(scope="module")
+def profiled(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The page of four batch sizes with deviations, and with the accuracy of their mini-batches."""
+    sizes = [
+        dataclasses.replace(size, batch_accuracy=list(OVER_BATCHES[: 4 - i]), batch_seconds_sd=DEVIATIONS[i])
+        for i, size in enumerate(SIZES)
+    ]
+    found = Profile("quickstart", 3, sizes, recommend(sizes))
+    file = tmp_path_factory.mktemp("profile") / "profile.html"
+    file.write_text(gallery("Batch sizes", "quickstart", found.advice, profiles(found, PAGE)), encoding="utf-8")
+    watched = Watched(browser)
+    yield watched.open(file.as_uri())
+    assert watched.complaints == []
+    watched.page.close()
+
+
+def texts(page: Any, selector: str) -> list[str]:
+    return list(page.evaluate(f"[...document.querySelectorAll(`{selector}`)].map(e => e.textContent.trim())"))
+
+
+def test_each_client_has_its_rounds_accuracy_loss_and_time(shown: Any) -> None:
+    heads = texts(shown, "#figure-client-table thead th")
+    for name in (
+        "rounds selected",
+        "rounds admitted",
+        "samples",
+        "accuracy, %",
+        "training loss",
+        "simulated time of a round",
+    ):
+        assert name in heads
+    rows = shown.locator("#figure-client-table tbody tr")
+    assert rows.count() == 12
+    assert all(
+        len(cells) == len(heads) for cells in [rows.nth(i).locator("th, td").all_inner_texts() for i in range(12)]
+    )
+
+
+def test_the_accuracy_of_each_class_is_a_number(shown: Any) -> None:
+    assert texts(shown, "#classes thead th")[1:] == list("0123456789")
+    cells = texts(shown, "#classes tbody td")
+    assert len(cells) == 3 * 10
+    assert all(0 <= int(text) <= 100 for text in cells)
+
+
+def test_the_parts_of_wall_time_stand_side_by_side(shown: Any) -> None:
+    heads = " ".join(texts(shown, "#wall thead th"))
+    for part in ("training", "selection", "aggregation", "evaluation", "total", "recording", "each round"):
+        assert part in heads
+    assert shown.locator("#wall tbody tr").count() == 3
+
+
+def test_cells_of_a_small_heat_map_contain_their_counts(shown: Any, runs: Path) -> None:
+    counts = find_runs([runs])[0].portrait.facts["counts"]
+    drawn = texts(shown, "#figure-classes-of-clients .view:not([hidden]) .mark-text.role-mark text")
+    assert sorted(drawn) == sorted(str(count) for count in counts.ravel() if count)
+
+
+@pytest.mark.parametrize(("clients", "classes"), [COUNTED, (COUNTED[0] + 1, 2), (2, COUNTED[1] + 1)])
+def test_cells_of_a_large_heat_map_do_not(clients: int, classes: int) -> None:
+    facts = {"samples": np.full(clients, classes), "counts": np.ones((clients, classes), dtype=np.int64)}
+    found = Clients.of(Portrait(tuple(map(str, range(classes))), facts), 0, None)
+    assert found is not None
+    figure = class_counts(found, np.arange(clients), PAGE)
+    assert figure is not None
+    chart = json.dumps([view.panels[0].chart.to_dict(validate=False) for view in figure.views])
+    assert ('"type": "text"' in chart) == ((clients, classes) == COUNTED)
+
+
+def test_the_accuracy_of_each_mini_batch_is_a_line_for_each_batch_size(profiled: Any) -> None:
+    figure = profiled.locator("#figure-batch-accuracy")
+    assert "Accuracy per mini-batch" in figure.inner_text()
+    lines = profiled.evaluate(
+        "[...document.querySelectorAll('#figure-batch-accuracy .view:not([hidden]) .mark-line path')]"
+        ".map(p => (p.getAttribute('d').match(/[ML]/g) || []).length)"
+    )
+    assert lines == [4, 3, 2, 1]
+    data = profiled.evaluate("fedcohort.data.batch_accuracy.filter(r => r.size === '8').map(r => r.accuracy)")
+    assert data == list(OVER_BATCHES)
+
+
+def test_deviations_of_time_and_memory_are_charts_of_their_own(profiled: Any) -> None:
+    assert profiled.locator("#figure-deviation .title").inner_text() == "Standard deviation"
+    heights = (
+        "[...document.querySelectorAll('#figure-deviation .view:not([hidden]) .mark-rect path')]"
+        ".map(p => p.getBBox().height)"
+    )
+    for view, expected in enumerate(([1, 2, 4, 8], None, [1, 1, 1, 1])):
+        profiled.locator(f'#figure-deviation .switch input[value="{view}"]').check(force=True)
+        profiled.evaluate("fedcohort.drawAll()")
+        bars = profiled.evaluate(heights)
+        assert len(bars) == 4
+        if expected is not None:
+            assert [bar / bars[0] for bar in bars] == pytest.approx(expected, abs=0.05)
