@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from results import __main__ as command
 from results import result_file
 from results.atlas import recommend
 from results.atlas.federations import TRAITS, Federation, federations, measured_traits, strategies
+from results.atlas.figure import MOST
 from results.atlas.means import OBJECTIVES, Findings
 from results.atlas.play import MEASURES, Atlas, Played, play, play_missing
 from results.atlas.ranks import average_ranks, critical_difference, friedman
@@ -323,11 +325,42 @@ def test_the_atlas_has_many_federations_and_every_strategy() -> None:
 # --- the page --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.skipif("atlas" not in names(), reason="no atlas has been kept")
+def test_what_the_page_says_in_short_holds() -> None:
+    findings = Findings(read("atlas")["result"])
+    over = {measure: findings.over_federations(measure) for measure in OBJECTIVES}
+    better = {
+        measure: {name for name, own in found.items() if own.words == "better"} for measure, found in over.items()
+    }
+    worse = {measure: {name for name, own in found.items() if own.words == "worse"} for measure, found in over.items()}
+    assert better == {"accuracy": {"all"}, "at_time": {"oort", "tifl", "cs_ucb"}, "at_bytes": set()}
+    assert {"flash", "flash_linucb"} <= worse["accuracy"]
+    assert {"all", "flash", "restless", "neural", "feel", "fedcor", "loss_proportional", "powd"} <= worse["at_bytes"]
+    won = Counter(findings.means("at_time").argmax(axis=1).tolist()).most_common(1)
+    assert findings.strategies[won[0][0]] == "pyramidfl"
+    accuracy = findings.means("accuracy")
+    for name in ("tumors", "digits, even"):
+        f = findings.federations.index(name)
+        assert abs(accuracy[f] - accuracy[f, 0]).max() < 0.04
+    assert 0.15 < accuracy[findings.federations.index("objects"), 0] < 0.25
+    beats: dict[str, dict[str, bool]] = {}
+    for measure in OBJECTIVES:
+        rows = {row.rule: row for row in checked(findings, measure)}
+        own = rows[next(iter(RULES))]
+        better_than_all = own.regret.mean < rows["always all"].regret.mean
+        beats[measure] = {"uniform": own.to_uniform.high < 0, "oort": own.to_oort.high < 0, "all": better_than_all}
+    assert all(found["uniform"] for found in beats.values())
+    assert not beats["accuracy"]["all"]
+    assert not beats["at_time"]["oort"]
+
+
 @pytest.mark.skipif("atlas" not in names(), reason="no atlas has been kept")
 def test_the_picture_shows_the_map() -> None:
     findings = Findings(read("atlas")["result"])
     means = findings.means("accuracy")
     shown = re.findall(r">([^<>]+)</text>", text_of(ROOT / "docs" / "atlas-map.svg"))
+    shown.remove(f"−{MOST}")  # the legend
     numbers = sorted(f"{value:+.0f}".replace("-", "−") for value in (100 * (means[:, 1:] - means[:, :1])).ravel())
     assert set(findings.federations) | set(findings.strategies[1:]) <= set(shown)
     assert sorted(text for text in shown if text in set(numbers)) == numbers
