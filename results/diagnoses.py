@@ -115,8 +115,9 @@ def outcomes(run: Run, claim: Claim) -> pd.DataFrame:
         later = later.assign(round=later["round"] - claim.later)
     else:
         later = run.clients[["round", "client", claim.outcome]].rename(columns={claim.outcome: "value"})
-    both = scored[["round", "client", "score"]].merge(later, on=["round", "client"]).dropna()
-    return both.rename(columns={"round": "group"})[["group", "score", "value"]]
+    pairs: pd.DataFrame = scored[["round", "client", "score"]].merge(later, on=["round", "client"]).dropna()
+    pairs = pairs.rename(columns={"round": "group"})
+    return pairs[["group", "score", "value"]]
 
 
 def ranks_within(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -291,16 +291,18 @@ def test_perceptrons_are_chains_in_stacks(make: type[nn.Module]) -> None:
 
 
 def test_stacked_runs_of_own_networks_have_names_of_their_own(tmp_path: Path) -> None:
-    """Their rounding changed when their layers were recognized."""
+    """Their rounding changed when their layers were recognized; that of all stacked runs, when stacks were cut by size."""
     from fedcohort.experiment.given_objects import Given
     from fedcohort.models import Mlp
     from fedcohort.runs.run_data import key_of
 
     own, builtin = Given(model=Perceptron), Given(model=Mlp)
     assert key_of(digits(), own) == digits().key(own.key())
-    assert key_of(digits("stacked"), builtin) == digits("stacked").key(builtin.key())
-    assert key_of(digits("stacked"), Given()) == digits("stacked").key()
-    assert key_of(digits("stacked"), own) != digits("stacked").key(own.key())
+    assert key_of(digits("stacked"), builtin) == digits("stacked").key(f"{builtin.key()}|stacks by size")
+    assert key_of(digits("stacked"), Given()) == digits("stacked").key("stacks by size")
+    assert key_of(digits("stacked"), own) == digits("stacked").key(
+        f"{own.key()}|stacks by size|rows of layers in stacks"
+    )
 
 
 def test_dropout_that_drops_nothing_is_stacked() -> None:

@@ -112,7 +112,8 @@ def _play_all(
             ) from None
         except (Interrupted, KeyboardInterrupt) as stopped:
             signum = getattr(stopped, "signum", signal.SIGINT)
-            _stop(pool, set(multiprocessing.active_children()) - others, signum, sent.begun)
+            while processes := set(multiprocessing.active_children()) - others:  # one may have been starting meanwhile
+                _stop(pool, processes, signum, sent.begun)
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
