@@ -30,7 +30,7 @@ from fedcohort.training.plain_network import program_of
 from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small
-from tests.repetitions import slow_after
+from tests.repetitions import slow_after, slow_unless
 from tests.training.networks import (
     HIDDEN,
     KEPT,
@@ -214,10 +214,18 @@ def test_other_threads_run_their_networks_meanwhile() -> None:
     assert all(row is not None and len(row) == 9 for row in rows)
 
 
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {}, {"momentum": 0.0}, {"optimizer": "adam"}, {"clip_norm": 0.5}, {"augment": "flip_shift"},
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "settings", [{}, {"momentum": 0.0}, {"optimizer": "adam"}, {"clip_norm": 0.5}, {"augment": "flip_shift"}]
+    ("name", "settings"),
+    slow_unless(
+        lambda both: both[0] == "perceptron" or not both[1] or both == ("nested", SETTINGS[1]),
+        itertools.product(("perceptron", "convolutions", "view of channels", "without pooling", "nested"), SETTINGS),
+    ),
 )
-@pytest.mark.parametrize("name", ["perceptron", "convolutions", "view of channels", "without pooling", "nested"])
 def test_clients_learn_the_same_bits(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def trained(expected: bool) -> list[Any]:
         training = Training(**{"batch_size": 8, "epochs": 2, **settings})

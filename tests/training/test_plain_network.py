@@ -562,13 +562,15 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
 
 
 KINDS = ("vectors", "images", "images batch by batch")
-FEW = ("plain", "by loss", "weighted", "uneven epochs")
 
 
 @pytest.mark.parametrize(
     ("kind", "case"),
     slow_unless(
-        lambda both: both[0] == "vectors" or (both[0] != "images" and both[1] in FEW),
+        lambda both: (
+            both[0] == "vectors"
+            or both in {("images batch by batch", "plain"), ("images batch by batch", "uneven epochs")}
+        ),
         [(kind, case) for kind in KINDS for case in CASES],
     ),
 )

@@ -31,6 +31,7 @@ def play(engine: RayEngine, rounds: int) -> None:
             list(engine.train(model, t, Cohort(clients), FedAvg()))
 
 
+@pytest.mark.slow
 def test_data_are_sent_once_whatever_is_done_with_them(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver puts them once, calls name them by reference, and the node's memory receives them once for all its hosts."""
     import ray
