@@ -159,7 +159,8 @@ class Comparison:
           with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the reference, over
-          the seeds that both have, and its paired 95% confidence interval, within −1 and 1.
+          the seeds that both have, and its paired 95% confidence interval, within −b and 1 − b for a reference
+          of mean accuracy b.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
