@@ -75,7 +75,9 @@ def test_the_default_target_is_reached_by_every_row_on_average(compared: fedcoho
     lowest = compared.table["best_accuracy"].min()
     assert lowest - 0.01 < compared.target.accuracy <= lowest
     assert compared.target.accuracy == round(compared.target.accuracy, 2)
-    assert compared.target.chosen == "taken from these results, a level that every row reaches on average"
+    assert (
+        compared.target.chosen == "taken from these results, a level that the mean best accuracy of every row reaches"
+    )
     assert f"Target accuracy {100 * compared.target.accuracy:g}%: taken from these results" in " ".join(
         str(compared).split()
     )

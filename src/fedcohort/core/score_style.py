@@ -29,7 +29,7 @@ class ScoreStyle:
     limits: tuple[float, float]
 
     def differences(self, reference: Sequence[float] | Values) -> tuple[float, float]:
-        """The smallest and the largest difference of a mean score to the mean of these scores: −b to 1 − b for accuracies of mean b."""
+        """The smallest and the largest difference of a mean score to that of these scores: −b to 1 − b for accuracies of mean b."""
         mean = sum(reference) / len(reference)
         return self.limits[0] - mean, self.limits[1] - mean
 
