@@ -77,7 +77,7 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
     assert third[3] == "too few seeds"
     assert "p corrected by Holm for 1 comparison." in compared.to_latex()
     assert re.search(
-        r"Target accuracy \d+\\%: taken from these results, a level that every row reaches on average\.\}$",
+        r"Target accuracy \d+\\%: taken from these results, a level that the mean best accuracy of every row reaches\.\}$",
         compared.to_latex(), re.MULTILINE,
     )  # fmt: skip
 

@@ -202,11 +202,11 @@ def test_many_rows_are_not_all_named() -> None:
 
 # --- the target of a comparison -----------------------------------------------------------------------------------------------
 
-FROM_RESULTS = "taken from these results, a level that every row reaches on average"
+FROM_RESULTS = "taken from these results, a level that the mean best accuracy of every row reaches"
 
 
 def test_a_failing_row_does_not_lower_the_target() -> None:
-    names, sound = ["a", "b", "c"], [False] * 3
+    names, sound = ["a", "b", "c"], [""] * 3
     assert common_target([0.871, 0.842, 0.07], names, sound, [(0, 1, 2)]) == Target(
         0.84, f"{FROM_RESULTS} (without rows far below the best: 'c')"
     )
@@ -218,10 +218,33 @@ def test_a_failing_row_does_not_lower_the_target() -> None:
 def test_a_harder_federation_is_not_failing() -> None:
     """At each point of a sweep, rows are beside the best row of that point only; the level is one for all."""
     names = ["a, alpha=1", "b, alpha=1", "a, alpha=0.1", "b, alpha=0.1"]
-    target = common_target([0.9, 0.2, 0.5, 0.45], names, [False] * 4, [(0, 1), (2, 3)])
+    target = common_target([0.9, 0.2, 0.5, 0.45], names, [""] * 4, [(0, 1), (2, 3)])
     assert target == Target(0.45, f"{FROM_RESULTS} (without rows far below the best: 'b, alpha=1')")
 
 
 def test_unknown_accuracies_give_no_target() -> None:
-    assert math.isnan(common_target([math.nan], ["a"], [False], [(0,)]).accuracy)
-    assert common_target([math.nan, 0.5], ["a", "b"], [False, True], [(0, 1)]).accuracy == 0.5
+    assert math.isnan(common_target([math.nan], ["a"], [""], [(0,)]).accuracy)
+    assert common_target([math.nan, 0.5], ["a", "b"], ["", "at chance"], [(0, 1)]) == Target(
+        0.5, f"{FROM_RESULTS} (all rows fail)"
+    )
+
+
+def test_rows_that_fail_do_not_set_the_target_and_are_named(tmp_path: Path, good: Row) -> None:
+    """No update under one seed, one class, an interval over seeds that contains chance, and a diverged update."""
+    still = row(tmp_path, "still", played(1, [0], test_accuracy=0.5, class_accuracy=[0.5, 0.5, 0.5, 0.5]))
+    empty = [played(1, [ClientRow(0, "declined")], test_accuracy=0.5, class_accuracy=[0.5, 0.5, 0.5, 0.5])]
+    still = Row("still", still.experiment, {**still.runs, 2: written(tmp_path / "new", empty, label="still", seed=2)})
+    one = row(tmp_path, "one", played(1, [0], test_accuracy=0.4, class_accuracy=[0.0, 1.0, 0.0, 0.0]))
+    runs = {
+        seed: written(
+            tmp_path / f"near{seed}", [played(1, [0], test_accuracy=value, class_accuracy=[value] * 4)], seed=seed
+        )
+        for seed, value in enumerate((0.25, 0.34, 0.37))
+    }
+    near = Row("near", runs[0].described, runs)
+    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **GOOD))
+    assert Comparison("x", (good, still, one, near, hot)).target == Target(
+        0.8,
+        f"{FROM_RESULTS} (without rows in which no update was admitted under a seed: 'still'; rows that predict one class: 'one'; "
+        "rows at chance: 'near'; rows with diverged updates: 'hot')",
+    )

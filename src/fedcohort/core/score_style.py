@@ -1,10 +1,11 @@
 """How the score of a task is named and written: the accuracy in percent, or R² of numeric labels as a number."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcohort.core import formatted_values
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 
 __all__ = ["ACCURACY", "R_SQUARED", "ScoreStyle", "score_style"]
@@ -21,13 +22,16 @@ class ScoreStyle:
         name: ``accuracy`` or ``R²``.
         numeric: whether labels are numbers; values are then written as they are, and not in percent.
         limits: the smallest and the largest value that is possible.
-        differences: the smallest and the largest difference that is possible.
     """
 
     name: str
     numeric: bool
     limits: tuple[float, float]
-    differences: tuple[float, float]
+
+    def differences(self, reference: Sequence[float] | Values) -> tuple[float, float]:
+        """The smallest and the largest difference of a mean score to that of these scores: −b to 1 − b for accuracies of mean b."""
+        mean = sum(reference) / len(reference)
+        return self.limits[0] - mean, self.limits[1] - mean
 
     @property
     def title(self) -> str:
@@ -85,8 +89,8 @@ class ScoreStyle:
         return formatted_values.number(score, 15) if self.numeric else formatted_values.target(score)
 
 
-ACCURACY = ScoreStyle("accuracy", numeric=False, limits=(0.0, 1.0), differences=(-1.0, 1.0))
-R_SQUARED = ScoreStyle("R²", numeric=True, limits=(-math.inf, 1.0), differences=(-math.inf, math.inf))
+ACCURACY = ScoreStyle("accuracy", numeric=False, limits=(0.0, 1.0))
+R_SQUARED = ScoreStyle("R²", numeric=True, limits=(-math.inf, 1.0))
 
 
 def score_style(labels: Iterable[str]) -> ScoreStyle:

@@ -20,7 +20,7 @@ from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.run_results import Result, plain, result
-from fedcohort.study.targets import Target, chance_level, common_target
+from fedcohort.study.targets import Target, common_target, failure
 from fedcohort.study.verdicts import Verdict, about_verdicts, verdicts
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ class Comparison:
         """The target accuracy of all rows: ``measures.target_accuracy``, or else a level taken from the results.
 
         That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows that fail do not count:
-        rows in which an update diverged, rows at chance, and rows with less than a third of the best accuracy in their group. A run
+        rows in which an update diverged, no update was admitted under a seed, or a model predicts one class, rows at chance, and
+        rows with less than a third of the best accuracy in their group. A run
         below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         given = self.rows[self.groups[0].reference].experiment.measures.target_accuracy
@@ -127,10 +128,7 @@ class Comparison:
             return Target(given, "measures.target_accuracy")
         results = [self.results[row.label] for row in self.rows]
         accuracies = [float(np.mean([run.best_accuracy for run in runs])) for runs in results]
-        failing = [
-            any(run.diverged for run in runs) or accuracy <= chance_level(runs[0].classes, numeric=self.score.numeric)
-            for accuracy, runs in zip(accuracies, results, strict=True)
-        ]
+        failing = [failure([Measured(run) for run in row.runs.values()]) for row in self.rows]
         return common_target(
             accuracies,
             [row.label for row in self.rows],
@@ -159,7 +157,8 @@ class Comparison:
           with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the reference, over
-          the seeds that both have, and its paired 95% confidence interval, within −1 and 1.
+          the seeds that both have, and its paired 95% confidence interval, within −b and 1 − b for a reference
+          of mean accuracy b.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, level_below
-from fedcohort.study.targets import chance_level, common_target
+from fedcohort.study.targets import common_target, failure
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
@@ -168,19 +168,13 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
 
 
 def _common_level(measured: Sequence[Measured]) -> float:
-    """The level that every row reaches on average, as in a comparison: runs that differ only in their seed are one row."""
+    """The level that the mean best accuracy of every row reaches; runs that differ only in their seed are one row."""
     rows: dict[tuple[str, str], list[Measured]] = {}
     for one in measured:
         rows.setdefault((one.run.meta["label"], one.run.meta["row"]), []).append(one)
     accuracies = [_mean([one.best_accuracy for one in row]) for row in rows.values()]
-    failing = [_fails(row, accuracy) for row, accuracy in zip(rows.values(), accuracies, strict=True)]
+    failing = [failure(row) for row in rows.values()]
     return common_target(accuracies, [label for label, _ in rows], failing, [range(len(rows))]).accuracy
-
-
-def _fails(runs: Sequence[Measured], accuracy: float) -> bool:
-    """Whether an update of runs with different seeds diverged, or their model is on average never better than chance."""
-    diverged = any(bool((one.clients["status"] == "diverged").any()) for one in runs)
-    return diverged or accuracy <= chance_level(len(runs[0].class_accuracy), numeric=runs[0].run.labels == "numbers")
 
 
 def summary(run: Run, target: float | None = None) -> Summary:

@@ -4,9 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedcohort.study.run_measures import level_below
+import numpy as np
 
-__all__ = ["FAILING", "Target", "chance_level", "common_target"]
+from fedcohort import measures
+from fedcohort.study.run_measures import Measured, level_below
+
+__all__ = ["FAILING", "Target", "at_chance", "chance_level", "common_target", "failure", "one_class"]
 
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
@@ -26,6 +29,39 @@ def chance_level(classes: int, *, numeric: bool = False) -> float:
     return 1 / classes + ABOVE_CHANCE / classes * (1 - 1 / classes) if classes > 1 else -math.inf
 
 
+SMALL_EXCESS = 0.5
+"""Up to 1/K + SMALL_EXCESS/K · (1 − 1/K), a mean is at chance if its 95% interval over seeds contains 1/K."""
+
+
+def at_chance(scores: Sequence[float], classes: int, *, numeric: bool = False) -> bool:
+    """Whether scores of several seeds over K classes are not better than chance, or cannot be told from it by a small excess."""
+    mean = float(np.mean(scores))
+    if numeric or mean <= chance_level(classes) or classes < 2:
+        return mean <= chance_level(classes, numeric=numeric)
+    if mean > 1 / classes + SMALL_EXCESS / classes * (1 - 1 / classes):
+        return False
+    return measures.paired_interval(scores, np.zeros(len(scores))).low <= 1 / classes
+
+
+def one_class(run: Measured) -> bool:
+    """Whether the last model of a run recognizes one of several classes only."""
+    return len(run.class_accuracy) > 1 and int((np.nan_to_num(run.class_accuracy) > 0).sum()) == 1
+
+
+def failure(runs: Sequence[Measured]) -> str:
+    """Why the runs of a row, one for each seed, do not count for the target, in words; empty if they do."""
+    if any(bool((run.clients["status"] == "diverged").any()) for run in runs):
+        return "with diverged updates"
+    if any(run.rounds["selected"].sum() > 0 and not run.rounds["admitted"].any() for run in runs):
+        return "in which no update was admitted under a seed"
+    if any(map(one_class, runs)):
+        return "that predict one class"
+    best = [run.best_accuracy for run in runs if not math.isnan(run.best_accuracy)]
+    if best and at_chance(best, len(runs[0].class_accuracy), numeric=runs[0].run.labels == "numbers"):
+        return "at chance"
+    return ""
+
+
 @dataclass(frozen=True)
 class Target:
     """The target test accuracy, and how it was chosen, in words."""
@@ -42,7 +78,7 @@ class Target:
 def common_target(
     accuracies: Sequence[float],
     names: Sequence[str],
-    failing: Sequence[bool],
+    failing: Sequence[str],
     groups: Sequence[Sequence[int]],
     score: str = "accuracy",
 ) -> Target:
@@ -51,7 +87,7 @@ def common_target(
     Args:
         accuracies: the best test accuracy of each row; NaN is unknown.
         names: labels of the rows, for the words.
-        failing: whether an update of the row diverged, or its accuracy is at chance; such rows count only if there are no others.
+        failing: why each row fails, as :func:`failure` says it, or an empty text; rows that fail count only if there are no others.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
         score: name of the score, for the words.
@@ -62,14 +98,21 @@ def common_target(
     whole = [i for i in known if not failing[i]] or known
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [names[i] for i in whole if i not in working]
-    left_out = ["rows with diverged updates or at chance"] if len(whole) < len(known) else []
+    by_reason: dict[str, list[str]] = {}
+    for i in known:
+        if i not in whole:
+            by_reason.setdefault(failing[i], []).append(names[i])
     if low:
-        left_out.append(
-            "rows far below the best: " + ", ".join(map(repr, low[:3])) + (" and others" if low[3:] else "")
-        )
-    without = f" (without {'; '.join(left_out)})" if left_out else ""
+        by_reason["far below the best"] = low
+    left_out = "; ".join(f"rows {reason}: {_listed(labels)}" for reason, labels in by_reason.items())
+    without = f" (without {left_out})" if left_out else " (all rows fail)" if all(failing[i] for i in known) else ""
     level = level_below(min(accuracies[i] for i in working))
-    return Target(level, f"taken from these results, a level that every row reaches on average{without}")
+    return Target(level, f"taken from these results, a level that the mean best {score} of every row reaches{without}")
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """At most three labels."""
+    return ", ".join(map(repr, labels[:3])) + (" and others" if labels[3:] else "")
 
 
 def _working(accuracies: Sequence[float], rows: Sequence[int]) -> list[int]:

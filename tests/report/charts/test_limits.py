@@ -1,15 +1,20 @@
 """Bands and intervals end at the smallest and the largest value that is possible."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fedcohort.core.score_style import R_SQUARED
+from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.means_and_bands import SHARES, by_round
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.report_data import Story, gather
+from fedcohort.study.compare_existing_runs import side_by_side
+from fedcohort.study.comparison import Comparison
 from tests.records import exchange, played, written
 
 HIGH, LOW = (1.0, 0.98, 0.55), (0.0, 0.02, 0.45)
@@ -51,15 +56,31 @@ def test_bands_of_other_quantities_have_no_limits(story: Story) -> None:
     assert (limited["low"].tolist(), limited["high"].tolist()) == ([0.0, 0.0], [1.0, 1.0])
 
 
-def test_intervals_of_differences_end_at_100_points(story: Story) -> None:
+def test_intervals_of_differences_end_where_the_accuracy_would_be_100_percent(story: Story) -> None:
+    """The reference has a mean accuracy of 15.7%, so that no row can be more than 84.3 points above it."""
     figure = differences(story, PAGE)
     assert figure is not None
     (row,) = figure.data["differences"].to_dict("records")
     compared = story.comparison
     assert compared is not None
-    assert row["high"] == 100 * compared.table["difference_high"].iloc[1] == 100.0
-    assert row["high_text"] == "+100.0"
+    table = compared.table
+    assert row["high"] == pytest.approx(100 * table["difference_high"].iloc[1]) == 100 * (1 - sum(LOW) / 3)
+    assert row["high_text"] == "+84.3"
+    assert compared.to_json()["rows"][1]["difference_high"] == table["difference_high"].iloc[1]
+    assert "+84.3]" in terminal.as_text(terminal.comparison(compared))
     assert row["low"] < 0
+
+
+def test_intervals_of_differences_end_where_the_accuracy_would_be_0(tmp_path: Path) -> None:
+    """Of seeds with 23% and 29.4%, a row with 23% and 18% cannot be more than 26.2 points below."""
+    runs = [
+        written(tmp_path / f"{label}{seed}", [played(1, [0], test_accuracy=value)], label=label, seed=seed)
+        for label, values in (("uniform", (0.23, 0.294)), ("other", (0.23, 0.18)))
+        for seed, value in enumerate(values)
+    ]
+    low = Comparison("x", side_by_side(runs)).table["difference_low"].iloc[1]
+    assert low == pytest.approx(-0.262)
+    assert R_SQUARED.differences([0.2, 0.4]) == (-math.inf, pytest.approx(0.7))
 
 
 def test_bands_of_sweeps_end_at_1(tmp_path: Path) -> None:

@@ -326,7 +326,9 @@ def _about_targets(runs: "Sequence[Summary]", seeds: int, score: ScoreStyle) -> 
     """Notes about the target, and about runs that did not reach it."""
     known = [run for run in runs if not math.isnan(run.target)]
     if any(run.target_chosen == "results" for run in known):
-        level = "a level that every row reaches on average" if seeds > 1 else f"the best {score.name}"
+        level = (
+            f"a level that the mean best {score.name} of every row reaches" if seeds > 1 else f"the best {score.name}"
+        )
         yield (
             f"Target {score.name}: taken from these results, {level}, "
             "rounded down. To choose it, use --target or measures.target_accuracy."
