@@ -68,7 +68,7 @@ def test_targets_are_refused_before_anything_is_played(
         (("report", "runs"), "-o", "a.html"),
         (("profile", "x.toml"), "-o", "b.html"),
         (("data", "describe", "x.toml"), "-o", "c.html"),
-        (("figures", "runs"), "--out", "d"),
+        (("figures", "runs"), "-o", "d"),
         (("run", "x.toml", "--track", "tensorboard:t"), "", "t"),
         (("deploy", "new"), "", "app"),
     ]

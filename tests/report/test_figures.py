@@ -72,9 +72,12 @@ def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:
     assert len(set(pairs)) == 16
 
 
-@pytest.mark.parametrize(("format_", "start"), [("pdf", b"%PDF"), ("png", b"\x89PNG"), ("svg", b"<svg")])
-def test_the_command_writes_files(runs: Path, tmp_path: Path, format_: str, start: bytes) -> None:
-    where = ["figures", str(runs), "--format", format_, "--out", str(tmp_path / "made"), "--only", "accuracy"]
+@pytest.mark.parametrize(
+    ("format_", "start", "option"),
+    [("pdf", b"%PDF", "--out"), ("png", b"\x89PNG", "-o"), ("svg", b"<svg", "--output")],
+)
+def test_the_command_writes_files(runs: Path, tmp_path: Path, format_: str, start: bytes, option: str) -> None:
+    where = ["figures", str(runs), "--format", format_, option, str(tmp_path / "made"), "--only", "accuracy"]
     result = CliRunner().invoke(cli, where)
     assert result.exit_code == 0, result.output
     *files, captions = sorted((tmp_path / "made").iterdir(), key=lambda file: (file.suffix == ".txt", file))

@@ -7,15 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
-from fedcohort.report.charts.accuracy import accuracy
+from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
+from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.headline import headline
 from fedcohort.report.page import page
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.question_costs import NO_TIME
+from fedcohort.study.question_costs import NO_TIME, TWO_DOWNLOADS
 from tests.experiments import UCB
 from tests.records import exchange
 from tests.report.pages import Page
@@ -52,6 +53,25 @@ def test_a_difference_is_colored_only_if_its_verdict_is_clear(
     assert color(found) == shown
 
 
+@pytest.mark.parametrize(("seeds", "clear"), [(3, False), (8, True)])
+def test_intervals_of_the_chart_are_colored_only_if_their_verdict_is_clear(
+    seeds: int, clear: bool, tmp_path: Path
+) -> None:
+    """The interval excludes 0 in both cases; with three seeds, p cannot be small enough."""
+    runs = [run for row in compared(tmp_path, seeds).rows for run in row.runs.values()]
+    look = paper(1)
+    figure = differences(gather(runs), look)
+    assert figure is not None
+    assert (figure.data["differences"]["low"] > 0).all()
+    svg = draw(composed(figure, figure.views[0], look), "svg").decode()
+    own, gray = (svg.lower().count(f'="{shade.lower()}"') for shade in (STRATEGIES[1], look.soft))
+    marks = seeds + 2  # a circle for each seed, the interval, and the diamond
+    assert own == (marks if clear else 0)
+    assert gray >= (0 if clear else marks)
+    assert "Colored: clear after correction" in figure.note
+    assert "Gray: not clear" in figure.note
+
+
 def test_an_interval_without_0_beside_an_unclear_verdict_is_explained(tmp_path: Path) -> None:
     explained = "it can exclude 0 although the verdict is not clear."
     unclear, clear = compared(tmp_path / "three", 3), compared(tmp_path / "eight", 8)
@@ -75,4 +95,7 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
         *[figure.note for figure in figures if figure is not None],
     ]
     assert sum(NO_TIME in place for place in places) == (4 if asks else 0)
-    assert (NO_TIME in Page(page(story)).prose) == asks
+    prose = Page(page(story)).prose
+    assert (NO_TIME in prose) == asks
+    below_results = prose[prose.index("Jain's index tells how evenly") :].partition(" SVG")[0]
+    assert (TWO_DOWNLOADS in below_results) == asks, "bytes stand in this table, too"

@@ -239,7 +239,7 @@ format_option: Option = click.option(
 )
 
 folder_option: Option = click.option(
-    "--out", default="figures", show_default=True, metavar="DIR", help="Folder of the files."
+    "--output", "-o", "--out", "out", default="figures", show_default=True, metavar="DIR", help="Folder of the files."
 )
 
 columns_option: Option = click.option(

@@ -91,8 +91,8 @@ def figures(
     from fedcohort.report.chart_style import paper
     from fedcohort.report.paper_figures import CAPTIONS, export
 
-    check_target(out, "--out")
-    check_writable(out, "--out", folder=True)
+    check_target(out, "--output")
+    check_writable(out, "--output", folder=True)
     look = paper(columns)
     charts = _figures(paths, runs, settings, look)
     keys = sorted({name for figure in charts for name in figure.names})

@@ -5,6 +5,7 @@ lines can be distinguished in grayscale, too. On the page, a color is a CSS vari
 dark mode, and prints in light mode.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -243,29 +244,58 @@ def drawable(name: str) -> str:
     return f"{line}\u200b" if line in RESERVED else line
 
 
+NUMBER = len(" (10)")
+"""Letters that a shortened name can have beyond the limit: a number, or words that make it distinct without one."""
+
+
 def short(names: Sequence[str], limit: int = 28) -> list[str]:
     """Names cut to ``limit`` characters for charts, in the middle.
 
-    Names that become equal are cut elsewhere, so that the part in which they differ stays; equal names get a number.
+    Names that become equal are cut elsewhere, so that the part in which they differ stays; names that are equal all the same get a
+    number.
 
     >>> short(["conformal participation, alpha=0.1"])
     ['conformal partici… alpha=0.1']
     >>> short(["power-of-choice, d=10, k=5, alpha=0.05, rounds=100", "power-of-choice, d=20, k=5, alpha=0.05, rounds=100"])
     ['power-of-…d=10, k=5, alpha=…', 'power-of-…d=20, k=5, alpha=…']
+    >>> short(["power of choice with many candidates", "power of choice with few candidates"])
+    ['power of cho…many candidates', 'power of choi…few candidates']
     """
     texts = [" ".join(name.split()) for name in names]
-    cut = [_cut(text, limit) for text in texts]
-    for text in dict.fromkeys(cut):
-        same = [i for i, other in enumerate(cut) if other == text]
-        longer = [texts[i] for i in same]
-        for i in same if len(set(longer)) > 1 else ():
-            cut[i] = _cut_around(texts[i], min(_common(longer), len(texts[i]) - 1), limit)
+    cut = _apart({text: _cut(text, limit) for text in texts}, limit)
+    if len(set(cut.values())) < len(cut):
+        for begin in {text.split()[0] for text in texts if len(text) > limit}:
+            alike = [text for text in cut if text.split()[:1] == [begin] and len(text) > limit]
+            words = _words_apart(alike)
+            cut |= zip(alike, words, strict=True) if words and max(map(len, words)) <= limit + NUMBER else ()
     times: dict[str, int] = {}
     distinct = []
-    for text in cut:
-        times[text] = times.get(text, 0) + 1
-        distinct.append(_numbered(text, times[text]))
+    for text in texts:
+        times[cut[text]] = times.get(cut[text], 0) + 1
+        distinct.append(_numbered(cut[text], times[cut[text]]))
     return distinct
+
+
+def _apart(cut: dict[str, str], limit: int) -> dict[str, str]:
+    """What names are cut to; those that are cut to the same are cut around the place where they differ, until none are alike."""
+    found = dict(cut)
+    for text in dict.fromkeys(cut.values()):
+        same = [name for name, other in cut.items() if other == text]
+        place = _common(same)
+        around = {name: _cut_around(name, min(place, len(name) - 1), limit) for name in same}
+        if len(set(around.values())) > 1:
+            found |= _apart(around, limit)
+    return found
+
+
+def _words_apart(names: Sequence[str]) -> list[str]:
+    """The first word of each name and the words in which names differ; empty unless all have as many words."""
+    words = [name.split() for name in names]
+    if len({len(own) for own in words}) > 1:
+        return []
+    kept = [not i or len(set(column)) > 1 for i, column in enumerate(zip(*words, strict=True))]
+    marked = (" ".join(word if keep else "…" for word, keep in zip(own, kept, strict=True)) for own in words)
+    return [re.sub(r" ?…[ …]*", "…", text) for text in marked]
 
 
 def _numbered(text: str, time: int) -> str:
@@ -290,6 +320,7 @@ def _cut_around(text: str, place: int, limit: int) -> str:
         return text
     begin = limit // 3
     start = max(begin, min(place - 2, len(text) - (limit - begin - 1)))
-    rest = text[start:]
+    rest = text[max(start, text.rfind(" ", start, place) + 1) :]
+    begin = max(begin, limit - 1 - len(rest))
     room = limit - begin - 1
     return f"{text[:begin]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"

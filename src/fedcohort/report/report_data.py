@@ -302,9 +302,10 @@ class Story:
         labels = [label for label, _ in self.played]
         names = self.comparison.names_without_settings
         order = list(dict.fromkeys(names))
+        cut = dict(zip(order, short(order), strict=True))
         return RowLooks(
             {label: order.index(name) for label, name in zip(labels, names, strict=True)},
-            dict(zip(labels, (short([name])[0] for name in names), strict=True)),
+            dict(zip(labels, (cut[name] for name in names), strict=True)),
             tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
         )
 

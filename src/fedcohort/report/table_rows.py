@@ -65,11 +65,12 @@ def strategies(story: Story) -> list[dict[str, Any]]:
     labels = [label for label, _ in story.played]
     colors, dashes, _ = replace(PAGE, rows=story.row_looks).of_rows(labels)
     points = {i: number for number, group in enumerate(story.comparison.groups) for i in group.rows}
+    names = story.comparison.names_without_settings if story.row_looks.groups else None
     return [
         {
             "label": label,
             "name": row.label,
-            "shown": story.row_looks.names.get(label, row.label),
+            "shown": names[i] if names else row.label,
             "color": colors[i],
             "dash": " ".join(map(str, dashes[i])) if dashes[i][1] else "none",
             "point": points[i],

@@ -151,6 +151,28 @@ def test_the_name_of_a_target_stays_inside_its_chart(tmp_path: Path, target: flo
     assert {one["mark"]["baseline"] for one in layers if one["mark"].get("baseline")} == {baseline}
 
 
+@pytest.mark.parametrize(
+    ("values", "baseline", "align"),
+    [
+        ([0.41, 0.42, 0.41, 0.30, 0.2, 0.2], "bottom", "right"),
+        ([0.41, 0.42, 0.2, 0.2, 0.42, 0.41], "top", "left"),
+        ([0.30, 0.32, 0.41, 0.42, 0.42, 0.5], "bottom", "left"),
+    ],
+)
+def test_the_name_of_a_target_stands_where_lines_leave_room(
+    tmp_path: Path, values: list[float], baseline: str, align: str
+) -> None:
+    """Lines and bands ran through it: it moves to the other side of its line, or to the other end."""
+    rounds = [played(t, [0], test_accuracy=value) for t, value in enumerate(values, start=1)]
+    one = written(tmp_path / "a", rounds, measures={"target_accuracy": 0.4})
+    figure = accuracy(gather([one]), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    names = [one for one in layers if one["mark"].get("baseline")]
+    assert {(one["mark"]["baseline"], one["mark"]["align"]) for one in names} == {(baseline, align)}
+    assert names[0]["mark"]["strokeWidth"] >= 5, "on a ground of its own"
+
+
 def test_long_names_are_cut_in_the_middle() -> None:
     names = [f"conformal participation, alpha=0.1, clients={m}" for m in (10, 20, 40)]
     cut = short(names)

@@ -15,6 +15,7 @@ from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, accuracy_and_co
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.strategy_lines import name_positions
 from fedcohort.report.report_data import gather
+from fedcohort.report.table_rows import strategies
 from tests.records import exchange
 from tests.report.test_answers import runs_of
 
@@ -107,3 +108,39 @@ def test_bars_of_many_rows_are_low() -> None:
     assert rows_height(34, names[:20], PAGE) == 20 * 34
     assert rows_height(34, names, PAGE) <= 100 * 20
     assert rows_height(34, names, PAGE) >= 100 * 1.25 * PAGE.size, "names do not cover each other"
+
+
+def test_names_that_differ_in_one_word_show_it_at_each_point_of_a_sweep(tmp_path: Path) -> None:
+    """'power of choice with many candidates' and '… with few candidates' were both cut to 'power of choice w…candidates'."""
+    few, many = (f"power of choice with {word} candidates" for word in ("few", "many"))
+    runs = [
+        run
+        for number, name in enumerate(("uniform", few, many))
+        for alpha in (0.1, 1.0)
+        for run in runs_of(
+            tmp_path,
+            f"{name}, alpha={alpha}",
+            [0.5 + number / 100, 0.52],
+            federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": alpha, "min_size": 1}},
+            selection={"name": "powd", "d": 3 + number} if number else "uniform",
+        )
+    ]
+    story = gather(runs)
+    ends = set(story.row_looks.names.values())
+    assert ends == {"uniform", "power of choi…few candidates", "power of cho…many candidates"}
+    assert {row["shown"] for row in strategies(story)} == {"uniform", few, many}, "legend and tables have whole names"
+    figure = accuracy(story, replace(PAGE, rows=story.row_looks))
+    assert figure is not None
+    assert set(figure.data["accuracy_rounds_ends"]["name"]) == ends
+
+
+def test_shortened_names_are_never_equal() -> None:
+    names = [
+        f"power of choice with {m} candidates, alpha={a}, clients={c}"
+        for m in ("few", "many")
+        for a in (0.05, 1.0, 100.0)
+        for c in (10, 100)
+    ]
+    for limit in (16, 28, 34):
+        assert len(set(short(names, limit))) == len(names)
+    assert short(names, 34)[0] == "power…few…alpha=0.05, clients=10"

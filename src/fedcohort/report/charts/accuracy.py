@@ -29,6 +29,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.question_costs import NO_TIME, about_questions
+from fedcohort.study.verdicts import LEVEL
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
 
@@ -153,12 +154,12 @@ def differences(story: Story, look: Look) -> Figure | None:
             "due to chance. Run more seeds."
         )
     else:
+        uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
         note = (
-            "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. If an interval "
-            "contains 0, it is not clear which strategy is better."
+            "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. Colored: clear after "
+            "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
+            f"{uncorrected} excludes 0."
         )
-        if len(intervals) > 1:
-            note += " The intervals are not corrected for multiple comparisons; the verdicts in the table are."
     return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
 
@@ -179,9 +180,10 @@ def _paired_differences(compared: Comparison, labels: list[str], scale: float) -
             list(paired.values()), [first[seed] for seed in paired], limits=compared.score.differences
         )
         interval = {"mean": scale * mean, "low": scale * low, "high": scale * high, "seeds": len(paired)}
-        intervals.append({"strategy": labels[i], **interval})
+        clear = compared.verdicts[i].p_holm <= LEVEL
+        intervals.append({"strategy": labels[i], **interval, "clear": clear})
         dots += [
-            {"strategy": labels[i], "difference": scale * (value - first[seed]), "seed": seed}
+            {"strategy": labels[i], "difference": scale * (value - first[seed]), "seed": seed, "clear": clear}
             for seed, value in paired.items()
         ]
     return pd.DataFrame(intervals), pd.DataFrame(dots)
@@ -199,7 +201,8 @@ def _difference_chart(
     scale = alt.Scale(domain=span, nice=False, zero=False)
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
-    y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
+    y = strategy_axis(labels, look)
+    own_color = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1).encode(alt.X("x:Q", scale=scale))
@@ -214,15 +217,15 @@ def _difference_chart(
     return alt.layer(
         zero,
         rows.mark_rule(strokeWidth=2.5).encode(
-            alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, own_color, x2=alt.X2("high:Q")
+            alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
         ),
         seeds.mark_point(filled=False, size=28 if look.page else 14, strokeWidth=1.2).encode(
-            alt.X("difference:Q", title=title, scale=scale, axis=_axis(look)), y, own_color, tooltip=of_seed
+            alt.X("difference:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, tooltip=of_seed
         ),
         rows.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(
             alt.X("mean:Q", title=title, scale=scale, axis=_axis(look)),
             y,
-            own_color,
+            color=own_color,
             tooltip=tooltip,
         ),
     )

@@ -97,13 +97,13 @@ def panel_name(label: str, look: Look) -> str:
     return look.rows.names.get(label, label) if look.page else label
 
 
-def outlined(texts: alt.Chart, look: Look) -> alt.Chart:
+def outlined(texts: alt.Chart, look: Look, width: float = 3) -> alt.Chart:
     """The same texts in the color of the ground and bolder, to be drawn behind the texts, so that no line crosses their letters."""
     chart: alt.Chart = texts.copy()
     chart.mark = alt.MarkDef(
         **(
             texts.mark.to_dict()
-            | {"stroke": look.ground, "strokeWidth": 3, "color": look.ground, "strokeJoin": "round"}
+            | {"stroke": look.ground, "strokeWidth": width, "color": look.ground, "strokeJoin": "round"}
         )
     )
     return chart

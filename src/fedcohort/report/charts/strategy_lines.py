@@ -1,5 +1,6 @@
 """Draw lines of strategies over rounds, time or bytes: mean and band over seeds, names at the ends, values at the pointer."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from fedcohort.study.targets import Target
 
 __all__ = ["Axes", "apart", "lines"]
 
+
+WIDTH = 700
+"""About the width of a chart on a wide page, in pixels."""
 
 WIDE = 400
 """Charts from this width in points on have room for long names."""
@@ -144,15 +148,38 @@ class _Lines:
         origin = " (taken from the results)" if target.from_results and not narrow else ""
         values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
         level = alt.Chart(alt.InlineData(values=values))
-        high = (
-            self.axes.span[1] - target.accuracy
-            < 1.4 * size * (self.axes.span[1] - self.axes.span[0]) / self.look.height
-        )
-        below: dict[str, Any] = {"baseline": "top", "dy": 3} if high else {"baseline": "bottom", "dy": -2}
-        name = level.mark_text(align="left", dx=3, color=soft, fontSize=size, **below)
-        placed = name.encode(self.y("level"), x=alt.value(0), text=alt.Text("name:N"))
+        below, right = self._free_place(target.accuracy, 0.55 * size * len(values[0]["name"]), 1.4 * size)
+        beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
+        beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
+        name = level.mark_text(color=soft, fontSize=size, **beside)
+        placed = name.encode(self.y("level"), x=alt.value("width" if right else 0), text=alt.Text("name:N"))
         rule = level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))
-        return [rule, outlined(placed, self.look), placed]
+        return [rule, outlined(placed, self.look, 5), placed]
+
+    def _free_place(self, level: float, width: float, height: float) -> tuple[bool, bool]:
+        """Where a name of this width and height in points covers least: below the line of its level, and at the right end.
+
+        Lines count more than bands, and a name stays inside the chart.
+        """
+        low, high = self.axes.span
+        tall, start, end = height * (high - low) / self.look.height, *self.x_scale.domain
+        wide = (end - start) * min(1.0, width / (self.look.width or WIDTH))
+        places = {}
+        for below, right in itertools.product((False, True), repeat=2):
+            bottom, left = level - tall * below, end - wide if right else start
+            inside = low <= bottom and bottom + tall <= high
+            places[below, right] = (not inside, self._covered(left, left + wide, bottom, bottom + tall))
+        return min(places, key=lambda place: places[place])
+
+    def _covered(self, left: float, right: float, bottom: float, top: float) -> float:
+        """How much of a rectangle lines and bands cover, from 0 to 10 for each line and 1 for each band."""
+        total = 0.0
+        for _, own in self.frame.groupby("strategy", sort=False):
+            x = np.linspace(left, right, 20)
+            mean, lower, upper = (np.interp(x, own["x"], own[name]) for name in ("mean", "low", "high"))
+            total += 10 * float(((mean >= bottom) & (mean <= top)).mean())
+            total += float(((lower <= top) & (upper >= bottom)).mean())
+        return total
 
     def means(self) -> list[Drawing]:
         """The lines, over their bands."""

@@ -52,13 +52,24 @@ function fold(spec, width) {
 
 /* Names of more than 18 letters, cut so that the part in which those that begin alike differ stays; by their whole names. */
 function shortened(names) {
-  const found = {};
-  for (const name of names.filter(name => name.length > 18)) {
-    const alike = names.filter(other => other.slice(0, 7) === name.slice(0, 7));
+  const found = {}, times = {};
+  const apart = alike => {
     let place = 0;
-    while (place < name.length && alike.every(other => other[place] === name[place])) place += 1;
-    const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
-    found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
+    while (place < alike[0].length && alike.every(name => name[place] === alike[0][place])) place += 1;
+    for (const name of alike) {
+      const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
+      found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
+    }
+    for (const text of new Set(alike.map(name => found[name]))) {
+      const same = alike.filter(name => found[name] === text);
+      if (same.length > 1 && same.length < alike.length) apart(same);
+    }
+  };
+  const long = [...new Set(names)].filter(name => name.length > 18);
+  for (const begin of new Set(long.map(name => name.slice(0, 7)))) apart(long.filter(name => name.startsWith(begin)));
+  for (const name of long) {
+    times[found[name]] = (times[found[name]] || 0) + 1;
+    if (times[found[name]] > 1) found[name] += ` (${times[found[name]]})`;
   }
   return found;
 }
