@@ -14,6 +14,7 @@ from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
+from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.run_results import result
@@ -172,6 +173,25 @@ def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
     assert (found.updates, found.diverged) == (12, 2)
     table = Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
     assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
+
+
+def test_rows_with_other_numbers_of_seeds_say_how_many(tmp_path: Path) -> None:
+    """In the terminal, in LaTeX and in notebooks; not if all rows have the same number."""
+
+    def runs(label: str, accuracies: list[float]) -> Row:
+        made = [
+            written(tmp_path / f"{label}{i}", [played(1, [0], test_accuracy=value)], label=label, seed=i)
+            for i, value in enumerate(accuracies)
+        ]
+        return Row(label, made[0].described, dict(enumerate(made)))
+
+    one, two = runs("one", [0.5]), runs("two", [0.5, 0.52])
+    compared = Comparison("a", (one, two))
+    for text in (terminal.as_text(terminal.comparison(compared)), str(comparison_in_notebook(compared))):
+        assert "50.0 (1 seed)" in text
+        assert "51.0 ± 1.4 (2 seeds)" in text
+    assert r"51.0 $\pm$ 1.4 (2 seeds)" in compared.to_latex()
+    assert "(2 seeds)" not in terminal.as_text(terminal.comparison(Comparison("a", (two,))))
 
 
 def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
     assert first[2:4] == ["--", "baseline"]
     assert (
         second[1]
-        == f"{formatted_values.percent(row['accuracy'])} $\\pm$ {formatted_values.percent(row['accuracy_sd'])}"
+        == f"{formatted_values.percent(row['accuracy'])} $\\pm$ {formatted_values.percent(row['accuracy_sd'])} (8 seeds)"
     )
     assert second[2].startswith(f"+{formatted_values.percent(row['difference'])} {{[}}+")
     assert second[3] == "better, 0.0078"

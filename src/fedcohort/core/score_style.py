@@ -1,8 +1,9 @@
 """How the score of a task is named and written: the accuracy in percent, or R² of numeric labels as a number."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
@@ -73,6 +74,15 @@ class ScoreStyle:
     def spread(self, mean: float, sd: float) -> str:
         """A mean and its standard deviation: 81.2 ± 3.5, or 0.812 ± 0.035; only the mean if the deviation is unknown."""
         return f"{self.value(mean)} ± {self.value(sd)}" if math.isfinite(sd) else self.value(mean)
+
+    def means(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The mean accuracies of a table's rows with their deviations, and the number of seeds if it is not the same for all."""
+        differ = len({row["seeds"] for row in rows}) > 1
+        return [
+            self.spread(row["accuracy"], row["accuracy_sd"])
+            + (f" ({row['seeds']} seed{'s' * (row['seeds'] != 1)})" if differ else "")
+            for row in rows
+        ]
 
     def signed(self, difference: float) -> str:
         """A difference: 0.031 as +3.1, or as +0.031."""

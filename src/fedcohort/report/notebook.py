@@ -81,10 +81,11 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         "Jain",
         "bytes",
     ]
+    means = score.means(records)
     rows = [
         [
             row["label"],
-            score.spread(row["accuracy"], row["accuracy_sd"]),
+            means[i],
             "–" if row["verdict"] == BASELINE
             else f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}",
             formatted_values.verdict(row["verdict"], row["p_holm"]),

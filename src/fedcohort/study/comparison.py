@@ -189,7 +189,7 @@ class Comparison:
         for row, costs in zip(self.rows, self.table.to_dict("records"), strict=True):
             runs = [Measured(row.runs[seed]) for seed in sorted(row.runs)]
             failing.append(Checked(row.label, runs, int(costs["reached"])))
-        return findings(failing, self.target, self.score)
+        return findings(failing, self.target, self.score, self.verdicts)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":

@@ -153,7 +153,7 @@ def _costs(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
 def _score(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Column:
     """The column of the score."""
     heading = f"{score.title} (%)" if score.unit else score.title
-    return heading, "r", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]
+    return heading, "r", score.means(rows)
 
 
 def _own_measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:

@@ -10,13 +10,16 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target, chance_level
-from fedcohort.study.verdicts import FEWEST
+from fedcohort.study.targets import Target, at_chance, chance_level, one_class
+from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, Verdict, lowest_p_value, needed_seeds
 
 __all__ = ["Checked", "Finding", "findings"]
 
 HALF = 0.5
 """From this share of its rounds without an admitted update on, a run is reported."""
+
+FAR_ABOVE_GUESSING = 3
+"""From this multiple of ln K on, the loss of equal probabilities for K classes, a test loss means that steps were too large."""
 
 _MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
 
@@ -58,8 +61,10 @@ class Finding:
         return f"{shown}{more}: " if self.rows else ""
 
 
-def findings(rows: Sequence[Checked], target: Target, score: ScoreStyle) -> list[Finding]:
-    """What is wrong with the rows, the most serious first. A row at chance is not reported again for missing the target."""
+def findings(
+    rows: Sequence[Checked], target: Target, score: ScoreStyle, verdicts: Sequence[Verdict] = ()
+) -> list[Finding]:
+    """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
     found = list(_other_rounds(rows))
     found += [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
     told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
@@ -67,7 +72,8 @@ def findings(rows: Sequence[Checked], target: Target, score: ScoreStyle) -> list
     found += _of_rows(chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     missed = [row.label for row in rows if not row.reached]
-    return [*found, *_target_missed(missed, failing, target, score), *_few_seeds(rows), *_other_seeds(rows)]
+    found += _target_missed(missed, failing, target, score)
+    return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -145,8 +151,7 @@ def _diverged(row: Checked) -> Finding | None:
 
 def _one_class(row: Checked) -> Finding | None:
     """Models that recognize one class only."""
-    last = [run.class_accuracy for run in row.runs]
-    only = [classes for classes in last if len(classes) > 1 and (np.nan_to_num(classes) > 0).sum() == 1]
+    only = [run for run in row.runs if one_class(run)]
     if not only:
         return None
     where = (
@@ -155,13 +160,40 @@ def _one_class(row: Checked) -> Finding | None:
         else f"the last model of {len(only)} of {_counted(len(row.runs), 'seed')}"
     )
     text = f"{where} predicts one class for every sample"
-    return Finding("one class", (row.label,), text, f"{_scaling(row)}select more clients (selection.k), train longer or with another "
-                   "training.lr, or use a federation in which clients hold more classes")  # fmt: skip
+    advice = (
+        "select more clients (selection.k), train longer or with another training.lr, or use a federation in which clients hold more "
+        "classes"
+    )
+    return Finding("one class", (row.label,), text, _scaling(row) + _smaller_steps(row) + advice)
 
 
 def _scaling(row: Checked) -> str:
     """The advice to standardize the features, with a comma, if that may help."""
     return "standardise the features (data.standardise = true), " if any(map(_may_need_scale, row.runs)) else ""
+
+
+def _smaller_steps(row: Checked) -> str:
+    """The advice to lower the learning rate, with a comma, if the test loss says that steps were too large."""
+    unstable = [loss for loss in map(_too_high_loss, row.runs) if not math.isnan(loss)]
+    if not unstable:
+        return ""
+    rate = formatted_values.setting(row.runs[0].experiment.training.lr)
+    loss = formatted_values.number(unstable[0], 3) if math.isfinite(unstable[0]) else "infinite"
+    return f"lower training.lr (now {rate}: with a test loss of {loss}, steps seem too large), "
+
+
+def _too_high_loss(run: Measured) -> float:
+    """The last test loss if it is infinite, has risen above that of guessing, or is far above it; NaN if it is not.
+
+    A loss that became NaN counts as infinite.
+    """
+    losses = run.series("test_loss")[np.isfinite(run.series("test_accuracy"))]
+    if np.isnan(losses).all():
+        return math.nan
+    first, last = float(losses[0]), float(np.where(np.isnan(losses), np.inf, losses)[-1])
+    guessing = math.log(max(1, len(run.class_accuracy)))
+    too_high = last > max(first, guessing) or (guessing > 0 and last >= FAR_ABOVE_GUESSING * guessing)
+    return last if too_high or math.isinf(last) else math.nan
 
 
 def _may_need_scale(measured: Measured) -> bool:
@@ -176,15 +208,20 @@ def _chance(row: Checked) -> Finding | None:
     if not last:
         return None
     number = len(last[0])
-    mean = float(np.mean([np.nan_to_num(classes).mean() for classes in last]))
-    if mean > chance_level(number):
+    means = [float(np.nan_to_num(classes).mean()) for classes in last]
+    if not at_chance(means, number):
         return None
-    text = f"test accuracy is at chance, {formatted_values.share(1 / number)} with {number} classes"
+    guessing = f"chance, {formatted_values.share(1 / number)} with {number} classes"
+    text = (
+        f"test accuracy is at {guessing}"
+        if np.mean(means) <= chance_level(number)
+        else f"test accuracy cannot be told from {guessing}, which its 95% interval over {len(means)} seeds contains"
+    )
     return Finding(
         "chance",
         (row.label,),
         text,
-        _scaling(row) + _MORE_TRAINING,
+        _scaling(row) + _smaller_steps(row) + _MORE_TRAINING,
     )
 
 
@@ -193,16 +230,20 @@ def _no_better_than_the_mean(row: Checked) -> Finding | None:
     if not float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True):
         return None
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
-    return Finding("chance", (row.label,), text, _scaling(row) + _MORE_TRAINING)
+    return Finding("chance", (row.label,), text, _scaling(row) + _smaller_steps(row) + _MORE_TRAINING)
 
 
 def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:
-    """Rows that did not reach the target under any seed, except those that fail for another reason."""
-    missed = tuple(label for label in labels if label not in failing)
-    if missed and not math.isnan(target.accuracy):
-        text = f"no seed reached the target {score.name}, {score.target(target.accuracy)}"
-        lower = "choose a lower target with" if target.from_results else "lower"
-        yield Finding("target", missed, text, f"play more rounds, or {lower} measures.target_accuracy")
+    """Rows that did not reach the target under any seed; those that fail for another reason get other advice."""
+    if math.isnan(target.accuracy):
+        return
+    text = f"no seed reached the target {score.name}, {score.target(target.accuracy)}"
+    lower = "choose a lower target with" if target.from_results else "lower"
+    advice = {
+        f"play more rounds, or {lower} measures.target_accuracy": [one for one in labels if one not in failing],
+        "first change what is said about them above": [one for one in labels if one in failing],
+    }
+    yield from (Finding("target", tuple(missed), text, what) for what, missed in advice.items() if missed)
 
 
 def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -213,6 +254,23 @@ def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
         cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
         about = labels if len(labels) < len(rows) else ()
         yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {FEWEST} or more")
+
+
+def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    """Rows with the same seeds, too few for any difference to be clear, however large it is."""
+    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW)]
+    same = len({frozenset(run.experiment.seed for run in row.runs) for row in rows}) == 1
+    if not tested or not same:
+        return
+    seeds, needed = tested[0].seeds, needed_seeds(len(tested))
+    if seeds < needed:
+        lowest = lowest_p_value(seeds, len(tested))
+        limit = "is always 1" if lowest >= 1 else f"is at least {formatted_values.p_value(lowest)}"
+        text = (
+            f"{_counted(seeds, 'seed')} cannot show any difference, however large it is: with {_counted(len(tested), 'comparison')}, "
+            f"p {limit}; {needed} seeds can"
+        )
+        yield Finding("few seeds", (), text, f"set seeds = {needed} or more")
 
 
 def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ __all__ = [
     "BASELINE",
     "FEWEST",
     "LEVEL",
+    "TOO_FEW",
     "UNCLEAR",
     "Verdict",
     "about_verdicts",

@@ -87,7 +87,7 @@ def _columns(
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
-        Column(f"test\n{score.name}", [score.spread(row["accuracy"], row["accuracy_sd"]) for row in rows]),
+        Column(f"test\n{score.name}", score.means(rows)),
         Column("difference\n[95% interval]" + "\nverdict, p (Holm)" * below, differences),
         *([Column(VERDICT, verdicts, 50)] if rows[1:] and not below else []),
         *_of_clients(rows, score),
