@@ -85,16 +85,16 @@ def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_p
     rows = [*runs_of(tmp_path, "uniform", first), *runs_of(tmp_path, "mine", mine, selection=UCB)]
     for i in range(3):
         rows += runs_of(tmp_path, f"other {i}", first, selection={"name": "powd", "d": 4 + i})
-    low = measures.paired_interval(mine, first).low
+    low = measures.paired_interval(mine, first, 1 - 0.05 / 4).low
     assert low > 0
     assert (
-        "The difference is not clear with these seeds: the interval excludes 0, but it is not corrected for the number of comparisons."
+        "The difference is not clear with these seeds: the interval excludes 0, but it assumes Gaussian differences."
         in said(rows)["How sure?"]
     )
 
 
 def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
-    """Their interval and their p-value are corrected for all pairs; uniform is neither of them."""
+    """Their interval and their p-value are corrected for all pairs, those of the best and uniform for both; it is said once."""
     second = [value + 0.09 + 0.01 * (i % 3) for i, value in enumerate(FIRST)]
     runs = [
         *runs_of(tmp_path, "uniform", FIRST),
@@ -102,13 +102,19 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
         *runs_of(tmp_path, "best", BETTER, selection={"name": "powd", "d": 4}),
     ]
     found = said(runs)["How sure?"]
-    assert found.startswith("'best' leads 'uniform' by")
+    beside = measures.paired_interval(BETTER, FIRST, 1 - 0.05 / 2)
+    ends = f"+{100 * beside.low:.1f} to +{100 * beside.high:.1f}"
+    assert found.startswith(f"'best' leads 'uniform' by 13.5 percentage points (95% interval {ends}, 8 paired seeds")
+    assert found.count("corrected") == 1
+    assert found.endswith(
+        "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results."
+    )
     narrow = measures.paired_interval(BETTER, second)
     wide = measures.paired_interval(BETTER, second, 1 - 0.05 / 3)
     assert wide.low < narrow.low
     p_value = 3 * measures.paired_p_value(BETTER, second)
     assert (
-        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval, corrected for choosing the best of 3 rows, "
+        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval "
         f"{100 * wide.low:+.1f} to {100 * wide.high:+.1f}, 8 paired seeds, p = {p_value:.2g})".replace("-", "−")
         in found
     )

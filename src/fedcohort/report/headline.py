@@ -115,16 +115,20 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
-    sentences = []
+    tested = []
     if best != group.reference:
-        verdict = compared.verdicts[best]
-        comparisons = sum(math.isfinite(other.p_holm) for other in compared.verdicts)
-        sentences.append(_lead(compared, best, group.reference, verdict.p_holm, max(1, comparisons), corrected=False))
+        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
     if second != group.reference or best == group.reference:
         pairs = math.comb(len(group.rows), 2)
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
-        sentences.append(_lead(compared, best, second, p_value, pairs, corrected=pairs > 1))
+        tested.append((second, p_value, pairs))
+    sentences = [_lead(compared, best, *each) for each in tested]
+    if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
+        several = f"the best of {len(group.rows)} rows was chosen by its results"
+        why = several if len(group.rows) > 2 else "differences at several points are tested"
+        sentences.append(f"The intervals and p-values here are corrected, because {why}.")
     if _uneven(compared, group):
         sentences.append(
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
@@ -137,15 +141,14 @@ def _uneven(compared: Comparison, group: Group) -> bool:
     return len({frozenset(compared.rows[i].runs) for i in group.rows}) > 1
 
 
-def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, *, corrected: bool) -> str:
+def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int) -> str:
     """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
 
     Args:
         compared: the comparison.
         best, other: positions of the rows.
         p_value: the p-value of the difference, corrected for ``comparisons``; NaN with too few seeds.
-        comparisons: the number of comparisons that the p-value is corrected for.
-        corrected: whether the interval is corrected, too, because the two rows were chosen by their results.
+        comparisons: the number of comparisons that the p-value is corrected for, and the interval, too.
     """
     names = _names(compared, _group_of(compared, best))
     first, second = names[best], names[other]
@@ -155,8 +158,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         return (
             f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
         )
-    confidence = 1 - LEVEL / comparisons if corrected else 0.95
-    mean, low, high = measures.paired_interval(own, others, confidence, limits=score.differences)
+    mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
     if len(own) < FEWEST:
@@ -166,16 +168,9 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
             f"is due to chance. Run {FEWEST} seeds or more."
         )
     clear = p_value <= LEVEL
-    single = "it is not corrected for the number of comparisons"
-    why = single if comparisons > 1 and not corrected else "it assumes Gaussian differences"
-    why = why if low > 0 or high < 0 else ""
-    kind = (
-        f"95% interval, corrected for choosing the best of {len(_group_of(compared, best).rows)} rows,"
-        if corrected
-        else "95% interval"
-    )
+    why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
-        f"{first} {verb} {second} by {points}{score.points} ({kind} {score.signed(low)} to "
+        f"{first} {verb} {second} by {points}{score.points} (95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
