@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fedcohort import measures
 from fedcohort.cli import cli
-from fedcohort.record import Run
+from fedcohort.record import ClientRow, Run
 from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.report_data import find_runs, gather
@@ -144,6 +144,25 @@ def test_rows_of_a_race_are_not_judged_by_their_seeds(tmp_path: Path) -> None:
         "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
     )
     assert "different seeds" not in said([*runs_of(tmp_path / "a", "uniform", FIRST[:3]), *runs[8:]])["How sure?"]
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_more_seeds_of_a_row_that_never_trained_are_not_asked_for(seeds: int, tmp_path: Path) -> None:
+    """Its model is the initial one under every seed."""
+    runs = runs_of(tmp_path, "uniform", BETTER[:seeds])
+    declined = [ClientRow(client, "declined") for client in range(2)]
+    for seed, accuracy in enumerate(FIRST[:seeds]):
+        rounds = [played(1, declined, test_accuracy=accuracy)]
+        runs.append(written(tmp_path / f"still{seed}", rounds, label="still", seed=seed, selection=UCB))
+    found = said(runs)["How sure?"]
+    assert "would probably make it clear" not in found
+    assert "seeds or more" not in found
+    assert found.endswith(
+        "'still' never trained: no update entered its model in any round, so that it is still the initial one. More seeds would not "
+        "change that: see Health."
+    )
+    assert found.count("never trained") == 1
+    assert "'still' : no update entered the model in any of its" in Page(page(gather(runs))).prose
 
 
 def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
-    tested = []
+    tested, names = [], _names(compared, group)
     if best != group.reference:
         comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
         tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
@@ -129,11 +129,25 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         several = f"the best of {len(group.rows)} rows was chosen by its results"
         why = several if len(group.rows) > 2 else "differences at several points are tested"
         sentences.append(f"The intervals and p-values here are corrected, because {why}.")
+    named = [best, *(other for other, _, _ in tested)]
+    sentences += [_never_trained(names[i]) for i in named if _untrained(compared, i)]
     if _uneven(compared, group):
         sentences.append(
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
         )
     return sentences
+
+
+def _untrained(compared: Comparison, position: int) -> bool:
+    """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
+    return all((run.rounds["admitted"] == 0).all() for run in compared.rows[position].runs.values())
+
+
+def _never_trained(name: str) -> str:
+    return (
+        f"{name} never trained: no update entered its model in any round, so that it is still the initial one. "
+        "More seeds would not change that: see Health."
+    )
 
 
 def _uneven(compared: Comparison, group: Group) -> bool:
@@ -161,11 +175,12 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
+    untrained = _untrained(compared, best) or _untrained(compared, other)
     if len(own) < FEWEST:
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
-            f"is due to chance. Run {FEWEST} seeds or more."
+            f"is due to chance.{'' if untrained else f' Run {FEWEST} seeds or more.'}"
         )
     clear = p_value <= LEVEL
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
@@ -176,7 +191,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     ).replace("p = <", "p < ")
     return (
         sentence
-        if clear or _uneven(compared, _group_of(compared, best))
+        if clear or untrained or _uneven(compared, _group_of(compared, best))
         else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
     )
 
