@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def said(runs: Sequence[Run], reference: str = "") -> dict[str, str]:
 
 
 def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> None:
-    asking = [exchange(100, 100), exchange(200, 8, "LocalLoss")]
+    asking = [exchange(100, 100), replace(exchange(200, 8, "LocalLoss"), discloses="its loss")]
     runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, asking, selection=UCB)]
     found = said(runs)
     assert list(found) == ["Which strategy?", "How sure?", "At what cost?"]
@@ -66,6 +67,9 @@ def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> 
     )
     assert found["At what cost?"].startswith(
         "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1)."
+    )
+    assert found["At what cost?"].endswith(
+        "With 'mine', a client discloses its loss and its update. With 'uniform', it discloses its update."
     )
 
 
@@ -126,7 +130,8 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
     assert found["How sure?"].startswith("'uniform' leads 'mine' by 13.5 percentage points (95% interval +")
     assert found["At what cost?"] == (
-        "'uniform' sent and received 200 B in the whole run, and took 1 client pass and a simulated time of 1."
+        "Beside 'mine', 'uniform' took the same bytes (200 B), the same client passes (1), and the same simulated time (1). "
+        "With both, a client discloses its update."
     )
     assert said(runs, "mine")["Which strategy?"].endswith(
         "The reference, 'mine', which the others are compared with, has 50.0%."

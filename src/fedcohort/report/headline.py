@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.report_names import disclosed
+from fedcohort.core.report_names import TRAINING, disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
@@ -71,7 +71,10 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     return [
         ("Which strategy?", (_highest(compared, group, best),)),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
-        ("At what cost?", tuple(_cost(story, compared, group, best))),
+        (
+            "At what cost?",
+            tuple(_cost(story, compared, group, best, second if best == group.reference else group.reference)),
+        ),
     ]
 
 
@@ -230,40 +233,43 @@ def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
     )
 
 
-def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[str]:
-    """What the best row costs beside the reference, and what its clients disclose in addition."""
-    own, reference = compared.table.iloc[best], compared.table.iloc[group.reference]
+def _cost(story: Story, compared: Comparison, group: Group, best: int, other: int) -> list[str]:
+    """What the best row costs beside another, the reference or else the next one, and what the clients of both disclose."""
+    own, beside = compared.table.iloc[best], compared.table.iloc[other]
     time = "wall time" if compared.rows[best].on_wall_clock else "simulated time"
     clock = "wall" if compared.rows[best].on_wall_clock else "simulated"
     parts = [
-        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], reference["bytes"]),
+        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], beside["bytes"]),
         (
             "client passes",
             formatted_values.count(own["client_passes"]),
             own["client_passes"],
-            reference["client_passes"],
+            beside["client_passes"],
         ),
         (
             time,
             formatted_values.time_on(clock, own["simulated_time"]),
             own["simulated_time"],
-            reference["simulated_time"],
+            beside["simulated_time"],
         ),
     ]
-    names = _names(compared, group)
-    label = names[best]
-    if best == group.reference:
-        (_, sent, _, _), _, (_, spent, _, _) = parts
-        passes = formatted_values.counted(own["client_passes"], "client pass", "client passes")
-        return [f"{label} sent and received {sent} in the whole run, and took {passes} and a {time} of {spent}."]
-    *words, last = (f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
-    sentences = [f"Beside {names[group.reference]}, {label} took {', '.join(words)}, and {last}."]
-    if any(asks_about_the_model(run) and run.clock == "simulated" for run in compared.rows[best].runs.values()):
+    first, second = (_names(compared, group)[i] for i in (best, other))
+    *words, last = (f"{_ratio(value, others)} {name} ({text})" for name, text, value, others in parts)
+    sentences = [f"Beside {second}, {first} took {', '.join(words)}, and {last}."]
+    both = (run for i in (best, other) for run in compared.rows[i].runs.values())
+    if any(asks_about_the_model(run) and run.clock == "simulated" for run in both):
         sentences.append(NO_TIME)
-    more = _disclosed(story, best) - _disclosed(story, group.reference)
-    if more:
-        sentences.append(f"In addition, a client discloses {_listed(sorted(more))}.")
-    return sentences
+    return [*sentences, *_disclosure(first, _disclosed(story, best), second, _disclosed(story, other))]
+
+
+def _disclosure(first: str, own: set[str], second: str, others: set[str]) -> list[str]:
+    """What clients disclose with two rows, in one sentence if it is the same; nothing if it is not known."""
+    if not own or not others:
+        return []
+    mine, theirs = (_listed(sorted(parts, key=lambda part: (part != TRAINING, part))) for parts in (own, others))
+    if own == others:
+        return [f"With both, a client discloses {mine}."]
+    return [f"With {first}, a client discloses {mine}. With {second}, it discloses {theirs}."]
 
 
 def _ratio(value: float, other: float) -> str:
