@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from fedcohort import measures
 from fedcohort.cli import cli
-from fedcohort.record import Run
+from fedcohort.record import ClientRow, Run
 from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.report_data import find_runs, gather
@@ -51,7 +52,7 @@ def said(runs: Sequence[Run], reference: str = "") -> dict[str, str]:
 
 
 def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> None:
-    asking = [exchange(100, 100), exchange(200, 8, "LocalLoss")]
+    asking = [exchange(100, 100), replace(exchange(200, 8, "LocalLoss"), discloses="its loss")]
     runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, asking, selection=UCB)]
     found = said(runs)
     assert list(found) == ["Which strategy?", "How sure?", "At what cost?"]
@@ -66,6 +67,9 @@ def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> 
     )
     assert found["At what cost?"].startswith(
         "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1)."
+    )
+    assert found["At what cost?"].endswith(
+        "With 'mine', a client discloses its loss and its update. With 'uniform', it discloses its update."
     )
 
 
@@ -85,16 +89,16 @@ def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_p
     rows = [*runs_of(tmp_path, "uniform", first), *runs_of(tmp_path, "mine", mine, selection=UCB)]
     for i in range(3):
         rows += runs_of(tmp_path, f"other {i}", first, selection={"name": "powd", "d": 4 + i})
-    low = measures.paired_interval(mine, first).low
+    low = measures.paired_interval(mine, first, 1 - 0.05 / 4).low
     assert low > 0
     assert (
-        "The difference is not clear with these seeds: the interval excludes 0, but it is not corrected for the number of comparisons."
+        "The difference is not clear with these seeds: the interval excludes 0, but it assumes Gaussian differences."
         in said(rows)["How sure?"]
     )
 
 
 def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
-    """Their interval and their p-value are corrected for all pairs; uniform is neither of them."""
+    """Their interval and their p-value are corrected for all pairs, those of the best and uniform for both; it is said once."""
     second = [value + 0.09 + 0.01 * (i % 3) for i, value in enumerate(FIRST)]
     runs = [
         *runs_of(tmp_path, "uniform", FIRST),
@@ -102,13 +106,19 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
         *runs_of(tmp_path, "best", BETTER, selection={"name": "powd", "d": 4}),
     ]
     found = said(runs)["How sure?"]
-    assert found.startswith("'best' leads 'uniform' by")
+    beside = measures.paired_interval(BETTER, FIRST, 1 - 0.05 / 2)
+    ends = f"+{100 * beside.low:.1f} to +{100 * beside.high:.1f}"
+    assert found.startswith(f"'best' leads 'uniform' by 13.5 percentage points (95% interval {ends}, 8 paired seeds")
+    assert found.count("corrected") == 1
+    assert found.endswith(
+        "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results."
+    )
     narrow = measures.paired_interval(BETTER, second)
     wide = measures.paired_interval(BETTER, second, 1 - 0.05 / 3)
     assert wide.low < narrow.low
     p_value = 3 * measures.paired_p_value(BETTER, second)
     assert (
-        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval, corrected for choosing the best of 3 rows, "
+        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval "
         f"{100 * wide.low:+.1f} to {100 * wide.high:+.1f}, 8 paired seeds, p = {p_value:.2g})".replace("-", "−")
         in found
     )
@@ -120,7 +130,8 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
     assert found["How sure?"].startswith("'uniform' leads 'mine' by 13.5 percentage points (95% interval +")
     assert found["At what cost?"] == (
-        "'uniform' sent and received 200 B in the whole run, and took 1 client pass and a simulated time of 1."
+        "Beside 'mine', 'uniform' took the same bytes (200 B), the same client passes (1), and the same simulated time (1). "
+        "With both, a client discloses its update."
     )
     assert said(runs, "mine")["Which strategy?"].endswith(
         "The reference, 'mine', which the others are compared with, has 50.0%."
@@ -138,6 +149,25 @@ def test_rows_of_a_race_are_not_judged_by_their_seeds(tmp_path: Path) -> None:
         "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
     )
     assert "different seeds" not in said([*runs_of(tmp_path / "a", "uniform", FIRST[:3]), *runs[8:]])["How sure?"]
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_more_seeds_of_a_row_that_never_trained_are_not_asked_for(seeds: int, tmp_path: Path) -> None:
+    """Its model is the initial one under every seed."""
+    runs = runs_of(tmp_path, "uniform", BETTER[:seeds])
+    declined = [ClientRow(client, "declined") for client in range(2)]
+    for seed, accuracy in enumerate(FIRST[:seeds]):
+        rounds = [played(1, declined, test_accuracy=accuracy)]
+        runs.append(written(tmp_path / f"still{seed}", rounds, label="still", seed=seed, selection=UCB))
+    found = said(runs)["How sure?"]
+    assert "would probably make it clear" not in found
+    assert "seeds or more" not in found
+    assert found.endswith(
+        "'still' never trained: no update entered its model in any round, so that it is still the initial one. More seeds would not "
+        "change that: see Health."
+    )
+    assert found.count("never trained") == 1
+    assert "'still' : no update entered the model in any of its" in Page(page(gather(runs))).prose
 
 
 def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.report_names import disclosed
+from fedcohort.core.report_names import TRAINING, disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
@@ -71,7 +71,10 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     return [
         ("Which strategy?", (_highest(compared, group, best),)),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
-        ("At what cost?", tuple(_cost(story, compared, group, best))),
+        (
+            "At what cost?",
+            tuple(_cost(story, compared, group, best, second if best == group.reference else group.reference)),
+        ),
     ]
 
 
@@ -115,16 +118,22 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
-    sentences = []
+    tested, names = [], _names(compared, group)
     if best != group.reference:
-        verdict = compared.verdicts[best]
-        comparisons = sum(math.isfinite(other.p_holm) for other in compared.verdicts)
-        sentences.append(_lead(compared, best, group.reference, verdict.p_holm, max(1, comparisons), corrected=False))
+        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
     if second != group.reference or best == group.reference:
         pairs = math.comb(len(group.rows), 2)
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
-        sentences.append(_lead(compared, best, second, p_value, pairs, corrected=pairs > 1))
+        tested.append((second, p_value, pairs))
+    sentences = [_lead(compared, best, *each) for each in tested]
+    if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
+        several = f"the best of {len(group.rows)} rows was chosen by its results"
+        why = several if len(group.rows) > 2 else "differences at several points are tested"
+        sentences.append(f"The intervals and p-values here are corrected, because {why}.")
+    named = [best, *(other for other, _, _ in tested)]
+    sentences += [_never_trained(names[i]) for i in named if _untrained(compared, i)]
     if _uneven(compared, group):
         sentences.append(
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
@@ -132,20 +141,31 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     return sentences
 
 
+def _untrained(compared: Comparison, position: int) -> bool:
+    """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
+    return all((run.rounds["admitted"] == 0).all() for run in compared.rows[position].runs.values())
+
+
+def _never_trained(name: str) -> str:
+    return (
+        f"{name} never trained: no update entered its model in any round, so that it is still the initial one. "
+        "More seeds would not change that: see Health."
+    )
+
+
 def _uneven(compared: Comparison, group: Group) -> bool:
     """Whether rows have different seeds, so that more seeds of the two rows in question are not what is missing."""
     return len({frozenset(compared.rows[i].runs) for i in group.rows}) > 1
 
 
-def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, *, corrected: bool) -> str:
+def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int) -> str:
     """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
 
     Args:
         compared: the comparison.
         best, other: positions of the rows.
         p_value: the p-value of the difference, corrected for ``comparisons``; NaN with too few seeds.
-        comparisons: the number of comparisons that the p-value is corrected for.
-        corrected: whether the interval is corrected, too, because the two rows were chosen by their results.
+        comparisons: the number of comparisons that the p-value is corrected for, and the interval, too.
     """
     names = _names(compared, _group_of(compared, best))
     first, second = names[best], names[other]
@@ -155,33 +175,26 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         return (
             f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
         )
-    confidence = 1 - LEVEL / comparisons if corrected else 0.95
-    mean, low, high = measures.paired_interval(own, others, confidence, limits=score.differences)
+    mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
+    untrained = _untrained(compared, best) or _untrained(compared, other)
     if len(own) < FEWEST:
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
-            f"is due to chance. Run {FEWEST} seeds or more."
+            f"is due to chance.{'' if untrained else f' Run {FEWEST} seeds or more.'}"
         )
     clear = p_value <= LEVEL
-    single = "it is not corrected for the number of comparisons"
-    why = single if comparisons > 1 and not corrected else "it assumes Gaussian differences"
-    why = why if low > 0 or high < 0 else ""
-    kind = (
-        f"95% interval, corrected for choosing the best of {len(_group_of(compared, best).rows)} rows,"
-        if corrected
-        else "95% interval"
-    )
+    why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
-        f"{first} {verb} {second} by {points}{score.points} ({kind} {score.signed(low)} to "
+        f"{first} {verb} {second} by {points}{score.points} (95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
     return (
         sentence
-        if clear or _uneven(compared, _group_of(compared, best))
+        if clear or untrained or _uneven(compared, _group_of(compared, best))
         else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
     )
 
@@ -220,40 +233,43 @@ def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
     )
 
 
-def _cost(story: Story, compared: Comparison, group: Group, best: int) -> list[str]:
-    """What the best row costs beside the reference, and what its clients disclose in addition."""
-    own, reference = compared.table.iloc[best], compared.table.iloc[group.reference]
+def _cost(story: Story, compared: Comparison, group: Group, best: int, other: int) -> list[str]:
+    """What the best row costs beside another, the reference or else the next one, and what the clients of both disclose."""
+    own, beside = compared.table.iloc[best], compared.table.iloc[other]
     time = "wall time" if compared.rows[best].on_wall_clock else "simulated time"
     clock = "wall" if compared.rows[best].on_wall_clock else "simulated"
     parts = [
-        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], reference["bytes"]),
+        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], beside["bytes"]),
         (
             "client passes",
             formatted_values.count(own["client_passes"]),
             own["client_passes"],
-            reference["client_passes"],
+            beside["client_passes"],
         ),
         (
             time,
             formatted_values.time_on(clock, own["simulated_time"]),
             own["simulated_time"],
-            reference["simulated_time"],
+            beside["simulated_time"],
         ),
     ]
-    names = _names(compared, group)
-    label = names[best]
-    if best == group.reference:
-        (_, sent, _, _), _, (_, spent, _, _) = parts
-        passes = formatted_values.counted(own["client_passes"], "client pass", "client passes")
-        return [f"{label} sent and received {sent} in the whole run, and took {passes} and a {time} of {spent}."]
-    *words, last = (f"{_ratio(value, other)} {name} ({text})" for name, text, value, other in parts)
-    sentences = [f"Beside {names[group.reference]}, {label} took {', '.join(words)}, and {last}."]
-    if any(asks_about_the_model(run) and run.clock == "simulated" for run in compared.rows[best].runs.values()):
+    first, second = (_names(compared, group)[i] for i in (best, other))
+    *words, last = (f"{_ratio(value, others)} {name} ({text})" for name, text, value, others in parts)
+    sentences = [f"Beside {second}, {first} took {', '.join(words)}, and {last}."]
+    both = (run for i in (best, other) for run in compared.rows[i].runs.values())
+    if any(asks_about_the_model(run) and run.clock == "simulated" for run in both):
         sentences.append(NO_TIME)
-    more = _disclosed(story, best) - _disclosed(story, group.reference)
-    if more:
-        sentences.append(f"In addition, a client discloses {_listed(sorted(more))}.")
-    return sentences
+    return [*sentences, *_disclosure(first, _disclosed(story, best), second, _disclosed(story, other))]
+
+
+def _disclosure(first: str, own: set[str], second: str, others: set[str]) -> list[str]:
+    """What clients disclose with two rows, in one sentence if it is the same; nothing if it is not known."""
+    if not own or not others:
+        return []
+    mine, theirs = (_listed(sorted(parts, key=lambda part: (part != TRAINING, part))) for parts in (own, others))
+    if own == others:
+        return [f"With both, a client discloses {mine}."]
+    return [f"With {first}, a client discloses {mine}. With {second}, it discloses {theirs}."]
 
 
 def _ratio(value: float, other: float) -> str:
