@@ -1,7 +1,7 @@
 """Result files as Markdown, for the pages."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,7 +122,7 @@ def findings(rows: list[Row]) -> str:
     return f"* {fast}\n* {clear}"
 
 
-def intervals_without_zero(rows: list[Row]) -> str:
+def intervals_without_zero(rows: Sequence[Row]) -> str:
     """Which intervals of the difference to the reference exclude 0, in a sentence; empty without a reference."""
     references = {row["label"] for row in rows if row["verdict"] == "baseline"}
     compared = [row for row in rows if row["difference"] is not None and row["label"] not in references]
