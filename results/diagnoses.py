@@ -109,7 +109,9 @@ def outcomes(run: Run, claim: Claim) -> pd.DataFrame:
         means = scored.groupby("round")["score"].mean()
         both = pd.DataFrame({"score": means, "value": run.rounds["test_accuracy"].astype("float64").diff()}).dropna()
         around = (both.shift(1) + both.shift(-1)) / 2
-        return (both - around).dropna().assign(group=0)
+        deviations: pd.DataFrame = (both - around).dropna()
+        deviations["group"] = 0
+        return deviations
     if claim.outcome == "reward":
         later = run.decisions[["round", "client", "x_reward"]].rename(columns={"x_reward": "value"})
         later = later.assign(round=later["round"] - claim.later)

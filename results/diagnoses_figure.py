@@ -31,7 +31,7 @@ def score_panels(result: Mapping[str, Any], look: "Look") -> Figure:
 def _panel(name: str, look: "Look") -> alt.LayerChart:
     x = alt.X("part:Q", title="score, in quarters", axis=alt.Axis(values=list(range(1, BINS + 1)), format="d"))
     x = x.scale(domain=[0.7, BINS + 0.3], nice=False)
-    y = alt.Y("rank:Q", title="mean rank", scale=alt.Scale(domain=[0.2, 0.8]), axis=alt.Axis(values=[0.2, 0.5, 0.8]))
+    y = alt.Y("rank:Q", title="mean rank", scale=alt.Scale(domain=[0.1, 0.9]), axis=alt.Axis(values=[0.1, 0.5, 0.9]))
     lines = alt.Chart(alt.NamedData(name=name)).mark_line(point=True, color=look.strategies[0], clip=True).encode(x, y)
     middle = alt.Chart(alt.NamedData(name=name)).mark_rule(color=look.soft, strokeDash=[2, 2]).encode(y=alt.datum(0.5))
     return alt.layer(middle, lines).properties(width=96, height=60)

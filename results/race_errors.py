@@ -3,11 +3,13 @@
 1. Errors: rows with equal means race. Every row that is dropped is an error. Scores are made up (Gaussian, Student's t with 3
    degrees of freedom, rows with very different spreads), or those of the atlas, with every strategy shifted to the same mean in each
    federation. Seeds are drawn with replacement, for all strategies together: from those of one federation, or from those of all
-   federations, each with differences that are scaled to the same spread.
+   federations, each with differences that are scaled to the same spread. Gaussian scores with the same covariances show how much of
+   the errors is due to laws that are not Gaussian.
 2. Savings: the strategies race in each federation of the atlas, with seeds drawn in the same way, so that the best one is known. The
    full grid has all strategies with as many seeds as the race needed.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,6 +106,13 @@ def equal_rows(*federations: Values) -> Draw:
     return lambda g: equal[:, g.integers(0, equal.shape[1], HORIZON)]
 
 
+def gaussian_rows(scores: Values) -> Draw:
+    """Draw Gaussian scores of mean 0 with the covariance between rows of scores [rows, seeds]."""
+    number = scores.shape[1]
+    root = (scores - scores.mean(axis=1, keepdims=True)) / math.sqrt(number - 1)
+    return lambda g: root @ g.normal(size=(number, HORIZON))
+
+
 @dataclass(frozen=True)
 class RaceErrors:
     """The errors and the savings of races, on made-up scores and on those of the atlas."""
@@ -127,6 +136,14 @@ class RaceErrors:
             wrong = sum(errors(f"{measure} {f}", equal_rows(values), races) for f, values in scores.items())
             found["errors"].append(
                 {"scores": f"atlas, {words}, one federation", "races": races * len(scores), "wrong": wrong}
+            )
+            wrong = sum(errors(f"{measure} {f} Gaussian", gaussian_rows(values), races) for f, values in scores.items())
+            found["errors"].append(
+                {
+                    "scores": f"Gaussian with the covariances of the atlas, {words}",
+                    "races": races * len(scores),
+                    "wrong": wrong,
+                }
             )
             wrong = errors(measure, equal_rows(*scores.values()), RACES)
             found["errors"].append({"scores": f"atlas, {words}, all federations", "races": RACES, "wrong": wrong})

@@ -31,6 +31,13 @@ def test_equal_rows_have_the_same_mean_and_the_same_seeds() -> None:
     assert columns == {(-0.2, -0.2), (-0.1, 0.2), (0.3, 0.0)}
 
 
+def test_gaussian_rows_have_the_covariance_of_scores() -> None:
+    scores = np.random.default_rng(0).normal(size=(2, 9))
+    draw, g = race_errors.gaussian_rows(scores), np.random.default_rng(1)
+    many = np.concatenate([draw(g) for _ in range(2000)], axis=1)
+    np.testing.assert_allclose(np.cov(many), np.cov(scores), atol=0.02)
+
+
 def test_federations_that_are_drawn_from_together_have_the_same_spread() -> None:
     scores = np.array([[0.1, 0.2, 0.6], [0.5, 0.9, 0.7]])
     draw = race_errors.equal_rows(scores, 100 * scores)
