@@ -444,7 +444,8 @@ def test_what_it_needs() -> None:
             [0.9, 0.62],
             (
                 "the smallest quantile is 0.62 with theta = 0.25: take more steps (a smaller training.batch_size, or more "
-                "selection.max_epochs, now 40), raise selection.alpha_cp (now 0.05)"
+                "selection.max_epochs, now 40), raise selection.alpha_cp (now 0.05) or selection.theta, or give clients more data "
+                "(a larger federation.holdout, or fewer clients)"
             ),
         ),
     ],
@@ -467,6 +468,16 @@ def test_the_second_empty_round_in_a_row_says_once_what_to_change(
     assert advice in warning
     assert observe(5, False, False) == []
     assert "empty_rounds" not in selector.state_dict()
+    assert ("training.batch_size" in warning) == bool(np.isfinite(quantiles).any())
+
+
+def test_the_rule_of_set_sizes_has_its_own_advice(caplog: pytest.LogCaptureFixture) -> None:
+    selector = ready(rule="set_size", max_size=1.2)
+    for t in (1, 2):
+        selector.observe(an_outcome([0, 1], t=t, admitted=[False, False], reports={"q_hat": [0.9, np.nan]}))
+    (record,) = caplog.records
+    assert "with rule = 'set_size': take more steps (a smaller training.batch_size" in record.getMessage()
+    assert "or selection.max_size (now 1.2), or give" in record.getMessage()
 
 
 def test_a_round_without_arrivals_is_not_the_rules_fault(caplog: pytest.LogCaptureFixture) -> None:

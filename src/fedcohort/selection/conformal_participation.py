@@ -303,10 +303,11 @@ class Conformal(Selector):
                 "selection.alpha_cp, or give clients more data (a larger federation.holdout, or fewer clients)"
             )
         rule = f"theta = {theta:.4g}" if self.rule == "threshold" else f"rule = {self.rule!r}"
+        looser = "selection.theta" if self.rule == "threshold" else f"selection.max_size (now {self.max_size:.4g})"
         return (
             f"the smallest quantile is {finite.min():.3g} with {rule}: take more steps (a smaller training.batch_size, or more "
-            f"selection.max_epochs, now {self.max_epochs}), raise selection.alpha_cp (now {alpha:.4g}) or loosen the rule, or give "
-            "clients more data"
+            f"selection.max_epochs, now {self.max_epochs}), raise selection.alpha_cp (now {alpha:.4g}) or {looser}, "
+            "or give clients more data (a larger federation.holdout, or fewer clients)"
         )
 
     def _errors(self, outcome: Outcome) -> float:

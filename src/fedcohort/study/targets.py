@@ -1,7 +1,7 @@
 """The target accuracy of a comparison: one level for all rows or runs, which failing ones do not lower."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,17 +97,20 @@ def common_target(
         return Target(math.nan, f"none, because no row has a test {score}")
     whole = [i for i in known if not failing[i]] or known
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
-    low = [names[i] for i in whole if i not in working]
-    by_reason: dict[str, list[str]] = {}
-    for i in known:
-        if i not in whole:
-            by_reason.setdefault(failing[i], []).append(names[i])
-    if low:
-        by_reason["far below the best"] = low
-    left_out = "; ".join(f"rows {reason}: {_listed(labels)}" for reason, labels in by_reason.items())
-    without = f" (without {left_out})" if left_out else " (all rows fail)" if all(failing[i] for i in known) else ""
+    low = [i for i in whole if i not in working]
+    left_out = {i: failing[i] for i in known if i not in whole} | dict.fromkeys(low, "far below the best")
+    without = _without(left_out, names) or (" (all rows fail)" if all(failing[i] for i in known) else "")
     level = level_below(min(accuracies[i] for i in working))
     return Target(level, f"taken from these results, a level that the mean best {score} of every row reaches{without}")
+
+
+def _without(reasons: Mapping[int, str], names: Sequence[str]) -> str:
+    """The rows that are left out, by their reasons, in parentheses; empty without any."""
+    by_reason: dict[str, list[str]] = {}
+    for i, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(names[i])
+    words = "; ".join(f"rows {reason}: {_listed(labels)}" for reason, labels in by_reason.items())
+    return f" (without {words})" if words else ""
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -326,12 +326,10 @@ def _about_targets(runs: "Sequence[Summary]", seeds: int, score: ScoreStyle) -> 
     """Notes about the target, and about runs that did not reach it."""
     known = [run for run in runs if not math.isnan(run.target)]
     if any(run.target_chosen == "results" for run in known):
-        level = (
-            f"a level that the mean best {score.name} of every row reaches" if seeds > 1 else f"the best {score.name}"
-        )
+        level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
         yield (
-            f"Target {score.name}: taken from these results, {level}, "
-            "rounded down. To choose it, use --target or measures.target_accuracy."
+            f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
+            "measures.target_accuracy."
         )
     if any(math.isinf(run.rounds_to_target) for run in known):
         yield f"∞: the run did not reach the target {score.name}."
