@@ -264,10 +264,7 @@ def short(names: Sequence[str], limit: int = 28) -> list[str]:
     texts = [" ".join(name.split()) for name in names]
     cut = _apart({text: _cut(text, limit) for text in texts}, limit)
     if len(set(cut.values())) < len(cut):
-        for begin in {text.split()[0] for text in texts if len(text) > limit}:
-            alike = [text for text in cut if text.split()[:1] == [begin] and len(text) > limit]
-            words = _words_apart(alike)
-            cut |= zip(alike, words, strict=True) if words and max(map(len, words)) <= limit + NUMBER else ()
+        cut |= _by_words([text for text in cut if len(text) > limit], limit + NUMBER)
     times: dict[str, int] = {}
     distinct = []
     for text in texts:
@@ -285,6 +282,17 @@ def _apart(cut: dict[str, str], limit: int) -> dict[str, str]:
         around = {name: _cut_around(name, min(place, len(name) - 1), limit) for name in same}
         if len(set(around.values())) > 1:
             found |= _apart(around, limit)
+    return found
+
+
+def _by_words(names: Sequence[str], limit: int) -> dict[str, str]:
+    """Names that begin with the same word as the words in which they differ, where these are short enough."""
+    found: dict[str, str] = {}
+    for begin in dict.fromkeys(name.split()[0] for name in names):
+        alike = [name for name in names if name.split()[0] == begin]
+        words = _words_apart(alike)
+        if words and max(map(len, words)) <= limit:
+            found |= zip(alike, words, strict=True)
     return found
 
 

@@ -129,9 +129,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         tested.append((second, p_value, pairs))
     sentences = [_lead(compared, best, *each) for each in tested]
     if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
-        several = f"the best of {len(group.rows)} rows was chosen by its results"
-        why = several if len(group.rows) > 2 else "differences at several points are tested"
-        sentences.append(f"The intervals and p-values here are corrected, because {why}.")
+        sentences.append(_about_corrections(len(group.rows)))
     named = [best, *(other for other, _, _ in tested)]
     sentences += [_never_trained(names[i]) for i in named if _untrained(compared, i)]
     if _uneven(compared, group):
@@ -139,6 +137,12 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
         )
     return sentences
+
+
+def _about_corrections(rows: int) -> str:
+    chosen = f"the best of {rows} rows was chosen by its results"
+    why = chosen if rows > 2 else "differences at several points are tested"
+    return f"The intervals and p-values here are corrected, because {why}."
 
 
 def _untrained(compared: Comparison, position: int) -> bool:

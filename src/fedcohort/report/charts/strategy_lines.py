@@ -109,6 +109,7 @@ class _Lines:
     def __init__(self, name: str, frame: pd.DataFrame, labels: Sequence[str], look: Look, axes: Axes) -> None:
         self.name, self.frame, self.labels, self.look, self.axes = name, frame, labels, look, axes
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
+        self.ends = ends
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
         self.y_scale = alt.Scale(domain=list(axes.span), nice=False, zero=False)
         axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
@@ -146,9 +147,10 @@ class _Lines:
         style = ACCURACY if self.axes.percent else R_SQUARED
         narrow = self.look.width is not None and self.look.width < WIDE  # lines would cross a long name
         origin = " (taken from the results)" if target.from_results and not narrow else ""
-        values = [{"level": target.accuracy, "name": f"target {style.target(target.accuracy)}{origin}"}]
+        text = f"target {style.target(target.accuracy)}{origin}"
+        values = [{"level": target.accuracy, "name": text}]
         level = alt.Chart(alt.InlineData(values=values))
-        below, right = self._free_place(target.accuracy, 0.55 * size * len(values[0]["name"]), 1.4 * size)
+        below, right = self._free_place(target.accuracy, 0.55 * size * len(text), 1.4 * size)
         beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
         beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
         name = level.mark_text(color=soft, fontSize=size, **beside)
@@ -162,7 +164,7 @@ class _Lines:
         Lines count more than bands, and a name stays inside the chart.
         """
         low, high = self.axes.span
-        tall, start, end = height * (high - low) / self.look.height, *self.x_scale.domain
+        tall, (start, end) = height * (high - low) / self.look.height, self.ends
         wide = (end - start) * min(1.0, width / (self.look.width or WIDTH))
         places = {}
         for below, right in itertools.product((False, True), repeat=2):
