@@ -9,11 +9,13 @@ from results.atlas.tables import parts as atlas_parts
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
 from results.diagnoses import diagnosis_table
+from results.estimates import register
 from results.flash_study import PlantedRewards, won
 from results.planted import KINDS
 from results.race_errors import race_tables
-from results.register_table import register_table
+from results.register_table import register_table, scale
 from results.result_file import names, read
+from results.source_runs import SOURCE_RUNS
 from results.tables import CELLS, comparison, findings, made_with, table
 
 __all__ = ["block", "blocks"]
@@ -35,8 +37,21 @@ def blocks() -> dict[str, Callable[[], str]]:
         return lambda: block(name)
 
     kept = [name for name in names() if "table" in read(name)]
-    found = {f"result {name}": writer(name) for name in sorted({*kept, *DESCRIPTIONS})}
+    found = {f"result {name}": writer(name) for name in sorted({*kept, *DESCRIPTIONS} - SOURCE_RUNS.keys())}
+    found["small scale"] = small_scale
     return found | atlas_parts(read("atlas")["result"] if "atlas" in names() else {})
+
+
+def small_scale() -> str:
+    """The tables of all experiments of the sources that were run at the small scale, under the names of what they show."""
+    parts = []
+    for name, description in SOURCE_RUNS.items():
+        if name in names():
+            rows = [row for row in register() if name in row.get("see", ())]
+            items = "; ".join(row["item"] for row in rows)
+            at = scale(description.experiment, next(iter(description.settings.values())))
+            parts.append(f"**{rows[0]['source']}: {items}**, at the {at}:\n\n{block(name)}")
+    return "\n\n".join(parts)
 
 
 def _table(name: str, content: Mapping[str, Any]) -> str:

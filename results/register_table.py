@@ -12,7 +12,7 @@ from results.estimates import register
 from results.result_file import ROOT, names, read
 from results.tables import CELLS, intervals_without_zero, table
 
-__all__ = ["register_table"]
+__all__ = ["ours", "register_table", "scale"]
 
 
 def register_table(hours: Mapping[str, float]) -> str:
