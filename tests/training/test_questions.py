@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedcohort.algorithms.updates import norm_of_update
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack
 from fedcohort.federation.federation import Federation, Samples
@@ -18,6 +17,7 @@ from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits
 from fedcohort.training.answers import answer, answers
+from fedcohort.training.trial_training import norm_of_update
 from tests.run_states import a_run_state
 
 EVERYBODY = np.arange(12)

@@ -9,10 +9,9 @@ from typing import NoReturn, Protocol, overload
 import torch
 from torch import Tensor
 
-from fedcohort.core.sums import for_sums
 from fedcohort.core.tensor_sizes import tensor_bytes
 
-__all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finite", "norm_of_update"]
+__all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finite"]
 
 Tensors = dict[str, Tensor]
 """Tensors by name, such as the trainable parameters of a model."""
@@ -163,9 +162,3 @@ class Members:
     def trains(self, name: str, value: Tensor) -> bool:
         """Whether an entry of the model is trained; batch-norm statistics and counters are not."""
         return value.is_floating_point() if self.trainable is None else name in self.trainable
-
-
-def norm_of_update(update: Update, start: ModelState, names: list[str]) -> float:
-    """‖Δ‖₂ over the entries ``names`` of an update's model, in float64; ``start`` is the model that the client received."""
-    squares = [(for_sums(update.state[name]) - for_sums(start[name])).square().sum() for name in names]
-    return float(torch.stack(squares).sum().sqrt())

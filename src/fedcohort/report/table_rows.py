@@ -20,6 +20,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Row
+from fedcohort.study.summary import TO_TARGET
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
@@ -116,9 +117,6 @@ RESULTS: dict[str, Format] = {
 """How the columns of results are written, by their name in a comparison's table; scores are written in their own style."""
 
 HIGHEST = ("accuracy", "best_accuracy", "early_stop_accuracy")
-TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
-"""Columns of means over the seeds that reached the target; of a row that some seed did not reach, they are too low to be compared."""
-
 LOWEST = (*TO_TARGET, "bytes", "client_passes")
 """Columns of results in which the highest or the lowest mean is marked. Wall times depend on what else the machine did."""
 
@@ -141,7 +139,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "point": own["point"],
-                "partial": TO_TARGET if own["reached"] < own["seeds"] else (),
+                "partial": TO_TARGET if own["reached"] < own["seeds"] else (),  # too low to be compared
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),

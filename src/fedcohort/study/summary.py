@@ -15,7 +15,7 @@ from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, level_below
 from fedcohort.study.targets import common_target, failure
 
-__all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
+__all__ = ["TO_TARGET", "OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class OverSeeds:
 
 
 TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
+"""Costs whose means are over the seeds that reached the target only."""
 
 
 def over_seeds(runs: Sequence[Summary]) -> OverSeeds:

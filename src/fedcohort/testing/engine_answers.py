@@ -6,7 +6,6 @@ import threading
 import numpy as np
 
 from fedcohort.algorithms import ModelState
-from fedcohort.algorithms.updates import norm_of_update
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.base import Engine
 from fedcohort.selection import Cohort, GradientNorm, LocalAccuracy, LocalLoss, UpdateNorm
@@ -17,6 +16,7 @@ from fedcohort.testing.base import (
 )
 from fedcohort.testing.updates import alike_updates, trained
 from fedcohort.training.evaluation import Evaluation
+from fedcohort.training.trial_training import norm_of_update
 
 __all__ = ["check_answers", "check_evaluation"]
 

@@ -7,13 +7,14 @@ training that follows therefore gives exactly the same update.
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
-from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.algorithms.updates import norm_of_update
+from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.arrays import Values
+from fedcohort.core.sums import for_sums
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["update_norm"]
+__all__ = ["norm_of_update", "update_norm"]
 
 
 def update_norm(
@@ -30,3 +31,9 @@ def update_norm(
     if update.failure is not None:
         return np.full(2, np.nan)
     return np.array([norm_of_update(update, model, sorted(trainer.parameters)), update.passes])
+
+
+def norm_of_update(update: Update, start: ModelState, names: list[str]) -> float:
+    """‖Δ‖₂ over the entries ``names`` of an update's model, in float64; ``start`` is the model that the client received."""
+    squares = [(for_sums(update.state[name]) - for_sums(start[name])).square().sum() for name in names]
+    return float(torch.stack(squares).sum().sqrt())
