@@ -51,8 +51,8 @@ FINE = Outcome(2, f"{PREFIX}k = 0: use 1\n", 0.1, "")
     ],
 )
 def test_the_fuzzer_notices_what_is_wrong(change: dict[str, object], words: str) -> None:
-    assert complaint(FINE) == ""
-    assert complaint(dataclasses.replace(FINE, **change)).startswith(words)  # type: ignore[arg-type]
+    assert complaint(FINE, MAX_SECONDS) == ""
+    assert complaint(dataclasses.replace(FINE, **change), MAX_SECONDS).startswith(words)  # type: ignore[arg-type]
 
 
 def test_the_fuzzer_notices_an_exception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
