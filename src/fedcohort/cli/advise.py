@@ -50,7 +50,9 @@ save_option: Option = click.option(
     "--save", metavar="FILE.toml", callback=_experiment_name, help="Also write the twin as an experiment."
 )
 
-no_race_option: Option = click.option("--no-race", is_flag=True, help="Only show the twin and how like it is.")
+no_race_option: Option = click.option(
+    "--no-race", is_flag=True, help="Only show the twin and how similar it is to your clients."
+)
 
 
 @click.command()

@@ -46,7 +46,7 @@ minutes_option: Option = click.option(
     "--minutes",
     type=Number(float, "a number of minutes above 0, such as 60", lambda number: 0 < number < float("inf")),
     metavar="M",
-    help="Begin no seed that would probably end after so many minutes.",
+    help="Limit of wall time: no seed begins that would probably end later.",
 )
 
 confidence_option: Option = click.option(

@@ -28,7 +28,7 @@ class Advice:
 
     Attributes:
         twin: the twin that raced.
-        likeness: how like it is to the federation, under the first seed.
+        likeness: how similar it is to the federation, under the first seed.
         race: the race; None if none was run.
         costs: what a round costs, for the recommended rows, and for uniform selection if it raced.
     """
@@ -50,7 +50,7 @@ class Advice:
 
     @property
     def about_likeness(self) -> str:
-        """How like the twin is, in sentences."""
+        """How similar the twin is to the federation, in sentences."""
         named = {
             state: [trait.name for trait in self.likeness if trait.state == state]
             for state in (MATCHED, ROUGH, DIFFERS, NOT_GIVEN)
@@ -75,7 +75,7 @@ class Advice:
         found = [
             f"Your data: how hard your classes are to tell apart. Accuracies are those of {twin.data}; {at_most}.",
             f"Your model and training: the twin trains {training}; bytes grow with your model.",
-            "Wrong labels: the twin has none." if noise else "Wrong labels: those of the twin are drawn by a law.",
+            "Wrong labels: the twin has none." if noise else "Wrong labels: those of the twin are drawn at random.",
             "Differences within a class: clients of the twin differ in which classes they hold, not in how their samples look.",
             f"Your test data: the twin is tested on the classes of {twin.data} in their own shares.",
         ]
@@ -120,7 +120,7 @@ class Advice:
 
 @dataclass(frozen=True, eq=False)
 class PlannedAdvice:
-    """A twin, how like it is, and the race on it, before it begins."""
+    """A twin, how similar it is to the federation, and the race on it, before it begins."""
 
     twin: Twin
     likeness: tuple[Trait, ...]

@@ -21,7 +21,7 @@ Range = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Trait:
-    """How like the clients of a twin are to those of the table in one respect.
+    """How similar the clients of a twin are to those of the table in one respect.
 
     Attributes:
         name: what is compared.

@@ -6,8 +6,8 @@ t-test of :mod:`~fedcohort.racing.sequential_test`:
 * A row is dropped if another one is clearly better: log M ≥ log((K − 1)·R/α), for K rows at the start and R rows that are left. The
   factor K − 1 corrects for the opponents (Bonferroni), the factor R for the rows (Holm, 1979). The probability that a row is ever
   dropped although no other row is better is therefore at most α, for all rows together.
-* A row rests if it can change the answer no more: it is at most the margin better than the leader. If the leader changes, it may
-  have to catch up.
+* A row rests if it can no longer change the answer, because it is better than the leader by at most the margin. If the leader changes,
+  it may have to catch up.
 * The race is decided if all other rows are dropped or rest.
 
 With two objectives, a row is dropped if another one is clearly better in one of them, and clearly not worse by more than the margin

@@ -37,7 +37,7 @@ class Limits:
     Attributes:
         seeds: largest number of seeds of a row.
         runs: largest number of runs, including those that existed before; None for no limit.
-        minutes: no block begins that would probably end after so many minutes of wall time; None for no limit.
+        minutes: limit of wall time; no block begins that would probably end later; None for no limit.
         confidence: probability that no row is dropped although no other row is better.
 
     Raises:

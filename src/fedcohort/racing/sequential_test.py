@@ -11,7 +11,7 @@ any n) ≤ α: M is a test martingale for a mean of 0, and a lower mean makes ev
 
 Sources: Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance", 2023,
 arXiv:2310.03722 (the Gaussian mixture over the effect size); Pérez-Ortiz, Lardy, de Heide and Grünwald, "E-statistics, group
-invariance and anytime-valid testing", 2022, arXiv:2208.07610. That the prior is cut at 0 is ours.
+invariance and anytime-valid testing", 2022, arXiv:2208.07610. The cut of the prior at 0 is our own addition.
 """
 
 import math

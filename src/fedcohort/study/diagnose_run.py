@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds"]
 
 NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
-"""Columns of the table of clients that are no outcome of a selection."""
+"""Columns of the table of clients that are not outcomes of a selection."""
 
 FEWEST = 3
 """Smallest number of clients, or rounds, of a rank correlation."""
@@ -26,7 +26,7 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Correlation:
-    """How the scores of selected clients go with an outcome.
+    """How the scores of selected clients are related to an outcome.
 
     Attributes:
         outcome: ``loss``, ``accuracy``, ``duration``, or another number that clients reported; ``gain`` is the change of the test

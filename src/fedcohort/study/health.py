@@ -16,10 +16,10 @@ from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, Verdict, lowest_
 __all__ = ["Checked", "Finding", "findings"]
 
 HALF = 0.5
-"""From this share of its rounds without an admitted update on, a run is reported."""
+"""A run is reported if at least this share of its rounds had no admitted update."""
 
 FAR_ABOVE_GUESSING = 3
-"""From this multiple of ln K on, the loss of equal probabilities for K classes, a test loss means that steps were too large."""
+"""A test loss of at least this multiple of ln K, the loss of equal probabilities for K classes, means that steps were too large."""
 
 _MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
 
@@ -241,7 +241,7 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
     lower = "choose a lower target with" if target.from_results else "lower"
     advice = {
         f"play more rounds, or {lower} measures.target_accuracy": [one for one in labels if one not in failing],
-        "first change what is said about them above": [one for one in labels if one in failing],
+        "first follow the advice about them above": [one for one in labels if one in failing],
     }
     yield from (Finding("target", tuple(missed), text, what) for what, missed in advice.items() if missed)
 

@@ -100,7 +100,7 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
     "a tensor less": (of_model(lambda state: state.popitem()), "malformed: its tensors are not those of the model"),
     "another client": (
         first(lambda row: row.update(name="8")),
-        "malformed: it is not about the clients that were asked",
+        "malformed: it names other clients than those that were asked",
     ),
     "a client twice": (
         changed(lambda words: words["clients"].append(words["clients"][0])),

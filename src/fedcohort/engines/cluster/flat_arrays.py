@@ -1,6 +1,6 @@
 """Models and other tensors as numpy arrays, the form in which they travel between the processes of a cluster.
 
-Ray hands arrays over through shared memory. Models of trained clients are read where they arrive, because nobody else reads them;
+Ray hands arrays over through shared memory. Models of trained clients are read where they arrive, because nothing else reads them;
 other tensors that leave this module are copies.
 """
 
@@ -84,7 +84,7 @@ class ModelLayout:
 
 
 class ReusedRows:
-    """Arrays of rows that are used again after nobody holds them, since the first use of new memory costs as much as a copy.
+    """Arrays of rows that are used again after their last view is gone, because the first use of new memory costs as much as a copy.
 
     Args:
         num_bytes: length of a row.
@@ -117,7 +117,7 @@ class SharedModels:
         self._bytes = 0
 
     def states(self, rows: Bytes) -> list[ModelState]:
-        """The states in ``rows``, which nobody else may read."""
+        """The states in ``rows``, which nothing else may read."""
         if self._bytes + rows.nbytes > self._limit:
             return self._layout.states(rows)
         view = rows.view()

@@ -1,7 +1,7 @@
 """A host: one process of a Ray cluster, which trains clients and answers questions for them.
 
-A host keeps nothing that another host could not have: data and settings lie in Ray's object store, and the clients' memories stay with
-the driver and travel with the work. Any host can therefore do any work again, with the same bits.
+Everything that a host needs is available to every other host: data and settings lie in Ray's object store, and the clients' memories
+stay with the driver and travel with the work. Any host can therefore do any work again, with the same bits.
 """
 
 import importlib.util

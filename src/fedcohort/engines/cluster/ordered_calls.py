@@ -18,7 +18,7 @@ DEPTH = 2
 POLLING = 0.02
 """Seconds between two calls of ``meanwhile`` while a result is waited for."""
 WAITING = 1.0
-"""Seconds between two looks at the pool while a result is waited for."""
+"""Polling interval in seconds: how often the pool is checked while a result is awaited."""
 DEATHS = 4
 """Number of hosts that a call may end before it is given up."""
 

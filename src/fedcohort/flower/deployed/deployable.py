@@ -16,9 +16,9 @@ __all__ = ["check_experiment", "check_sites", "gather_clients"]
 log = logging.getLogger("fedcohort")
 
 PAUSE = 0.5
-"""Seconds between two looks for nodes."""
+"""Polling interval in seconds: how often the server checks for new nodes."""
 ANSWERED_BY_CLOCK = frozenset({"Speed"})
-"""Questions that no client is asked: the server has measured the answers."""
+"""Questions that the server answers from its own measurements, without asking clients."""
 
 
 def check_experiment(experiment: Experiment, *, wall: bool) -> None:

@@ -34,6 +34,6 @@ def extra_layout(
         with closing(LocalEngine(client, model, training, algorithm, seed, 1)) as engine:
             cohort = Cohort(np.array([0]), epochs=np.array([1]))
             [update] = engine.train(engine.initial_model(), 1, cohort, algorithm)
-    except Exception:  # the trial is only a help: what it does not know is not checked
+    except Exception:  # without the layout that the trial gives, extra tensors are not checked
         return None
     return None if update.failure is not None else layout_of(update.extra)

@@ -156,7 +156,7 @@ class GridEngine:
             if len(said) < len(parts):
                 raise _Failure(Cause.MALFORMED, "duplicate: it has a client twice")
             if sorted(said) != sorted(names):
-                raise _Failure(Cause.MALFORMED, "it is not about the clients that were asked")
+                raise _Failure(Cause.MALFORMED, "it names other clients than those that were asked")
             if reply.has("seconds"):
                 working = min(reply.number("seconds"), arrival.seconds)
                 self.times.update(dict.fromkeys(group, (working, arrival.seconds - working)))

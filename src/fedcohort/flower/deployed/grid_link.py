@@ -15,7 +15,7 @@ from fedcohort.flower.sites.envelope import bytes_in, request_message
 __all__ = ["Arrival", "Cause", "GridLink"]
 
 SHORTEST, LONGEST = 0.02, 2.0
-"""Seconds between two looks for replies: the first, and the longest."""
+"""Polling intervals for replies in seconds: the first one, and the longest one."""
 EXTRA_SECONDS = 60.0
 """Seconds that a request lives longer than the server waits for it."""
 
@@ -87,7 +87,7 @@ class GridLink:
             requests: node and content of each.
             t: round.
             timeout: seconds to wait; by default the patience.
-            meanwhile: short work to do between two looks for replies.
+            meanwhile: short work to do between two checks for replies.
         """
         limit = self.patience if timeout is None else timeout
         begin, pause = self.clock(), SHORTEST

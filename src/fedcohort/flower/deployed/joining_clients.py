@@ -13,7 +13,7 @@ __all__ = ["JoiningClients"]
 
 
 class JoiningClients:
-    """Gives clients that join the seats of the census, which the run has from its beginning.
+    """Gives joining clients the free seats of the census; the number of seats is fixed when the run begins.
 
     Args:
         selector: the strategy, after ``setup``.

@@ -43,7 +43,7 @@ __all__ = ["Deployed", "Deployment", "Time"]
 
 Time = Literal["wall", "simulated"]
 PAUSE = 0.5
-"""Seconds between two looks for nodes while none is connected."""
+"""Polling interval in seconds: how often the server checks for nodes while none is connected."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Deployment:
             roster.closed = "a rehearsal has the clients of the local run"
             if self.given.time == "wall":
                 roster.closed = ""
-                roster.ignored.clear()  # what could not join while the run was being prepared is asked again
+                roster.ignored.clear()  # sites that could not join while the run was being prepared are asked again
             held_out = np.zeros(census.num_clients, dtype=np.int64)
             held_out[: len(roster.clients)] = [client.held_out for client in roster.clients]
             portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out)
@@ -130,7 +130,7 @@ class Deployment:
             engine.close()
 
     def _roster(self, classes: int, expected: int, shape: Sequence[int]) -> SiteRoster:
-        """The clients, when enough are connected; a run that is resumed goes on with those of its clients that come in time."""
+        """Wait for enough connected clients. A resumed run continues with those of its clients that connect in time."""
         roster, saved = SiteRoster(classes, expected, shape), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)

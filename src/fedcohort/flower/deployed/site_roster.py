@@ -160,7 +160,7 @@ class SiteRoster:
         return [f"client {client.name!r} joined as client {self.numbers[client.name]}" for client in new]
 
     def _settle(self, introduced: Mapping[int, MetSite]) -> list[str]:
-        """Take in nodes; of nodes that claim the same client, none of the new ones takes part."""
+        """Take in new nodes. If several nodes claim the same client, no new one of them takes part."""
         claims: dict[str, list[int]] = {}
         for node, met in [*self._met.items(), *introduced.items()]:
             for client in met.clients:

@@ -1,7 +1,7 @@
 """The ClientApp of a deployment: it carries messages between Flower's SuperNode and the data owner's process.
 
-The ClientApp comes from the server in Flower's app bundle, so it is trusted with neither data nor models: what is answered is decided
-by the process that the owner started with ``fedcohort site serve``.
+The ClientApp comes from the server in Flower's app bundle, so it gets neither data nor models: the process that the owner started
+with ``fedcohort site serve`` decides what is answered.
 """
 
 import socket

@@ -42,7 +42,7 @@ def unpacked(data: bytes, largest: int | None = None) -> "Words":
         raise BadMessage(f"oversized: {len(data):,} bytes, at most {largest:,} are read")
     try:
         words = Words(unpack(data), "message")
-    except Exception as error:  # whatever bytes can do to a parser
+    except Exception as error:  # damaged bytes can raise any error
         raise BadMessage(f"its bytes cannot be read ({type(error).__name__})") from None
     if (version := words.values.get("version")) != VERSION:
         raise BadMessage(f"it has version {str(version)[:20]} of the messages, not {VERSION}")

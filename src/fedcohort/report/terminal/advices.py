@@ -1,4 +1,4 @@
-"""Print advice on a federation: its twin, how like it is, the race, and the costs."""
+"""Print advice on a federation: its twin, their likeness, the race, and the costs."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ __all__ = ["advice"]
 
 
 def advice(made: "Advice", width: int = WIDE) -> Group:
-    """The recommendation, the twin and how like it is, the race, the cost of a round, and what all this cannot know."""
+    """The recommendation, the twin and its likeness, the race, the cost of a round, and what a race on a twin cannot know."""
     twin, experiment = made.twin, made.twin.experiment
     head = [Text(f"Advice for {count(len(twin.table))} clients: {twin.table.name}", style="bold"), Text()]
     if made.recommendation:
