@@ -13,9 +13,12 @@ from click.testing import CliRunner
 from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.record import ClientRow, Run
+from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.report_data import find_runs, gather
+from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.verdicts import needed_seeds, seeds_to_be_clear
 from tests.experiments import UCB
 from tests.records import exchange, played, written
@@ -111,8 +114,18 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
     assert found.startswith(f"'best' leads 'uniform' by 13.5 percentage points (95% interval {ends}, 8 paired seeds")
     assert found.count("corrected") == 1
     assert found.endswith(
-        "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results."
+        "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results. The intervals in the "
+        "table of results are not, and therefore narrower."
     )
+    compared = read([run.path for run in runs], partial=True)
+    row = compared.table.set_index("label").loc["best"]
+    assert (row["corrected_low"], row["corrected_high"]) == pytest.approx((beside.low, beside.high))
+    assert row["corrected_low"] < row["difference_low"] < row["difference_high"] < row["corrected_high"]
+    figure = differences(gather(runs), PAGE)
+    assert figure is not None
+    drawn = figure.data["differences"].set_index("strategy").loc["best"]
+    assert drawn["corrected_low_text"] == f"{100 * beside.low:+.1f}".replace("-", "−")
+    assert "Tooltips have the corrected interval, too." in figure.note
     narrow = measures.paired_interval(BETTER, second)
     wide = measures.paired_interval(BETTER, second, 1 - 0.05 / 3)
     assert wide.low < narrow.low

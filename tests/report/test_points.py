@@ -126,7 +126,7 @@ def test_lines_of_a_sweep_in_papers_are_those_of_one_point(swept: list[Run]) -> 
         assert last == pytest.approx(story.comparison.table["accuracy"][row], abs=1e-6)
     at = at_point(story, 1).comparison
     assert at is not None
-    assert at.target == story.comparison.target
+    assert at.target == story.comparison.targets[1]
     (bars,) = [figure for figure in figures(story, paper(1)) if figure.key == "bars"]
     chart = bars.views[0].panels[0].chart.to_dict(validate=False)["layer"][0]["encoding"]
     colors = dict(zip(chart["color"]["scale"]["domain"], chart["color"]["scale"]["range"], strict=True))

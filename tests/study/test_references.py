@@ -1,5 +1,6 @@
 """Which rows are compared: those at the same point of a sweep, with one rule for the reference."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,15 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import Entry, grouped
+from fedcohort.study.summary import summaries
+from fedcohort.study.targets import Target
 from tests.experiments import UCB, small
 from tests.records import played, written
+from tests.report.pages import Page
 
 
 def entry(label: str, strategy: str = "uniform", **values: Any) -> Entry:
@@ -145,3 +151,78 @@ def test_the_table_in_the_terminal_keeps_the_points_apart(swept: Comparison) -> 
     assert [line.split("  ")[0] for line in lines[start : start + 5]] == [
         "uniform, alpha=0.1", "UCB, alpha=0.1", "", "uniform, alpha=1.0", "UCB, alpha=1.0",
     ]  # fmt: skip
+
+
+def federations(entries: Sequence[Entry]) -> list[str]:
+    """What the groups are told by that have the same clients and data."""
+    return [group.federation for group in grouped(entries)]
+
+
+def test_groups_with_the_same_clients_and_data_have_the_same_name_of_it() -> None:
+    def row(name: str, strategy: str, value: float, rate: float, clients: int = 4) -> Entry:
+        own = alpha(value, clients)
+        return entry(f"{name}, alpha={value}, lr={rate}", strategy, federation=own, training={"lr": rate})
+
+    rows = [
+        row(name, strategy, value, rate)
+        for name, strategy in (("mine", "ucb"), ("uniform", "uniform"))
+        for value in (0.1, 1.0)
+        for rate in (0.01, 0.1)
+    ]
+    assert federations(rows) == ["alpha=0.1", "alpha=0.1", "alpha=1.0", "alpha=1.0"]
+    rates = [each for each in rows if "alpha=0.1" in each.label]
+    assert federations(rates) == ["", ""], "points that differ in training only have one federation"
+    assert federations(rows[:1]) == [""]
+
+
+def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:
+    """One level for all was reached at once in the easy federation, and by chance in the hard one."""
+    assert [(target.accuracy, target.from_results) for target in swept.targets] == [(0.33, True), (0.83, True)]
+    assert math.isnan(swept.target.accuracy)
+    assert swept.table["target_accuracy"].tolist() == [0.33, 0.33, 0.83, 0.83]
+    assert swept.table["reached"].tolist() == [4, 7, 7, 4]
+    runs = [run for row in swept.rows for run in row.runs.values()]
+    assert [one.target for one in summaries(runs)] == [0.33] * 14 + [0.83] * 14
+    said = swept.to_json()
+    assert said["target"]["accuracy"] is None
+    assert [(one["point"], one["accuracy"]) for one in said["targets"]] == [("alpha=0.1", 0.33), ("alpha=1.0", 0.83)]
+
+
+def test_targets_of_several_federations_are_told_apart_everywhere(swept: Comparison) -> None:
+    sentence = (
+        "Target accuracy of each federation: taken from these results, a level that the mean best accuracy of every row reaches. "
+        "alpha=0.1: 33%; alpha=1.0: 83%."
+    )
+    text = terminal.as_text(terminal.comparison(swept, 200), 200)
+    assert sentence in " ".join(text.split())
+    assert "to target" in " ".join(text.split())
+    assert "Rounds to target" in swept.to_latex()
+    assert sentence.replace("%", r"\%") in swept.to_latex()
+    shown = Page(page(gather([run for row in swept.rows for run in row.runs.values()])))
+    assert sentence in shown.prose
+    assert [row["target_accuracy"] for row in shown.texts["results"]] == ["33.0", "33.0", "83.0", "83.0"]
+    lines = next(chart for name, chart in shown.payload["charts"].items() if name.startswith("accuracy."))
+    names = [
+        row["name"]
+        for layer in lines["layer"]
+        for row in layer.get("data", {}).get("values", [])
+        if layer["mark"]["type"] == "text"
+    ]
+    assert set(names) == {"target 33% (taken from the results)", "target 83% (taken from the results)"}
+
+
+def test_a_target_that_was_set_is_that_of_all_federations(tmp_path: Path) -> None:
+    rows = []
+    for value in (0.1, 1.0):
+        run = written(
+            tmp_path / str(value),
+            [played(1, [0, 1], test_accuracy=value * 0.9)],
+            label=f"uniform, alpha={value}",
+            federation=alpha(value),
+            measures={"target_accuracy": 0.5},
+        )
+        rows.append(Row(f"uniform, alpha={value}", run.described, {0: run}))
+    compared = Comparison("given", tuple(rows))
+    assert compared.target == Target(0.5, "measures.target_accuracy")
+    assert compared.table["reached"].tolist() == [0, 1]
+    assert [finding.rows for finding in compared.health if finding.kind == "target"] == [("uniform, alpha=0.1",)]

@@ -31,7 +31,8 @@ RECORDS = {
     "compare": """
 name: text - Name of the experiment.
 seeds: [integer] - The seeds that were compared.
-target: Target - The target accuracy of all rows.
+target: Target - The target accuracy of all rows; its accuracy is null if rows about other clients or data have another target.
+targets: [PointTarget] - The target accuracy at each point of a sweep; one without a sweep.
 note: text - Says that the comparison is not final; only with `--partial`.
 health: [Finding] - Problems of the runs.
 rows: [Row] - The rows of the comparison, in the order of the experiment.
@@ -39,6 +40,10 @@ rows: [Row] - The rows of the comparison, in the order of the experiment.
     "Target": """
 accuracy: number? - The target test accuracy, a fraction; null without one.
 chosen: text - Where it comes from.
+""",
+    "PointTarget": """
+point: text - The point of a sweep in words; empty without a sweep.
++Target
 """,
     "Finding": """
 kind: text - Kind of the problem, such as `few seeds` or `chance`.
@@ -61,6 +66,8 @@ local_accuracy: number? - Training accuracy of the last round's clients.
 difference: number? - Difference of the accuracy to the reference, paired over seeds.
 difference_low: number? - Lower end of its 95% interval.
 difference_high: number? - Upper end of its 95% interval.
+corrected_low: number? - Lower end of the 95% interval that is corrected for all rows with a verdict; null without a verdict.
+corrected_high: number? - Upper end of that interval.
 paired_seeds: integer - Number of seeds that both rows have.
 p_value: number? - Of the permutation test.
 p_holm: number? - The p-value, corrected by Holm.

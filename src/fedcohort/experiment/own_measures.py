@@ -20,7 +20,8 @@ LONGEST = 40
 
 RESERVED = frozenset({
     "accuracy", "accuracy_sd", "admitted", "algorithm", "available", "best_accuracy", "bytes", "bytes_to_target",
-    "class_accuracy", "client_accuracy", "client_accuracy_sd", "client_passes", "difference", "difference_high", "difference_low",
+    "class_accuracy", "client_accuracy", "client_accuracy_sd", "client_passes",
+    "corrected_high", "corrected_low", "difference", "difference_high", "difference_low",
     "diverged", "early_stop_accuracy", "jain", "jain_random", "label", "local_accuracy", "note", "p_holm", "p_value",
     "paired_seeds", "path", "personal_accuracy", "personal_gain",
     "point", "reached", "reference", "round", "round_time", "rounds", "rounds_to_target", "seed", "seeds",

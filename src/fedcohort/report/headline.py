@@ -142,7 +142,8 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
 def _about_corrections(rows: int) -> str:
     chosen = f"the best of {rows} rows was chosen by its results"
     why = chosen if rows > 2 else "differences at several points are tested"
-    return f"The intervals and p-values here are corrected, because {why}."
+    corrected = f"The intervals and p-values here are corrected, because {why}."
+    return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
 def _untrained(compared: Comparison, position: int) -> bool:

@@ -69,7 +69,8 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
     records, score = [table[i] for i in compared.in_groups], compared.score
-    goal = score.target(compared.target.accuracy)
+    targets = [score.value(row["target_accuracy"]) for row in records]
+    several = len(set(targets)) > 1
     measured = measured_columns(records, compared.own_measures, score)
     heads = [
         "strategy",
@@ -77,7 +78,8 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         "difference [95% interval]",
         "verdict, p",
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
-        f"rounds to {goal}",
+        *(["target"] if several else []),
+        f"rounds to {compared.goal}",
         "Jain",
         "bytes",
     ]
@@ -90,6 +92,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
             else f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}",
             formatted_values.verdict(row["verdict"], row["p_holm"]),
             *(cells[i] for _, _, cells in measured),
+            *([targets[i]] if several else []),
             formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]),
             formatted_values.index(row["jain"]),
             formatted_values.size(row["bytes"]),
@@ -104,7 +107,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         compared.note,
         f"Test {score.name} after the last round{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
-        f"Target {score.name} {goal}: {compared.target.chosen}.",
+        compared.about_targets,
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}

@@ -86,17 +86,17 @@ def _compared(story: Story) -> dict[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one."""
     compared = story.comparison
     if compared is None:
-        words = dict.fromkeys(("about_references", "about_times", "about_verdicts", "goal"), "")
-        return {"health": [], "own_measures": [], "target": None} | words
-    target = compared.target
+        words = dict.fromkeys(("about_references", "about_targets", "about_times", "about_verdicts", "goal"), "")
+        return {"health": [], "own_measures": [], "several_targets": False} | words
     return {
         "health": compared.health,
         "about_references": about_references(compared),
-        "target": target,
+        "about_targets": compared.about_targets,
+        "several_targets": len(set(compared.targets)) > 1,
         "about_times": compared.about_times,
         "about_verdicts": compared.about_verdicts,
         "own_measures": compared.own_measures,
-        "goal": story.score.target(target.accuracy) if target else "",
+        "goal": compared.goal,
     }
 
 

@@ -250,7 +250,7 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
 
 def at_point(story: Story, number: int) -> Story:
     """The rows at one point of a sweep, as a comparison of their own: labels are names of strategies, without the settings of the
-    point. The target is that of the whole comparison."""
+    point. The target is that of the point in the whole comparison."""
     assert story.comparison is not None
     group = story.comparison.groups[number]
     own = [story.played[i][0] for i in group.rows]
@@ -260,5 +260,6 @@ def at_point(story: Story, number: int) -> Story:
     reference = story.comparison.rows[group.reference].label
     found = Story(story.name, tuple(story.rows[i] for i in at), labels, [story.readings[i] for i in at], reference)
     if found.comparison is not None:
-        vars(found.comparison)["target"] = story.comparison.target  # a cached property
+        target = story.comparison.targets[number]
+        vars(found.comparison)["targets"] = [target] * len(found.comparison.groups)  # a cached property
     return found

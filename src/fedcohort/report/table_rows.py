@@ -120,7 +120,7 @@ HIGHEST = ("accuracy", "best_accuracy", "early_stop_accuracy")
 LOWEST = (*TO_TARGET, "bytes", "client_passes")
 """Columns of results in which the highest or the lowest mean is marked. Wall times depend on what else the machine did."""
 
-SCORES = ("accuracy", "accuracy_sd", "best_accuracy", "early_stop_accuracy")
+SCORES = ("accuracy", "accuracy_sd", "best_accuracy", "early_stop_accuracy", "target_accuracy")
 
 
 def result_rows(story: Story) -> list[dict[str, Any]]:

@@ -20,8 +20,8 @@ from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.run_results import Result, plain, result
-from fedcohort.study.targets import Target, common_target, failure
-from fedcohort.study.verdicts import Verdict, about_verdicts, verdicts
+from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
+from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,27 +115,40 @@ class Comparison:
         return [of_row[i] for i in range(len(self.rows))]
 
     @cached_property
-    def target(self) -> Target:
-        """The target accuracy of all rows: ``measures.target_accuracy``, or else a level taken from the results.
+    def targets(self) -> list[Target]:
+        """The target accuracy of each group: ``measures.target_accuracy``, or else a level taken from the results.
 
-        That level is the lowest of the rows' mean best test accuracies, rounded down to two decimals. Rows that fail do not count:
-        rows in which an update diverged, no update was admitted under a seed, or a model predicts one class, rows at chance, and
-        rows with less than a third of the best accuracy in their group. A run
+        That level is the lowest of the mean best test accuracies of the rows about the same clients and data, rounded down to two
+        decimals. Rows that fail do not count: rows in which an update diverged, no update was admitted under a seed, or a model
+        predicts one class, rows at chance, and rows with less than a third of the best accuracy in their group. A run
         below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
-        given = self.rows[self.groups[0].reference].experiment.measures.target_accuracy
-        if given is not None:
-            return Target(given, "measures.target_accuracy")
-        results = [self.results[row.label] for row in self.rows]
-        accuracies = [float(np.mean([run.best_accuracy for run in runs])) for runs in results]
-        failing = [failure([Measured(run) for run in row.runs.values()]) for row in self.rows]
-        return common_target(
-            accuracies,
-            [row.label for row in self.rows],
-            failing,
-            [group.rows for group in self.groups],
-            self.score.name,
-        )
+        runs = [self._measured(row) for row in self.rows]
+        given = [row.experiment.measures.target_accuracy for row in self.rows]
+        return group_targets([row.label for row in self.rows], runs, given, self.groups, self.score.name)
+
+    @property
+    def target(self) -> Target:
+        """The target of all rows; NaN if rows about other clients or data have another one, see :attr:`targets`."""
+        return self.targets[0] if len(set(self.targets)) == 1 else Target(math.nan, FOR_EACH)
+
+    @property
+    def goal(self) -> str:
+        """The target as headings name it: its level, or ``target`` if there are several."""
+        return self.score.target(self.target.accuracy) if len(set(self.targets)) == 1 else "target"
+
+    @property
+    def about_targets(self) -> str:
+        """The targets and how they were chosen, in words."""
+        return about_targets(self.targets, self.groups, self.score)
+
+    @staticmethod
+    def _measured(row: Row) -> list[Measured]:
+        return [Measured(row.runs[seed]) for seed in sorted(row.runs)]
+
+    def _target_of(self, position: int) -> Target:
+        """The target of the group of a row."""
+        return next(target for group, target in zip(self.groups, self.targets, strict=True) if position in group.rows)
 
     @property
     def seeds(self) -> list[int]:
@@ -158,7 +171,8 @@ class Comparison:
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the reference, over
           the seeds that both have, and its paired 95% confidence interval, within −b and 1 − b for a reference
-          of mean accuracy b.
+          of mean accuracy b. ``corrected_low``, ``corrected_high``: the interval that is corrected (Bonferroni) for all rows with
+          a verdict; NaN without one.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
@@ -185,11 +199,12 @@ class Comparison:
     @cached_property
     def health(self) -> list[Finding]:
         """What is wrong with the runs, or makes their results say little, the most serious first; empty if all is well."""
-        failing = []
-        for row, costs in zip(self.rows, self.table.to_dict("records"), strict=True):
-            runs = [Measured(row.runs[seed]) for seed in sorted(row.runs)]
-            failing.append(Checked(row.label, runs, int(costs["reached"])))
-        return findings(failing, self.target, self.score, self.verdicts)
+        reached = self.table["reached"].tolist()
+        checked = [
+            Checked(row.label, self._measured(row), int(reached[i]), self._target_of(i))
+            for i, row in enumerate(self.rows)
+        ]
+        return findings(checked, self.score, self.verdicts)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -227,7 +242,11 @@ class Comparison:
         return {
             "name": self.name,
             "seeds": self.seeds,
-            "target": asdict(self.target),
+            "target": plain(asdict(self.target)),
+            "targets": [
+                {"point": group.point, **asdict(target)}
+                for group, target in zip(self.groups, self.targets, strict=True)
+            ],
             **note,
             "health": [asdict(finding) for finding in self.health],
             "rows": summaries,
@@ -257,12 +276,9 @@ class Comparison:
         """
         table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
         records = [table[i] for i in self.in_groups]
-        target = self.target
+        notes = [self.about_targets if records and not math.isnan(self.targets[0].accuracy) else "", self.note]
         return written(
-            latex_table(
-                self.name, records, self.seeds, target.accuracy, target.chosen, self.note, self.own_measures, self.score
-            ),
-            file,
+            latex_table(self.name, records, self.seeds, self.goal, notes, self.own_measures, self.score), file
         )
 
     def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
@@ -281,12 +297,12 @@ class Comparison:
             "accuracy": accuracy,
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
-            **self._difference(position, reference),
+            **self._difference(position, reference, verdict),
             "paired_seeds": verdict.seeds,
             "p_value": verdict.p_value,
             "p_holm": verdict.p_holm,
             "verdict": verdict.words,
-            **self._to_target(row),
+            **costs_of_target(self._measured(row), self._target_of(position).accuracy),
             **values,
             **self._own_measures(results),
         }
@@ -306,28 +322,16 @@ class Comparison:
             columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
         return columns
 
-    def _difference(self, position: int, reference: int) -> dict[str, float]:
-        """The paired difference to the reference, and its interval."""
-        own, first = self.paired(position, reference)
-        if not own:
-            return dict.fromkeys(("difference", "difference_low", "difference_high"), math.nan)
-        mean, low, high = measures.paired_interval(own, first, limits=self.score.differences)
-        return {"difference": mean, "difference_low": low, "difference_high": high}
+    def _difference(self, position: int, reference: int, verdict: Verdict) -> dict[str, float]:
+        """The paired difference to the reference, its interval, and the interval that is corrected like the verdict."""
+        tested = sum(math.isfinite(other.p_holm) for other in self.verdicts) if math.isfinite(verdict.p_holm) else 0
+        return difference_columns(*self.paired(position, reference), self.score, tested)
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
         """The accuracies of two rows, by their positions, over the seeds that both have."""
         first = {result.seed: result.accuracy for result in self.results[self.rows[reference].label]}
         paired = [result for result in self.results[self.rows[position].label] if result.seed in first]
         return [result.accuracy for result in paired], [first[result.seed] for result in paired]
-
-    def _to_target(self, row: Row) -> dict[str, float]:
-        """The mean cost of reaching the target, over the seeds that reached it."""
-        target = self.target.accuracy
-        costs = [Measured(run).cost_of(target) for run in row.runs.values()]
-        reached = [cost for cost in costs if math.isfinite(cost.rounds)]
-        means = np.mean(reached, axis=0).tolist() if reached else [math.nan] * 3
-        names = ("rounds_to_target", "time_to_target", "bytes_to_target")
-        return {"target_accuracy": target, **dict(zip(names, means, strict=True)), "reached": len(reached)}
 
 
 def _named(row: Row, part: str) -> str:

@@ -40,9 +40,8 @@ def latex_table(
     name: str,
     rows: Sequence[Mapping[str, Any]],
     seeds: Sequence[int],
-    target: float,
-    chosen: str,
-    note: str = "",
+    goal: str,
+    notes: Sequence[str] = (),
     own_measures: Sequence[str] = (),
     score: ScoreStyle = ACCURACY,
 ) -> str:
@@ -52,22 +51,19 @@ def latex_table(
         name: name of the comparison.
         rows: the rows of :attr:`fedcohort.Comparison.table`.
         seeds: the seeds of all rows.
-        target: the target accuracy.
-        chosen: how it was chosen, in words.
-        note: another sentence for the caption.
+        goal: the target as headings name it.
+        notes: more sentences for the caption; empty ones are left out.
         own_measures: names of own measures, each of which is a column.
         score: how the score is named and written.
     """
-    goal = score.target(target)
-    about_target = "" if math.isnan(target) else f"Target {score.name} {goal}: {chosen}."
-    columns = _columns(rows, target, own_measures, score)
+    columns = _columns(rows, goal, own_measures, score)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
             r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, [about_target, note], score)}}}",
+            rf"  \caption{{{_caption(name, rows, seeds, notes, score)}}}",
             rf"  \label{{tab:{_key(name)}}}",
             r"  \footnotesize\setlength{\tabcolsep}{4pt}",
             rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
@@ -121,10 +117,9 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> l
 
 
 def _columns(
-    rows: Sequence[Mapping[str, Any]], target: float, own_measures: Sequence[str], score: ScoreStyle
+    rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str], score: ScoreStyle
 ) -> list[Column]:
     """The columns of a paper's table."""
-    goal = score.target(target)
     several = len({row["algorithm"] for row in rows}) > 1
     columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
     if several:
@@ -134,12 +129,14 @@ def _columns(
         columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += measured_columns(rows, own_measures, score)
-    columns += _costs(rows, goal)
+    columns += _costs(rows, goal, score)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
 
-def _costs(rows: Sequence[Mapping[str, Any]], goal: str) -> list[Column]:
+def _costs(rows: Sequence[Mapping[str, Any]], goal: str, score: ScoreStyle) -> list[Column]:
+    targets = [score.value(row["target_accuracy"]) for row in rows]
     return [
+        *([("Target", "r", targets)] if len(set(targets)) > 1 else []),
         (
             f"Rounds to {goal}",
             "r",

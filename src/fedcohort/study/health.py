@@ -29,11 +29,12 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class Checked:
-    """A row with its runs, and the number of them that reached the target."""
+    """A row with its runs, the number of them that reached the target, and the target."""
 
     label: str
     runs: Sequence[Measured]
     reached: int
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,7 @@ class Finding:
         return f"{shown}{more}: " if self.rows else ""
 
 
-def findings(
-    rows: Sequence[Checked], target: Target, score: ScoreStyle, verdicts: Sequence[Verdict] = ()
-) -> list[Finding]:
+def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = ()) -> list[Finding]:
     """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
     found = list(_other_rounds(rows))
     found += [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
@@ -71,8 +70,9 @@ def findings(
     chance = _no_better_than_the_mean if score.numeric else _chance
     found += _of_rows(chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    missed = [row.label for row in rows if not row.reached]
-    found += _target_missed(missed, failing, target, score)
+    for target in dict.fromkeys(row.target for row in rows):
+        missed = [row.label for row in rows if not row.reached and row.target == target]
+        found += _target_missed(missed, failing, target, score)
     return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
 
 

@@ -52,11 +52,14 @@ class Group:
         point: the settings of the sweep that these rows share, in words; empty if all rows of the comparison are one group.
         rows: positions of the rows.
         reference: position of the row that the others are compared with.
+        federation: the settings that groups with the same clients and data share, in words, which are different for other clients or
+            data; empty if all groups have the same.
     """
 
     point: str
     rows: tuple[int, ...]
     reference: int
+    federation: str = ""
 
 
 def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
@@ -81,14 +84,50 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
     points: dict[tuple[str, ...], list[int]] = {}
     for i, own in enumerate(_distinguishing(entries, settings, names)):
         points.setdefault((families[i], *(f"{name}={value}" for name, value in own.items())), []).append(i)
+    federations = _federations(points, entries)
     return [
         Group(
             _in_words(point, entries[rows[0]].label) if len(points) > 1 else "",
             tuple(rows),
             _reference(entries, names, rows, reference),
+            federations[point],
         )
         for point, rows in points.items()
     ]
+
+
+Point = tuple[str, ...]
+"""The family of a point and its settings, such as ``k=3``."""
+
+
+def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]) -> dict[Point, str]:
+    """For each point, its clients and data in words: the settings that all points with the same ones share, and no others.
+
+    Without such settings, it is the first of these points, and the number of the others.
+    """
+    alike: dict[frozenset[str], list[Point]] = {}
+    for point, rows in points.items():
+        alike.setdefault(frozenset(_clients_and_data(entries[i]) for i in rows), []).append(point)
+    if len(alike) < 2:
+        return dict.fromkeys(points, "")
+    names = {}
+    for own in alike.values():
+        label = entries[points[own[0]][0]].label
+        shared = tuple(part for part in own[0] if all(part in point for point in own))
+        others = [point for point in points if point not in own]
+        if any(shared) and not any(set(shared) <= set(point) for point in others):
+            text = _in_words(shared, label)
+        else:
+            more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
+            text = f"{_in_words(own[0], label)}{more}"
+        names |= dict.fromkeys(own, text)
+    return names
+
+
+def _clients_and_data(entry: Entry) -> str:
+    """The settings of clients and data of a row as text."""
+    own = {key: value for key, value in entry.settings.items() if key.startswith(FEDERATION)}
+    return json.dumps(own, sort_keys=True, default=str)
 
 
 def check_reference(labels: Iterable[str], reference: str) -> None:

@@ -12,8 +12,9 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
+from fedcohort.study.references import Entry, grouped
 from fedcohort.study.run_measures import Measured, level_below
-from fedcohort.study.targets import common_target, failure
+from fedcohort.study.targets import Target, group_targets
 
 __all__ = ["TO_TARGET", "OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
@@ -147,12 +148,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]:
-    """Summarize runs with one target for all, so that their costs of reaching it can be compared.
+    """Summarize runs with one target for all that are about the same clients and data, so that costs of reaching it can be compared.
 
     Args:
         runs: the runs.
-        target: the target test accuracy; by default ``measures.target_accuracy`` of the first run that sets it, or else the level of
-            :func:`fedcohort.study.targets.common_target`.
+        target: the target test accuracy; by default the targets of a comparison of these runs, see
+            :func:`fedcohort.study.targets.group_targets`.
 
     Raises:
         UsageError: a run has no finished round, or the target is not an accuracy.
@@ -160,22 +161,30 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
     if target is not None or len(runs) < 2:
         return [summary(run, target) for run in runs]
     measured = [Measured(run) for run in runs]
-    given = [one.experiment.measures.target_accuracy for one in measured]
-    chosen = next((level for level in given if level is not None), None)
-    if chosen is not None:
-        return [_summary(one, chosen, "measures.target_accuracy") for one in measured]
-    level = _common_level(measured)
-    return [_summary(one, level, "results") for one in measured]
+    return [
+        _summary(one, own.accuracy, "results" if own.from_results else own.chosen)
+        for one, own in zip(measured, _targets(measured), strict=True)
+    ]
 
 
-def _common_level(measured: Sequence[Measured]) -> float:
-    """The level that the mean best accuracy of every row reaches; runs that differ only in their seed are one row."""
-    rows: dict[tuple[str, str], list[Measured]] = {}
-    for one in measured:
-        rows.setdefault((one.run.meta["label"], one.run.meta["row"]), []).append(one)
-    accuracies = [_mean([one.best_accuracy for one in row]) for row in rows.values()]
-    failing = [failure(row) for row in rows.values()]
-    return common_target(accuracies, [label for label, _ in rows], failing, [range(len(rows))]).accuracy
+def _targets(measured: Sequence[Measured]) -> list[Target]:
+    """The target of each run, as a comparison of these runs has it; runs that differ only in their seed are one row."""
+    rows: dict[tuple[str, str], list[int]] = {}
+    for i, one in enumerate(measured):
+        rows.setdefault((one.run.meta["label"], one.run.meta["row"]), []).append(i)
+    firsts = [measured[own[0]] for own in rows.values()]
+    labels = [label for label, _ in rows]
+    groups = grouped(
+        [
+            Entry(label, one.run.meta.get("given selector") or one.experiment.selection.name, one.experiment)
+            for label, one in zip(labels, firsts, strict=True)
+        ]
+    )
+    given = [one.experiment.measures.target_accuracy for one in firsts]
+    of_groups = group_targets(labels, [[measured[i] for i in own] for own in rows.values()], given, groups)
+    of_row = {row: target for group, target in zip(groups, of_groups, strict=True) for row in group.rows}
+    of_run = {i: of_row[row] for row, own in enumerate(rows.values()) for i in own}
+    return [of_run[i] for i in range(len(measured))]
 
 
 def summary(run: Run, target: float | None = None) -> Summary:

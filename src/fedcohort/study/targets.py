@@ -1,4 +1,4 @@
-"""The target accuracy of a comparison: one level for all rows or runs, which failing ones do not lower."""
+"""The target accuracy of a comparison: one level for all rows about the same clients and data, which failing rows do not lower."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort import measures
+from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured, level_below
 
-__all__ = ["FAILING", "Target", "at_chance", "chance_level", "common_target", "failure", "one_class"]
+__all__ = [
+    "FAILING",
+    "Target",
+    "about_targets",
+    "at_chance",
+    "chance_level",
+    "common_target",
+    "costs_of_target",
+    "failure",
+    "group_targets",
+    "one_class",
+]
 
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
@@ -73,6 +86,85 @@ class Target:
     def from_results(self) -> bool:
         """Whether the target was taken from the results, not set before."""
         return self.chosen.startswith("taken from these results")
+
+
+FOR_EACH = "taken from these results, a level for each federation"
+"""How the targets of several federations were chosen."""
+
+
+def group_targets(
+    labels: Sequence[str],
+    rows: Sequence[Sequence[Measured]],
+    given: Sequence[float | None],
+    groups: Sequence[Group],
+    score: str = "accuracy",
+) -> list[Target]:
+    """The target of each group of rows. Groups with the same clients and data have the same target.
+
+    It is ``measures.target_accuracy`` of the reference of the first of these groups, or of the first row that sets it, or else
+    :func:`common_target` of their rows: accuracies in different federations say nothing about each other.
+
+    Args:
+        labels: labels of the rows.
+        rows: the runs of each row.
+        given: ``measures.target_accuracy`` of each row.
+        groups: the rows that are compared with each other.
+        score: name of the score, for the words.
+    """
+    found: dict[str, Target] = {}
+    for group in groups:
+        if group.federation in found:
+            continue
+        alike = [other for other in groups if other.federation == group.federation]
+        own = [i for other in alike for i in other.rows]
+        chosen = next((level for i in (group.reference, *own) if (level := given[i]) is not None), None)
+        if chosen is not None:
+            found[group.federation] = Target(chosen, "measures.target_accuracy")
+            continue
+        found[group.federation] = common_target(
+            [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
+            [labels[i] for i in own],
+            [failure(rows[i]) for i in own],
+            [[own.index(i) for i in other.rows] for other in alike],
+            score,
+        )
+    return [found[group.federation] for group in groups]
+
+
+def about_targets(targets: Sequence[Target], groups: Sequence[Group], score: ScoreStyle = ACCURACY) -> str:
+    """The targets of some groups, and how they were chosen, in a sentence; those of different federations one by one."""
+    if len(set(targets)) == 1:
+        target = targets[0]
+        level = "" if math.isnan(target.accuracy) else f" {score.target(target.accuracy)}"
+        return f"Target {score.name}{level}: {target.chosen}."
+    by_federation = {group.federation: target for group, target in zip(groups, targets, strict=True)}
+    chosen = min((target.chosen for target in by_federation.values()), key=len)
+    each = [
+        f"{name}: {score.target(target.accuracy)}{_more_words(target.chosen, chosen)}"
+        for name, target in by_federation.items()
+    ]
+    left = f"; and {len(each) - LISTED} more" if len(each) > LISTED else ""
+    return f"Target {score.name} of each federation: {chosen}. {'; '.join(each[:LISTED])}{left}."
+
+
+def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]:
+    """The mean cost of reaching the target, over the runs of a row that reached it, and their number, by the names of columns."""
+    costs = [run.cost_of(target) for run in runs]
+    reached = [cost for cost in costs if math.isfinite(cost.rounds)]
+    means = np.mean(reached, axis=0).tolist() if reached else [math.nan] * 3
+    names = ("rounds_to_target", "time_to_target", "bytes_to_target")
+    return {"target_accuracy": target, **dict(zip(names, means, strict=True)), "reached": len(reached)}
+
+
+LISTED = 12
+"""Largest number of targets that a sentence lists; the tables have all of them."""
+
+
+def _more_words(chosen: str, usual: str) -> str:
+    """What is said about the choice of a target beside the usual words, with a space before it."""
+    if chosen.startswith(usual):
+        return chosen.removeprefix(usual)
+    return f" ({chosen})"
 
 
 def common_target(

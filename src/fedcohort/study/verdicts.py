@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
 
 __all__ = [
     "BASELINE",
@@ -15,6 +16,7 @@ __all__ = [
     "UNCLEAR",
     "Verdict",
     "about_verdicts",
+    "difference_columns",
     "lowest_p_value",
     "needed_seeds",
     "seeds_to_be_clear",
@@ -79,6 +81,27 @@ def _in_words(difference: float, p_holm: float) -> str:
     if p_holm > LEVEL:
         return UNCLEAR
     return BETTER if difference > 0 else WORSE
+
+
+def difference_columns(
+    own: Sequence[float], first: Sequence[float], score: ScoreStyle, comparisons: int
+) -> dict[str, float]:
+    """The difference of a row to its reference and its intervals, by the names of the columns of a comparison's table.
+
+    Args:
+        own, first: paired results of the row and of its reference.
+        score: tells which differences are possible.
+        comparisons: the number of differences that are tested together, which the second interval is corrected for (Bonferroni); 0 if
+            this one is not tested.
+    """
+    names = ("difference", "difference_low", "difference_high", "corrected_low", "corrected_high")
+    if not own:
+        return dict.fromkeys(names, math.nan)
+    mean, low, high = measures.paired_interval(own, first, limits=score.differences)
+    ends = (math.nan, math.nan)
+    if comparisons:
+        _, *ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=score.differences)
+    return dict(zip(names, (mean, low, high, *ends), strict=True))
 
 
 def needed_seeds(comparisons: int) -> int:

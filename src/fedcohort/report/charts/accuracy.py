@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
@@ -29,6 +28,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.question_costs import NO_TIME, about_questions
+from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import LEVEL
 
 __all__ = ["accuracy", "differences", "loss", "seeds_note"]
@@ -87,13 +87,13 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     }
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
-    target = story.comparison.target if story.comparison else None
     labels = [label for label, _ in rows]
+    targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     for name, (frame, title, x_format) in frames.items():
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
-        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, target=target)
+        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets)
         views.append(View(name, [Panel(chart)]))
         data |= own
     longest = max(reading.num_rounds for _, readings in rows for reading in readings)
@@ -104,6 +104,18 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
         note += f" {NO_TIME}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
+
+
+def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dict[tuple[str, ...], Target]:
+    """The targets by the strategies that they are for: those of each point of a sweep, or all strategies if all have the same."""
+    if compared is None:
+        return {}
+    if len(set(compared.targets)) == 1:
+        return {tuple(labels): compared.target}
+    return {
+        tuple(labels[i] for i in group.rows): target
+        for group, target in zip(compared.groups, compared.targets, strict=True)
+    }
 
 
 def loss(story: Story, look: Look) -> Figure | None:
@@ -141,7 +153,7 @@ def differences(story: Story, look: Look) -> Figure | None:
     if intervals.empty:
         return None
     written = partial(_written, compared)
-    formats = dict.fromkeys(("mean", "low", "high"), written)
+    formats = dict.fromkeys(COLUMNS, written)
     data = {
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
@@ -155,10 +167,11 @@ def differences(story: Story, look: Look) -> Figure | None:
         )
     else:
         uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
+        tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
         note = (
             "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. Colored: clear after "
             "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
-            f"{uncorrected} excludes 0."
+            f"{uncorrected} excludes 0.{tooltips}"
         )
     return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
@@ -168,18 +181,25 @@ def _written(compared: Comparison, difference: float) -> str:
     return compared.score.signed(difference if compared.score.numeric else difference / 100)
 
 
+COLUMNS = {
+    "mean": "difference",
+    "low": "difference_low",
+    "high": "difference_high",
+    "corrected_low": "corrected_low",
+    "corrected_high": "corrected_high",
+}
+"""Columns of the chart of differences, and those of the comparison's table that they come from."""
+
+
 def _paired_differences(compared: Comparison, labels: list[str], scale: float) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Differences to the reference, times ``scale``: one row for each strategy with its interval, and one for each seed."""
-    intervals, dots = [], []
+    intervals, dots, table = [], [], compared.table.to_dict("records")
     for i, reference in enumerate(compared.references):
         own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
         paired = {seed: value for seed, value in own.items() if seed in first}
         if i == reference or not paired:
             continue
-        mean, low, high = measures.paired_interval(
-            list(paired.values()), [first[seed] for seed in paired], limits=compared.score.differences
-        )
-        interval = {"mean": scale * mean, "low": scale * low, "high": scale * high, "seeds": len(paired)}
+        interval = {name: scale * table[i][column] for name, column in COLUMNS.items()} | {"seeds": len(paired)}
         clear = compared.verdicts[i].p_holm <= LEVEL
         intervals.append({"strategy": labels[i], **interval, "clear": clear})
         dots += [
@@ -206,11 +226,14 @@ def _difference_chart(
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1).encode(alt.X("x:Q", scale=scale))
+    several = data["differences"]["corrected_low"].notna().sum() > 1
+    corrected = [text_tooltip("corrected_low", "corrected, from"), text_tooltip("corrected_high", "corrected, to")]
     tooltip = [
         alt.Tooltip("strategy:N"),
         text_tooltip("mean", "mean difference"),
         text_tooltip("low", "95% interval, from"),
         text_tooltip("high", "95% interval, to"),
+        *(corrected if several else []),
         alt.Tooltip("seeds:Q", title="paired seeds"),
     ]
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]

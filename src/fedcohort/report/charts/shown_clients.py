@@ -111,7 +111,7 @@ def client_axis(labels: Sequence[str], look: Look, title: str = "client") -> alt
     axis = alt.Axis(
         values=list(labels)[::step],
         labelAngle=0 if max(map(len, labels)) <= 3 else -90,
-        labelOverlap="greedy",
+        labelOverlap="parity",  # "greedy" leaves labels at uneven distances
         labelSeparation=3,
     )
     return alt.X("client:N", sort=list(labels), title=title, axis=axis)

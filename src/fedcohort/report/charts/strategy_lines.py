@@ -1,7 +1,7 @@
 """Draw lines of strategies over rounds, time or bytes: mean and band over seeds, names at the ends, values at the pointer."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def lines(
     axes: Axes,
     *,
     reference: bool = False,
-    target: Target | None = None,
+    targets: Mapping[tuple[str, ...], Target] | None = None,
 ) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     """Mean lines with bands.
 
@@ -68,15 +68,17 @@ def lines(
         axes: the axes.
         reference: whether the caller adds a table ``<name>_reference``, drawn in gray behind the lines: the curves of single points of
             a sweep, each with a ``strategy`` of its point.
-        target: a level that is marked, if it is within the range of the y axis.
+        targets: levels that are marked if they are within the range of the y axis, each by the strategies that it is for. Papers
+            show them only if there is one.
 
     Returns:
         the chart, and its tables by name.
     """
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[Drawing] = chart.reference() if reference else []
-    if target is not None and axes.span[0] < target.accuracy < axes.span[1]:
-        rule, *names = chart.level(target)
+    inside = {own: level for own, level in (targets or {}).items() if axes.span[0] < level.accuracy < axes.span[1]}
+    if inside and (look.page or len(targets or {}) == 1):
+        rule, *names = chart.levels(inside)
         layers += [rule, *chart.means(), *names]
     else:
         layers += chart.means()
@@ -141,25 +143,40 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def level(self, target: Target) -> list[Drawing]:
-        """A horizontal line at the target accuracy, with its name and where it comes from."""
+    def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+        """A horizontal line at each target accuracy, with its name and where it comes from; the page shows those of one point."""
         soft, size = self.look.soft, self.look.size - 1
+        places: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
+        for own, target in targets.items():
+            text = self._name_of(target)
+            place = self._free_place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
+            places.setdefault(place, []).append({"level": target.accuracy, "name": text, "strategy": own[0]})
+        rule = self._of_point([row for rows in places.values() for row in rows])
+        layers = [rule.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))]
+        for (below, right), rows in places.items():
+            beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
+            beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
+            name = self._of_point(rows).mark_text(color=soft, fontSize=size, **beside)
+            placed = name.encode(self.y("level"), x=alt.value("width" if right else 0), text=alt.Text("name:N"))
+            layers += [outlined(placed, self.look, 5), placed]
+        return layers
+
+    def _name_of(self, target: Target) -> str:
+        """The words beside the line of a target."""
         style = ACCURACY if self.axes.percent else R_SQUARED
         narrow = self.look.width is not None and self.look.width < WIDE  # lines would cross a long name
         origin = " (taken from the results)" if target.from_results and not narrow else ""
-        text = f"target {style.target(target.accuracy)}{origin}"
-        values = [{"level": target.accuracy, "name": text}]
-        level = alt.Chart(alt.InlineData(values=values))
-        below, right = self._free_place(target.accuracy, 0.55 * size * len(text), 1.4 * size)
-        beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
-        beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
-        name = level.mark_text(color=soft, fontSize=size, **beside)
-        placed = name.encode(self.y("level"), x=alt.value("width" if right else 0), text=alt.Text("name:N"))
-        rule = level.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))
-        return [rule, outlined(placed, self.look, 5), placed]
+        return f"target {style.target(target.accuracy)}{origin}"
 
-    def _free_place(self, level: float, width: float, height: float) -> tuple[bool, bool]:
-        """Where a name of this width and height in points covers least: below the line of its level, and at the right end.
+    def _of_point(self, rows: list[dict[str, Any]]) -> alt.Chart:
+        """A chart of rows that each belong to a point of a sweep, if there are several."""
+        chart = alt.Chart(alt.InlineData(values=rows))
+        several = self.look.page and len(self.look.rows.groups) > 1
+        return chart.transform_filter("indexof(away, datum.strategy) < 0") if several else chart
+
+    def _free_place(self, own: Sequence[str], level: float, width: float, height: float) -> tuple[bool, bool]:
+        """Where a name of this width and height in points covers least of some strategies: below the line of its level, and at the
+        right end.
 
         Lines count more than bands, and a name stays inside the chart.
         """
@@ -170,13 +187,13 @@ class _Lines:
         for below, right in itertools.product((False, True), repeat=2):
             bottom, left = level - tall * below, end - wide if right else start
             inside = low <= bottom and bottom + tall <= high
-            places[below, right] = (not inside, self._covered(left, left + wide, bottom, bottom + tall))
+            places[below, right] = (not inside, self._covered(own, left, left + wide, bottom, bottom + tall))
         return min(places, key=lambda place: places[place])
 
-    def _covered(self, left: float, right: float, bottom: float, top: float) -> float:
+    def _covered(self, strategies: Sequence[str], left: float, right: float, bottom: float, top: float) -> float:
         """How much of a rectangle lines and bands cover, from 0 to 10 for each line and 1 for each band."""
         total = 0.0
-        for _, own in self.frame.groupby("strategy", sort=False):
+        for _, own in self.frame[self.frame["strategy"].isin(strategies)].groupby("strategy", sort=False):
             x = np.linspace(left, right, 20)
             mean, lower, upper = (np.interp(x, own["x"], own[name]) for name in ("mean", "low", "high"))
             total += 10 * float(((mean >= bottom) & (mean <= top)).mean())

@@ -96,9 +96,9 @@ def _about_intervals(compared: "Comparison") -> str:
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
-    if math.isnan(compared.target.accuracy):
-        return f"Target {compared.score.name}: {compared.target.chosen}."
-    note = f"Target {compared.score.name} {compared.score.target(compared.target.accuracy)}: {compared.target.chosen}."
+    note = compared.about_targets
+    if all(math.isnan(target.accuracy) for target in compared.targets):
+        return note
     partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
     if partly is not None:
         reached, seeds = partly["reached"], partly["seeds"]

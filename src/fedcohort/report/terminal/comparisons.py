@@ -82,7 +82,7 @@ def _columns(
         differences = [
             Text("\n").join((each, Text(verdict))) for each, verdict in zip(differences, verdicts, strict=True)
         ]
-    goal = score.target(compared.target.accuracy)
+    goal, targets = compared.goal, [score.value(row["target_accuracy"]) for row in rows]
     several = len({row["algorithm"] for row in rows}) > 1
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
@@ -98,6 +98,7 @@ def _columns(
         Column("best", [score.value(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
         *_personal_columns(rows, score),
+        *([Column("target", targets, 9)] if len(set(targets)) > 1 else []),
         Column(f"rounds\nto {goal}", rounds, 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
