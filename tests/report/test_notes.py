@@ -10,13 +10,13 @@ from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
+from fedcohort.report.cost_notes import NO_TIME, TWO_DOWNLOADS
 from fedcohort.report.headline import headline
 from fedcohort.report.page import page
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.question_costs import NO_TIME, TWO_DOWNLOADS
 from tests.experiments import UCB
 from tests.records import exchange
 from tests.report.pages import Page

@@ -32,7 +32,7 @@ from fedcohort.runs.prepare_run import federate, look
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.explain_decision import explain
-from fedcohort.study.run_results import result
+from fedcohort.study.measured_values import result
 from fedcohort.study.summary import over_seeds
 from fedcohort.training.evaluation import r_squared
 from tests.cli.test_cli import call

@@ -15,9 +15,10 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
 from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
-from fedcohort.study.run_results import result
+from fedcohort.study.measured_values import result
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 
@@ -190,7 +191,7 @@ def test_rows_with_other_numbers_of_seeds_say_how_many(tmp_path: Path) -> None:
     for text in (terminal.as_text(terminal.comparison(compared)), str(comparison_in_notebook(compared))):
         assert "50.0 (1 seed)" in text
         assert "51.0 ± 1.4 (2 seeds)" in text
-    assert r"51.0 $\pm$ 1.4 (2 seeds)" in compared.to_latex()
+    assert r"51.0 $\pm$ 1.4 (2 seeds)" in to_latex(compared)
     assert "(2 seeds)" not in terminal.as_text(terminal.comparison(Comparison("a", (two,))))
 
 

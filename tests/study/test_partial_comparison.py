@@ -12,6 +12,7 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import create_run
 from fedcohort.report import terminal
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import FirstRounds, read
 from tests.experiments import small
 from tests.resume.test_resume import stop_after
@@ -81,7 +82,7 @@ def test_the_terminal_and_json_say_that_the_comparison_is_not_final(folder: Path
     assert result.exit_code == 0, result.output
     assert "Not final: 2 of 3 runs are unfinished." in " ".join(result.stdout.split())
     assert json.loads(call("compare", *paths, "--partial", "--json").stdout)["note"].startswith("Not final: 2 of 3")
-    assert "Not final: 2 of 3 runs are unfinished." in read(paths, partial=True).to_latex()
+    assert "Not final: 2 of 3 runs are unfinished." in to_latex(read(paths, partial=True))
 
 
 def test_finished_runs_are_compared_as_always(folder: Path) -> None:

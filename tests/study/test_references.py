@@ -10,6 +10,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
 from fedcohort.report.page import page
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import Entry, grouped
@@ -139,7 +140,7 @@ def test_differences_of_a_sweep_are_those_in_the_same_federation(swept: Comparis
     assert list(table.loc["UCB, alpha=1.0", ["reference", "point"]]) == ["uniform, alpha=1.0", "alpha=1.0"]
     text = " ".join(terminal.as_text(terminal.comparison(swept, 140), 140).split())
     assert "Difference to 'uniform' with the same settings in percentage points" in text
-    latex = swept.to_latex()
+    latex = to_latex(swept)
     assert "Difference to the reference with the same settings" in latex
     assert latex.count("& -- & baseline") == 2
 
@@ -196,8 +197,8 @@ def test_targets_of_several_federations_are_told_apart_everywhere(swept: Compari
     text = terminal.as_text(terminal.comparison(swept, 200), 200)
     assert sentence in " ".join(text.split())
     assert "to target" in " ".join(text.split())
-    assert "Rounds to target" in swept.to_latex()
-    assert sentence.replace("%", r"\%") in swept.to_latex()
+    assert "Rounds to target" in to_latex(swept)
+    assert sentence.replace("%", r"\%") in to_latex(swept)
     shown = Page(page(gather([run for row in swept.rows for run in row.runs.values()])))
     assert sentence in shown.prose
     assert [row["target_accuracy"] for row in shown.texts["results"]] == ["33.0", "33.0", "83.0", "83.0"]

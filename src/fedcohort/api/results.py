@@ -164,6 +164,34 @@ class Comparison(comparison.Comparison):
         story = gather(self._all_runs(), self.name, self.reference)
         return export_figures(story, Path(folder), suffix, columns, only)
 
+    def to_csv(self, file: str | Path | None = None) -> str:
+        """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
+
+        Args:
+            file: also write it to this file.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        from fedcohort.report.paper_tables import to_csv
+
+        return to_csv(self, file)
+
+    def to_latex(self, file: str | Path | None = None) -> str:
+        """The table for a paper: a ``table`` environment with caption and label, for the packages ``booktabs`` and ``graphicx``.
+
+        The numbers are those that the terminal prints. Labels are escaped. A table that is wider than the text is scaled down.
+
+        Args:
+            file: also write it to this file.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        from fedcohort.report.paper_tables import to_latex
+
+        return to_latex(self, file)
+
     def _repr_mimebundle_(self, **_: object) -> "Bundle":
         """What a notebook displays: the table, and the chart of the accuracy."""
         from fedcohort.report.notebook import comparison_in_notebook

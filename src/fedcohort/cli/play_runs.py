@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Cell, Experiment
     from fedcohort.record import Run
     from fedcohort.study.comparison import Comparison
-    from fedcohort.study.run_results import Result
+    from fedcohort.study.measured_values import Result
 
 __all__ = ["compare", "grid_of", "run", "sweep"]
 
@@ -87,7 +87,7 @@ def _played(
     from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
     from fedcohort.runs.play_run import run_cell
-    from fedcohort.study.run_results import result
+    from fedcohort.study.measured_values import result
 
     given, results, notes = Given(data_dir=data_dir), [], []
     with watching(cells, quiet) as progress:
@@ -251,13 +251,14 @@ def _print_comparison(compared: "Comparison", as_json: bool) -> None:
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
+    from fedcohort.report.paper_tables import to_csv, to_latex
 
     options = click.get_current_context().meta
     problems = []
-    for name, write in (("latex", compared.to_latex), ("csv", compared.to_csv)):
+    for name, write in (("latex", to_latex), ("csv", to_csv)):
         if (file := options.get(f"fedcohort.{name}")) is not None:
             try:
-                write(file)
+                write(compared, file)
             except UsageError as error:
                 problems.append(error)
     if as_json:

@@ -14,7 +14,7 @@ from fedcohort.racing.round_costs import RoundCost, round_cost
 from fedcohort.racing.run_race import Limits, PlannedRace, plan
 from fedcohort.racing.twin import Twin, build_twin
 from fedcohort.runs.prepare_run import look
-from fedcohort.study.run_results import plain
+from fedcohort.study.measured_values import plain
 
 if TYPE_CHECKING:
     from fedcohort.runs.play_run import Progress

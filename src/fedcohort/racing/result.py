@@ -13,7 +13,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, counted
 from fedcohort.racing.objectives import Objective
 from fedcohort.record import Run
-from fedcohort.study.run_results import plain
+from fedcohort.study.measured_values import plain
 
 if TYPE_CHECKING:
     import pandas as pd

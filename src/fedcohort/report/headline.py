@@ -12,9 +12,9 @@ from fedcohort.core import formatted_values
 from fedcohort.core.report_names import TRAINING, disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
+from fedcohort.report.cost_notes import NO_TIME, asks_about_the_model
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.question_costs import NO_TIME, asks_about_the_model
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import FEWEST, LEVEL, lowest_p_value, seeds_to_be_clear
 

@@ -12,9 +12,9 @@ from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.page import framed, page
+from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.terminal.comparison_notes import about_references
-from fedcohort.study.export_tables import measured_columns
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if not last:
         return bundle(repr(run), title, [], rows)
-    from fedcohort.study.run_results import result
+    from fedcohort.study.measured_values import result
 
     results, score = result(run), score_style([run.labels])
     rows[1:1] = [

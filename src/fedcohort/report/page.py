@@ -8,6 +8,7 @@ from typing import Any
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.client_orders import client_orders
+from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
@@ -24,7 +25,6 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_references
-from fedcohort.study.question_costs import about_questions
 
 __all__ = ["framed", "gallery", "page", "payload"]
 

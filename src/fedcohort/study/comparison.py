@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,10 @@ from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
-from fedcohort.study.export_tables import latex_table, written
 from fedcohort.study.health import Checked, Finding, findings
+from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.run_results import Result, plain, result
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
 from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
 
@@ -251,35 +249,6 @@ class Comparison:
             "health": [asdict(finding) for finding in self.health],
             "rows": summaries,
         }
-
-    def to_csv(self, file: str | Path | None = None) -> str:
-        """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
-
-        Args:
-            file: also write it to this file.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        return written(self.table.to_csv(index=False, lineterminator="\n"), file)
-
-    def to_latex(self, file: str | Path | None = None) -> str:
-        """The table for a paper: a ``table`` environment with caption and label, for the packages ``booktabs`` and ``graphicx``.
-
-        The numbers are those that the terminal prints. Labels are escaped. A table that is wider than the text is scaled down.
-
-        Args:
-            file: also write it to this file.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        table = [{str(key): value for key, value in record.items()} for record in self.table.to_dict("records")]
-        records = [table[i] for i in self.in_groups]
-        notes = [self.about_targets if records and not math.isnan(self.targets[0].accuracy) else "", self.note]
-        return written(
-            latex_table(self.name, records, self.seeds, self.goal, notes, self.own_measures, self.score), file
-        )
 
     def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""

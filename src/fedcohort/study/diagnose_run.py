@@ -10,7 +10,7 @@ import numpy as np
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.study.run_results import plain
+from fedcohort.study.measured_values import plain
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -34,7 +34,7 @@ class Summary:
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
         client_accuracy_sd: standard deviation of the accuracy over clients.
         personal_accuracy, worst_personal_accuracy, personal_gain: of the clients' personal models after the last round, see
-            :class:`~fedcohort.study.run_results.Result`; NaN without ``measures.personal_epochs``.
+            :class:`~fedcohort.study.measured_values.Result`; NaN without ``measures.personal_epochs``.
         target: the target test accuracy.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals).

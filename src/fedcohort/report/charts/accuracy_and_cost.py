@@ -23,10 +23,10 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.means_and_bands import domain, log_range
 from fedcohort.report.charts.strategy_lines import apart
+from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.question_costs import NO_TIME, about_questions
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["accuracy_and_cost", "front"]

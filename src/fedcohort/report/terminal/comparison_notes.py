@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.formatted_values import index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
-from fedcohort.study.question_costs import about_questions
+from fedcohort.report.cost_notes import about_questions
 from fedcohort.study.verdicts import UNCLEAR
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from fedcohort.study.verdicts import BASELINE
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
     from fedcohort.study.conformal_coverage import Conformal
-    from fedcohort.study.run_results import Result
+    from fedcohort.study.measured_values import Result
     from fedcohort.study.summary import OverSeeds, Summary
 
 __all__ = ["comparison", "results", "summaries"]

@@ -1,4 +1,4 @@
-"""The results of one run, as a comparison shows them."""
+"""The measured values of one run, as a comparison shows them."""
 
 import math
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""How questions about the model are billed, for notes below tables of costs."""
+"""Notes below tables of costs: how questions about the model are billed."""
 
 from collections.abc import Iterable
 

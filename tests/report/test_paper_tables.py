@@ -13,8 +13,8 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
+from fedcohort.report.paper_tables import escaped, latex_table, to_csv, to_latex
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.export_tables import escaped, latex_table
 from tests.experiments import UCB, small
 from tests.study.test_verdicts import BETTER, FIRST, runs_of
 
@@ -43,7 +43,7 @@ def cells_of(latex: str) -> list[list[str]]:
 
 
 def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
-    text = compared.to_latex()
+    text = to_latex(compared)
     assert text.startswith("% \\usepackage{booktabs,graphicx}\n\\begin{table}\n")
     begun, ended = re.findall(r"\\begin\{(\w+)\}", text), re.findall(r"\\end\{(\w+)\}", text)
     assert begun == ended[::-1] == ["table", "tabular"]
@@ -62,7 +62,7 @@ def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
 
 
 def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -> None:
-    heading, first, second, third = cells_of(compared.to_latex())
+    heading, first, second, third = cells_of(to_latex(compared))
     assert heading[:4] == ["Strategy", r"Accuracy (\%)", r"Difference {[}95\% CI{]}", "Verdict, $p$"]
     row = compared.table.iloc[1]
     assert first[0] == "a"
@@ -75,15 +75,15 @@ def test_the_latex_table_has_the_numbers_of_the_terminal(compared: Comparison) -
     assert second[3] == "better, 0.0078"
     assert third[2].endswith("{]}")
     assert third[3] == "too few seeds"
-    assert "p corrected by Holm for 1 comparison." in compared.to_latex()
+    assert "p corrected by Holm for 1 comparison." in to_latex(compared)
     assert re.search(
         r"Target accuracy \d+\\%: taken from these results, a level that the mean best accuracy of every row reaches\.\}$",
-        compared.to_latex(), re.MULTILINE,
+        to_latex(compared), re.MULTILINE,
     )  # fmt: skip
 
 
 def test_the_latex_table_is_scaled_down_where_it_is_wider_than_the_text(compared: Comparison) -> None:
-    text = compared.to_latex()
+    text = to_latex(compared)
     box = text.index(r"\sbox0{\begin{tabular}")
     assert text.index(r"\end{tabular}}") > box
     assert text.rstrip().splitlines()[-2].strip() == (
@@ -93,7 +93,7 @@ def test_the_latex_table_is_scaled_down_where_it_is_wider_than_the_text(compared
 
 
 def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> None:
-    assert "Over clients" not in compared.to_latex()
+    assert "Over clients" not in to_latex(compared)
     table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
     records = [{str(key): value for key, value in record.items()} for record in table.to_dict("records")]
     heading, first, *_ = cells_of(latex := latex_table("x", records, [0], math.nan, ""))
@@ -104,7 +104,7 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> No
 
 
 def test_labels_are_escaped(compared: Comparison) -> None:
-    label = cells_of(compared.to_latex())[2][0]
+    label = cells_of(to_latex(compared))[2][0]
     assert label == (
         r"50\% \& \{a\_b\} \textbackslash{}x \#1 \$2 \textasciitilde{}\textasciicircum{} \textless{}k\textgreater{} "
         r"$\alpha$ {[}0, 1{]} ''q''"
@@ -114,7 +114,7 @@ def test_labels_are_escaped(compared: Comparison) -> None:
 
 
 def test_one_row_has_neither_differences_nor_tests(tmp_path: Path) -> None:
-    text = Comparison("###", (runs_of(tmp_path, "a", FIRST[:1]),)).to_latex()
+    text = to_latex(Comparison("###", (runs_of(tmp_path, "a", FIRST[:1]),)))
     assert "Difference" not in text
     assert "Holm" not in text
     assert r"\label{tab:comparison}" in text
@@ -122,7 +122,7 @@ def test_one_row_has_neither_differences_nor_tests(tmp_path: Path) -> None:
 
 
 def test_the_csv_has_every_column_with_all_digits(compared: Comparison) -> None:
-    header, *rows = csv.reader(io.StringIO(compared.to_csv()))
+    header, *rows = csv.reader(io.StringIO(to_csv(compared)))
     assert header == compared.table.columns.tolist()
     for row, expected in zip(rows, compared.table.to_dict("records"), strict=True):
         for name, cell in zip(header, row, strict=True):
@@ -134,11 +134,11 @@ def test_the_csv_has_every_column_with_all_digits(compared: Comparison) -> None:
 
 
 def test_files_are_written_and_returned(compared: Comparison, tmp_path: Path) -> None:
-    for write, name in ((compared.to_latex, "deep/a.tex"), (compared.to_csv, "deep/a.csv")):
+    for write, name in ((to_latex, "deep/a.tex"), (to_csv, "deep/a.csv")):
         assert (tmp_path / name).exists() is False
-        assert write(tmp_path / name) == (tmp_path / name).read_text(encoding="utf-8") == write()
+        assert write(compared, tmp_path / name) == (tmp_path / name).read_text(encoding="utf-8") == write(compared)
     with pytest.raises(UsageError, match=r"deep: cannot be written \(Is a directory\); give another file"):
-        compared.to_csv(tmp_path / "deep")
+        to_csv(compared, tmp_path / "deep")
 
 
 def call(*arguments: object) -> Result:
@@ -158,9 +158,9 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
         result = call("compare", *paths, *options, "-q")
         assert result.exit_code == 0, result.output
         assert "UCB" in result.stdout
-        assert files["--csv"].read_text() == expected.to_csv()
+        assert files["--csv"].read_text() == to_csv(expected)
         title = "runs" if len(paths) == 2 else expected.name
-        assert files["--latex"].read_text() == Comparison(title, expected.rows).to_latex()
+        assert files["--latex"].read_text() == to_latex(Comparison(title, expected.rows))
         for file in files.values():
             file.unlink()
     refused = call("compare", tmp_path / "x.toml", "--runs", tmp_path / "runs", "--csv", tmp_path, "-q")

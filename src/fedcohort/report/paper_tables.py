@@ -1,4 +1,4 @@
-"""Tables of comparisons for papers: LaTeX in the style of booktabs, and files."""
+"""Tables of comparisons as files: LaTeX for papers, in the style of booktabs, and CSV."""
 
 import math
 import re
@@ -11,8 +11,9 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.study.comparison import Comparison
 
-__all__ = ["escaped", "latex_table", "measured_columns", "written"]
+__all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
@@ -34,6 +35,21 @@ def escaped(text: str) -> str:
     50\\% of k\\_max
     """
     return "".join(_CHARACTERS.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def to_csv(compared: Comparison, file: str | Path | None = None) -> str:
+    """The table of a comparison as CSV; see :meth:`fedcohort.Comparison.to_csv`."""
+    return _written(compared.table.to_csv(index=False, lineterminator="\n"), file)
+
+
+def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
+    """The table of a comparison for a paper; see :meth:`fedcohort.Comparison.to_latex`."""
+    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    records = [table[i] for i in compared.in_groups]
+    about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
+    notes, score = [about_targets, compared.note], compared.score
+    text = latex_table(compared.name, records, compared.seeds, compared.goal, notes, compared.own_measures, score)
+    return _written(text, file)
 
 
 def latex_table(
@@ -199,7 +215,7 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "comparison"
 
 
-def written(text: str, file: str | Path | None) -> str:
+def _written(text: str, file: str | Path | None) -> str:
     """``text``, after writing it to ``file`` if one is given.
 
     Raises:
