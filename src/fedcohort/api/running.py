@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcohort.api.results import Advice, Comparison, Race, Row, Run
 from fedcohort.experiment import Cell, Experiment, quickstart
@@ -203,7 +203,7 @@ def race(
     minutes: float | None = None,
     confidence: float = 0.95,
     strategies: Sequence[str] = (),
-    over: Mapping[str, Sequence[Any]] | None = None,
+    over: Mapping[str, Sequence[object]] | None = None,
     data: Dataset | None = None,
     model: "AnyModel | None" = None,
     selector: "Selector | Mapping[str, Selector] | None" = None,
@@ -240,7 +240,7 @@ def advise(
     clients: "str | Path | pd.DataFrame",
     *,
     data: str = "digits",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     objective: str | Sequence[str] = "accuracy",
     margin: float | Sequence[float] | None = None,
     max_seeds: int = 30,
@@ -248,7 +248,7 @@ def advise(
     minutes: float | None = None,
     confidence: float = 0.95,
     strategies: Sequence[str] = (),
-    over: Mapping[str, Sequence[Any]] | None = None,
+    over: Mapping[str, Sequence[object]] | None = None,
     with_race: bool = True,
     data_dir: str | Path | None = None,
     runs: str | Path = "runs",

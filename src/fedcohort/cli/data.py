@@ -190,7 +190,7 @@ def _entry_json(entry: "CachedData") -> dict[str, Any]:
 
 
 def _partition_json(
-    experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, Any]
+    experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, object]
 ) -> dict[str, Any]:
     """The clients of an experiment as plain values."""
     description, report = experiment.to_dict(), survey.report

@@ -32,7 +32,7 @@ class Key(NamedTuple):
     meaning: str
 
 
-def document(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def document(name: str, values: Mapping[str, object]) -> dict[str, Any]:
     """The document of a command: the values after ``format``, the name of the format, and ``version``."""
     return {"format": f"fedcohort.{name}", "version": VERSION, **values}
 

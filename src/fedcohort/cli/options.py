@@ -91,7 +91,7 @@ _POSITIVE = Number(int, "a whole number of at least 1", lambda number: number >=
 def with_options(*options: Option) -> Option:
     """Add options to a command, in this order."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Callable[..., object]) -> Callable[..., Any]:
         for option in reversed(options):
             function = option(function)
         return function

@@ -102,7 +102,7 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
     return module
 
 
-def moved(state: Any, device: torch.device) -> Any:
+def moved(state: object, device: torch.device) -> Any:
     """Nested state with its tensors on ``device``; tensors that are already there are not copied."""
     if isinstance(state, Tensor):
         return state.to(device)

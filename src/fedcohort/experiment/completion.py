@@ -120,7 +120,7 @@ def _with_loss(training: Mapping[str, Any], recorded: bool) -> dict[str, Any]:
     return {**training, "loss": flattened(loss)}
 
 
-def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any:
+def _choice(choice: type[Choice], given: object, where: str, recorded: bool) -> Any:
     """A plug-in's section from a name or a table; a complete section is returned unchanged."""
     if isinstance(given, str):
         given = {"name": given}
@@ -134,7 +134,7 @@ def _choice(choice: type[Choice], given: Any, where: str, recorded: bool) -> Any
     )
 
 
-def _plugin_section(choice: type[Choice], given: Mapping[str, Any], where: str, recorded: bool) -> dict[str, Any]:
+def _plugin_section(choice: type[Choice], given: Mapping[str, object], where: str, recorded: bool) -> dict[str, Any]:
     """A plug-in's section: the settings of the section itself, the name, and all parameters of the plug-in."""
     own, parameters = _separated(choice, given, where)
     name = own.get("name", choice.model_fields["name"].default)
@@ -151,7 +151,7 @@ def _plugin_section(choice: type[Choice], given: Mapping[str, Any], where: str, 
     return {**own, "name": name, "parameters": _all_parameters(choice, plugin, name, parameters, where)}
 
 
-def _separated(choice: type[Choice], given: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _separated(choice: type[Choice], given: Mapping[str, object], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the section itself, such as ``name`` and ``k``, and the parameters of the plug-in."""
     own = {key: value for key, value in given.items() if key in choice.model_fields and key != "parameters"}
     parameters = {key: value for key, value in given.items() if key not in own and key != "parameters"}
@@ -164,7 +164,7 @@ def _separated(choice: type[Choice], given: Mapping[str, Any], where: str) -> tu
 
 
 def _all_parameters(
-    choice: type[Choice], plugin: type, name: str, parameters: Mapping[str, Any], where: str
+    choice: type[Choice], plugin: type, name: str, parameters: Mapping[str, object], where: str
 ) -> dict[str, Any]:
     """The parameters of a plug-in, checked, with its defaults."""
     declared = getattr(plugin, "__pydantic_fields__", None)

@@ -93,7 +93,7 @@ class Experiment(Section):
     sweep: Annotated[dict[str, list[Any]], NotInKey()] = Field(default_factory=dict)
     """Dotted key → list of values. Every row is run for every combination of the values."""
 
-    def __init__(self, /, **values: Any) -> None:
+    def __init__(self, /, **values: object) -> None:
         values = with_names(values)
         check_values(values)
         try:
@@ -138,7 +138,7 @@ class Experiment(Section):
             self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @classmethod
-    def recorded(cls, values: Mapping[str, Any]) -> "Experiment":
+    def recorded(cls, values: Mapping[str, object]) -> "Experiment":
         """The experiment that a run directory describes.
 
         The description was complete and valid when it was written. No plug-in is imported to check it again, so that records can be
@@ -211,7 +211,7 @@ class Experiment(Section):
         """The users' own files that define plug-ins of this experiment."""
         return plugin_files(self.to_dict())
 
-    def with_overrides(self, overrides: Mapping[str, Any]) -> "Experiment":
+    def with_overrides(self, overrides: Mapping[str, object]) -> "Experiment":
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
         overrides = with_names(overrides)
         check_values(overrides)
@@ -224,11 +224,11 @@ class Experiment(Section):
         unnamed: frozenset[str] = self.__dict__.get("_unnamed", frozenset())
         return unnamed
 
-    def settled(self, settings: Mapping[str, Any]) -> "Experiment":
+    def settled(self, settings: Mapping[str, object]) -> "Experiment":
         """This experiment with ``settings`` by dotted key, and with no setting left open for the data to decide."""
         return Experiment(**merge(self.to_dict(), nested(settings, "data"), where=""))
 
-    def with_engine(self, **settings: Any) -> "Experiment":
+    def with_engine(self, **settings: object) -> "Experiment":
         """This experiment with other settings of the engine. Only these are checked; all others were checked before."""
         return self.model_copy(update={"engine": Engine(**(self.engine.model_dump() | settings))})
 

@@ -42,7 +42,7 @@ def _parsed_value(text: str, where: str) -> Any:
     return values["value"] if len(values) == 1 else text.strip()  # the text of several lines has other keys
 
 
-def merge(base: Mapping[str, Any], overrides: Mapping[str, Any], where: str) -> dict[str, Any]:
+def merge(base: Mapping[str, object], overrides: Mapping[str, object], where: str) -> dict[str, Any]:
     """``base`` with the values of ``overrides``, tables merged key by key.
 
     If a section changes to another plug-in, the parameters of the old plug-in are dropped.
@@ -67,7 +67,7 @@ _OF_TABLES = ("label_column", "client_column", "feature_columns", "numeric")
 """Settings that ``data`` keeps when it changes from a table to another, which may be the same table in another format."""
 
 
-def _kept_parameters(section: str, before: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+def _kept_parameters(section: str, before: Mapping[str, object], overrides: Mapping[str, object]) -> Mapping[str, Any]:
     """The settings of a section that stay when ``overrides`` are applied: all of them, unless the plug-in changes."""
     old, new = before.get("name"), overrides.get("name")
     if "name" not in overrides or "name" not in before or old == new:
@@ -100,7 +100,7 @@ MAX_PARTS = 32
 """Number of parts of a dotted key."""
 
 
-def nested(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
+def nested(settings: Mapping[str, object], where: str) -> dict[str, Any]:
     """Values by dotted key as nested tables: ``{"selection.k": 5}`` as ``{"selection": {"k": 5}}``.
 
     Raises:
@@ -128,7 +128,7 @@ def flattened(section: dict[str, Any]) -> dict[str, Any]:
     return {**own, **copy.deepcopy(section["parameters"])}
 
 
-def without_none(value: Any) -> Any:
+def without_none(value: object) -> Any:
     """``value`` without the keys that are None, which TOML cannot express."""
     if isinstance(value, Mapping):
         return {key: without_none(inner) for key, inner in value.items() if inner is not None}

@@ -46,7 +46,7 @@ def _parameter(value: object) -> str:
     return setting(value) if isinstance(value, list) else str(value)
 
 
-def _settings(overrides: Mapping[str, Any]) -> str:
+def _settings(overrides: Mapping[str, object]) -> str:
     """Settings by dotted key, in one line."""
     return ", ".join(f"{key} = {_value(value)}" for key, value in by_dotted_key(overrides).items())
 

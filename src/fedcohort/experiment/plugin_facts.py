@@ -40,6 +40,6 @@ def plugin_facts(experiment: Experiment, without: Collection[str] = ()) -> dict[
     return facts
 
 
-def as_recorded(value: Any) -> Any:
+def as_recorded(value: object) -> Any:
     """A value as it is read back from JSON: tuples become lists, and objects that JSON does not have become text."""
     return json.loads(json.dumps(value, default=str))

@@ -30,7 +30,7 @@ PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
 in a file; no other text can."""
 
 
-def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def anchored(values: Mapping[str, object], folder: Path) -> dict[str, Any]:
     """A description with the paths of plug-in files, which are relative to ``folder``, made absolute."""
 
     def anchor(name: str) -> str:
@@ -40,7 +40,7 @@ def anchored(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return _replaced(values, anchor)
 
 
-def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
+def by_content(values: Mapping[str, object]) -> dict[str, Any]:
     """A complete description with the paths of plug-in files, tables and texts replaced by hashes of their contents, so that a changed
     file is another run. The content of a plug-in file includes that of the user's modules that it imports."""
 
@@ -61,12 +61,12 @@ def by_content(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def plugin_files(values: Mapping[str, Any]) -> list[Path]:
+def plugin_files(values: Mapping[str, object]) -> list[Path]:
     """The users' own files that a description names and that exist, sorted."""
     return [Path(name) for name in named_files(values) if is_file(Path(name))]
 
 
-def named_files(values: Mapping[str, Any]) -> list[str]:
+def named_files(values: Mapping[str, object]) -> list[str]:
     """The paths of users' own files as a description names them, sorted."""
     found: set[str] = set()
 
@@ -101,7 +101,7 @@ def _replace_at(values: dict[str, Any], path: tuple[str, ...], change: Callable[
         values[last] = _everywhere(values[last], change)
 
 
-def _replaced_choices(key: str, choices: Any, change: Callable[[str], str]) -> Any:
+def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -> Any:
     """The values of an entry of the sweep; its dotted key may lead to a section, into it, or to a table of sections."""
     parts = tuple(key.split("."))
     if any(parts[: len(path)] == path for path in PLUGIN_SECTIONS):
@@ -116,7 +116,7 @@ def _replaced_choices(key: str, choices: Any, change: Callable[[str], str]) -> A
     return tables
 
 
-def _everywhere(value: Any, change: Callable[[str], str]) -> Any:
+def _everywhere(value: object, change: Callable[[str], str]) -> Any:
     """``value`` with ``change`` applied to each name of a class in a file in it."""
     if isinstance(value, Mapping):
         return {key: _everywhere(inner, change) for key, inner in value.items()}

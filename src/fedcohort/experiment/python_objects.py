@@ -15,7 +15,7 @@ from fedcohort.experiment.sections import Choice, Variant
 __all__ = ["in_label", "names_in", "with_names"]
 
 
-def with_names(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_names(values: Mapping[str, object]) -> dict[str, Any]:
     """A description with the name and the parameters of each class or object in the place of a plug-in.
 
     In the base, in variants, and in the sweep.
@@ -53,7 +53,7 @@ def _name_at(values: dict[str, Any], path: tuple[str, ...], choice: type[Choice]
         values[last] = _section(choice, values[last], ".".join(path))
 
 
-def _section(choice: type[Choice], given: Any, where: str) -> Any:
+def _section(choice: type[Choice], given: object, where: str) -> Any:
     """A plug-in's section: a table for a class or an object, also for one as the ``name`` in a table; otherwise ``given`` itself."""
     if isinstance(given, Mapping):
         plugin = given.get("name")
@@ -116,7 +116,7 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _variant(row: Any) -> Any:
+def _variant(row: object) -> Any:
     """A row of the variants."""
     if isinstance(row, Variant):
         return Variant(label=row.label, overrides=_row({"label": row.label, **row.overrides})[1])
@@ -126,7 +126,7 @@ def _variant(row: Any) -> Any:
     return {**label, **overrides}
 
 
-def _row(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _row(row: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The label of a row as a table, and its overrides with names."""
     label = {"label": row["label"]} if "label" in row else {}
     try:
@@ -135,7 +135,7 @@ def _row(row: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UsageError(f"variants.{row.get('label', '')}: {error}") from None
 
 
-def _swept(key: str, points: Any) -> Any:
+def _swept(key: str, points: object) -> Any:
     """The values of an entry of the sweep; its dotted key may lead to a section, to its name, or to a table of sections."""
     if not isinstance(points, list | tuple) or all(isinstance(point, str | int | float | None) for point in points):
         return points

@@ -59,7 +59,7 @@ def in_run_directory(file: Path) -> bool:
     return any(os.path.lexists(file.parent / name) for name in _RUN_DIRECTORY)
 
 
-def _ask_for_consent(file: Path, values: Mapping[str, Any]) -> None:
+def _ask_for_consent(file: Path, values: Mapping[str, object]) -> None:
     """Refuse to run the plug-in files that the description in a run directory names: they came with the directory.
 
     Args:
@@ -96,7 +96,7 @@ def _text(file: Path) -> str:
 
 
 def _anchor(
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     section: tuple[str, ...],
     key: str,
     folder: Path,
@@ -123,12 +123,12 @@ def _is_data(path: Path) -> bool:
     return path.name not in NAMES and (is_folder(path) or is_table(path.name) or is_text_file(str(path)))
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
+def _mappings(value: object) -> list[Mapping[str, Any]]:
     """The tables in a list; none if it is no list."""
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
-def _sweep_of_data(values: Mapping[str, Any], folder: Path) -> list[Mapping[str, Any]]:
+def _sweep_of_data(values: Mapping[str, object], folder: Path) -> list[Mapping[str, Any]]:
     """The rows of the sweep that name data by sections; names under the key ``data.name`` are made absolute, in place."""
     sweep = values.get("sweep")
     if not isinstance(sweep, dict):

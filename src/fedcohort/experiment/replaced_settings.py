@@ -18,7 +18,7 @@ _SETTINGS = {
 """Arguments of functions that run experiments, and the setting that each replaces."""
 
 
-def with_objects(given: object, **objects: Any) -> Experiment:
+def with_objects(given: object, **objects: object) -> Experiment:
     """An experiment with classes and objects in place of settings.
 
     Args:

@@ -10,7 +10,7 @@ SETTINGS = ("federation.partition", "federation.clients", "selection.k")
 """The settings whose defaults fit the built-in data, and that other data may need to differ."""
 
 
-def unnamed_settings(values: Mapping[str, Any]) -> frozenset[str]:
+def unnamed_settings(values: Mapping[str, object]) -> frozenset[str]:
     """The settings of :data:`SETTINGS` that a description does not give.
 
     >>> sorted(unnamed_settings({"federation": {"clients": 7}, "selection": "ucb"}))
@@ -19,7 +19,7 @@ def unnamed_settings(values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(setting for setting in SETTINGS if not _is_given(values, *setting.split(".")))
 
 
-def _is_given(values: Mapping[str, Any], section: str, key: str) -> bool:
+def _is_given(values: Mapping[str, object], section: str, key: str) -> bool:
     """Whether a description gives a setting; a section that is an object gives all its settings."""
     inner = values.get(section, {})
     if isinstance(inner, Mapping):

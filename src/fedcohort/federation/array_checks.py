@@ -90,7 +90,7 @@ def check_features(values: object, where: str) -> NDArray[Any]:
     return np.ascontiguousarray(features, dtype=np.uint8)
 
 
-def _as_floats(features: NDArray[Any], where: str) -> NDArray[Any]:
+def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[Any]:
     """Tables and float images; tables may be float64, all others become float32."""
     keep = features.ndim == 2 and features.dtype == np.float64
     with np.errstate(over="ignore"):
@@ -99,7 +99,7 @@ def _as_floats(features: NDArray[Any], where: str) -> NDArray[Any]:
     return features
 
 
-def check_finite(features: NDArray[Any], where: str) -> None:
+def check_finite(features: NDArray[np.generic], where: str) -> None:
     """Refuse features that are NaN or infinite.
 
     Raises:
@@ -129,7 +129,7 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     return labels.astype(np.int64, copy=False)
 
 
-def _instead_of_classes(labels: NDArray[Any]) -> str:
+def _instead_of_classes(labels: NDArray[np.generic]) -> str:
     """What labels are that are not integers [N], and what to do about it."""
     missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
     if missing:
@@ -195,7 +195,7 @@ def counts_from_one(labels: NDArray[np.int64], *, gaps: bool = False) -> int:
     return int(different[-1])
 
 
-def check_class_names(names: Sequence[Any], where: str) -> None:
+def check_class_names(names: Sequence[object], where: str) -> None:
     """Refuse class names that would break a table or a terminal.
 
     Raises:
@@ -210,7 +210,7 @@ def check_class_names(names: Sequence[Any], where: str) -> None:
             raise UsageError(f"{where}: {problem}; rename the class, or its folder, with visible characters")
 
 
-def check_different(names: Sequence[Any] | None, where: str) -> None:
+def check_different(names: Sequence[object] | None, where: str) -> None:
     """Refuse class names that are not different.
 
     Raises:
@@ -225,7 +225,7 @@ def check_different(names: Sequence[Any] | None, where: str) -> None:
         raise UsageError(f"{where}: classes: '{brief(twice)}' appears twice; give every class a name of its own")
 
 
-def check_known(numbers: NDArray[np.int64], ids: NDArray[Any], tested: NDArray[Any], where: str) -> None:
+def check_known(numbers: NDArray[np.int64], ids: NDArray[np.generic], tested: NDArray[np.generic], where: str) -> None:
     """Refuse clients of test samples of which none has training samples.
 
     Raises:
@@ -243,7 +243,7 @@ LONGEST_ID = 1000
 """Maximum number of characters of the id of a client."""
 
 
-def check_id_lengths(ids: NDArray[Any], where: str) -> None:
+def check_id_lengths(ids: NDArray[np.generic], where: str) -> None:
     """Refuse very long ids: an array of strings has room for the longest one in every place.
 
     Raises:
@@ -293,7 +293,7 @@ def numbered(ids: NDArray[Any], known: NDArray[Any] | None = None) -> NDArray[np
     return np.where(different[places] == ids, places, -1).astype(np.int64, copy=False)
 
 
-def names_of_ids(ids: NDArray[Any]) -> tuple[str, ...]:
+def names_of_ids(ids: NDArray[np.generic]) -> tuple[str, ...]:
     """The different ids of clients as texts, in the order of their numbers, see :func:`numbered`.
 
     >>> names_of_ids(np.array(["b", "a", "b"]))

@@ -170,7 +170,7 @@ def _num_bytes(known: ArrayOnDisk) -> int:
     return np.dtype(known.dtype).itemsize * math.prod(known.shape)
 
 
-def _has_its_hash(file: str, array: NDArray[Any], known: ArrayOnDisk | None) -> bool:
+def _has_its_hash(file: str, array: NDArray[np.generic], known: ArrayOnDisk | None) -> bool:
     """Whether an array has a known hash, and the library that can check it is there.
 
     Raises:
@@ -231,7 +231,7 @@ def _arrays_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
     }
 
 
-def _hash_of(array: NDArray[Any]) -> str | None:
+def _hash_of(array: NDArray[np.generic]) -> str | None:
     """The hash of an array's content; None if the library is missing, and arrays are checked by the fingerprint instead."""
     try:
         import xxhash

@@ -1,7 +1,5 @@
 """Ids of clients in arrays from Python, as numbers and names."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +10,7 @@ __all__ = ["numbers_of_clients"]
 
 
 def numbers_of_clients(
-    clients: Any, test_clients: Any, writers: Any, where: str
+    clients: object, test_clients: object, writers: object, where: str
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None, tuple[str, ...]]:
     """The numbers of the clients of the training samples and of the test samples, None if they are unknown; and the clients' names."""
     if clients is not None and writers is not None:

@@ -252,7 +252,7 @@ def standardised(dataset: Dataset, standardise: bool) -> Dataset:
     return replace(dataset, standardise=standardise, fingerprint=content)
 
 
-def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[Any] | None) -> str:
+def fingerprint_of_content(classes: Sequence[str], *arrays: NDArray[np.generic] | None) -> str:
     """sha256 of the class names, and of type, shape and content of the arrays, in the order of :class:`Dataset`'s fields."""
     digest = hashlib.sha256(json.dumps(classes).encode())
     for array in arrays:
@@ -286,7 +286,7 @@ def _kind(array: object) -> str:
     return f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
 
 
-def _check_same_samples(train: NDArray[Any], test: NDArray[Any], where: str) -> None:
+def _check_same_samples(train: NDArray[np.generic], test: NDArray[np.generic], where: str) -> None:
     """Refuse splits with samples of different types or shapes."""
     sample_types = [f"{features.dtype} {list(features.shape[1:])}" for features in (train, test)]
     if sample_types[0] != sample_types[1]:

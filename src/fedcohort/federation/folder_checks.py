@@ -11,7 +11,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, has_control_characters
@@ -180,7 +180,7 @@ def _problem_of_card(file: Path) -> str:
     return ""
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
     """All texts in nested lists and dictionaries."""
     if isinstance(value, str):
         yield value

@@ -107,7 +107,7 @@ def _offline(name: str, error: Exception) -> UsageError:
     )
 
 
-def decode(splits: Any, out: Path, name: str, image_column: str | None, label_column: str | None) -> None:
+def decode(splits: object, out: Path, name: str, image_column: str | None, label_column: str | None) -> None:
     """Write the arrays and ``meta.json`` of a cache entry into ``out``.
 
     Args:

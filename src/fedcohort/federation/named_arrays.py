@@ -62,7 +62,7 @@ def from_named_arrays(
     )
 
 
-def _class_names_in(classes: Any, where: str) -> list[str]:
+def _class_names_in(classes: object, where: str) -> list[str]:
     """The names of the classes in an array.
 
     Raises:

@@ -105,7 +105,7 @@ def drawn_sizes(rule: Any, class_sizes: Indices, num_clients: int, seed: int, re
     return sizes
 
 
-def defines_with_assign(rule: Any, method: str) -> bool:
+def defines_with_assign(rule: object, method: str) -> bool:
     """Whether the class that defines the rule's ``assign`` defines this method as well.
 
     A class that extends a built-in rule with another ``assign`` inherits the method, but draws other sizes.
@@ -114,7 +114,7 @@ def defines_with_assign(rule: Any, method: str) -> bool:
     return method in vars(definer)
 
 
-def many_are_short(rule: Any, class_sizes: Indices, num_clients: int, seed: int, min_size: int) -> bool:
+def many_are_short(rule: object, class_sizes: Indices, num_clients: int, seed: int, min_size: int) -> bool:
     """Whether so many clients have fewer than ``min_size`` samples that a draw of the sizes of all clients is not needed.
 
     Where such a draw takes long, sizes are drawn for fewer clients, with as many samples each. False where it does not, and for a rule

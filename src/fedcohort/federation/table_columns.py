@@ -155,7 +155,7 @@ def ids_of(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
     return texts
 
 
-def _texts(values: NDArray[Any]) -> NDArray[Any] | None:
+def _texts(values: NDArray[np.generic]) -> NDArray[Any] | None:
     """Values as an array of texts; None if they are not texts."""
     if values.dtype.kind == "U" or all(isinstance(value, str) for value in values):
         return values.astype(np.str_)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,13 +78,13 @@ class TokenDataset(Dataset):
 
 
 def from_tokens(
-    train: tuple[Any, Any],
-    test: tuple[Any, Any],
+    train: tuple[object, object],
+    test: tuple[object, object],
     *,
     vocabulary: int | Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
     name: str = "tokens",
-    clients: Any = None,
+    clients: object = None,
 ) -> TokenDataset:
     """Make a data set from sequences of integer tokens: numpy arrays, torch tensors or nested lists.
 
@@ -134,7 +133,7 @@ def from_tokens(
     )  # fmt: skip
 
 
-def _numbered_clients(clients: Any, where: str) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
+def _numbered_clients(clients: object, where: str) -> tuple[NDArray[np.int64] | None, tuple[str, ...]]:
     """The numbers of the clients of the sequences, None if they are unknown, and the clients' names."""
     if clients is None:
         return None, ()
@@ -147,7 +146,7 @@ def _is_nested(labels: object) -> bool:
     return isinstance(labels, list | tuple) and len(labels) > 0 and isinstance(labels[0], list | tuple)
 
 
-def _integers(values: Any, where: str, form: str) -> NDArray[np.int64]:
+def _integers(values: object, where: str, form: str) -> NDArray[np.int64]:
     """A matrix of integers as int64."""
     try:
         array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)

@@ -134,7 +134,7 @@ def _answer(
     return numbers_reply(np.atleast_1d(np.asarray(found, np.float64)).tolist(), message)
 
 
-def _of(given: Any, context: Context) -> Any:
+def _of(given: object, context: Context) -> Any:
     """A value, or what the function returns for this node."""
     return given(context) if callable(given) else given
 

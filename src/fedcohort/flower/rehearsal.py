@@ -131,7 +131,7 @@ class _Report(dict[str, float]):
         self._noted.reports.add(name)
         return super().__getitem__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """As of a dictionary."""
         self._noted.reports.add(name)
         return super().get(name, default)

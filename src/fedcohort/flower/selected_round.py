@@ -128,7 +128,7 @@ class SelectedRound:
             if weights[update.client] > 0
         ]
 
-    def finish(self, validated: Mapping[str, Any] | None) -> RoundRow:
+    def finish(self, validated: Mapping[str, object] | None) -> RoundRow:
         """Let the strategy learn from the outcome; returns the row of the record."""
         chooser, tally = self.chooser, self._tally
         found = None if validated is None else _of(validated)
@@ -185,7 +185,7 @@ class SelectedRound:
         """What the weights depend on."""
         cohort, census = self.cohort, self.chooser.census
 
-        def by_client(values: Any) -> dict[int, Any]:
+        def by_client(values: object) -> dict[int, Any]:
             return (
                 {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
             )

@@ -145,12 +145,12 @@ def plan_advice(
     given: Given,
     *,
     data: str = "digits",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     objective: str | Sequence[str] = "accuracy",
     margin: float | Sequence[float] | None = None,
     limits: Limits | None = None,
     strategies: Sequence[str] = (),
-    over: Mapping[str, Sequence[Any]] | None = None,
+    over: Mapping[str, Sequence[object]] | None = None,
 ) -> PlannedAdvice:
     """Build the twin of a federation, compare it, and plan the race; see :func:`fedcohort.advise`.
 

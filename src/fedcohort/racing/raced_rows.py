@@ -96,7 +96,7 @@ def _varied(experiment: Experiment, given: Given, name: str, over: Grid) -> list
     return rows
 
 
-def _row(experiment: Experiment, given: Given, name: str, settings: Mapping[str, Any]) -> PlannedRow:
+def _row(experiment: Experiment, given: Given, name: str, settings: Mapping[str, object]) -> PlannedRow:
     """The row of a strategy with some settings."""
     chosen = experiment.with_overrides({"selection": {"name": name}})
     varied = chosen.with_overrides(nested(settings, "over")) if settings else chosen

@@ -75,7 +75,7 @@ class Twin:
         return found
 
 
-def build_twin(table: ClientTable, data: str, settings: Mapping[str, Any], given: Given) -> Twin:
+def build_twin(table: ClientTable, data: str, settings: Mapping[str, object], given: Given) -> Twin:
     """The twin of a federation.
 
     Args:

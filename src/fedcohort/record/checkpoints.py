@@ -66,7 +66,7 @@ class CheckpointFiles:
         self._memories: dict[str, _MemoryFile] = {}  # files of this process, by name
         self._needed: dict[str, frozenset[str]] = {}  # the files with memories that a checkpoint refers to, by its name
 
-    def write(self, round_: int, state: Mapping[str, Any]) -> Saved:
+    def write(self, round_: int, state: Mapping[str, object]) -> Saved:
         """Write the checkpoint of a round. If that fails, no incomplete file is left.
 
         Args:
@@ -106,7 +106,7 @@ class CheckpointFiles:
                     with suppress(PermissionError):
                         file.unlink(missing_ok=True)
 
-    def _write(self, name: str, state: Mapping[str, Any]) -> str:
+    def _write(self, name: str, state: Mapping[str, object]) -> str:
         """Write a file completely, or leave the folder as it was; returns its hash."""
         temporary = self.folder / f".{name}"
         with removed_on_error(temporary):

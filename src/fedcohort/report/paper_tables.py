@@ -54,7 +54,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
 
 def latex_table(
     name: str,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, object]],
     seeds: Sequence[int],
     goal: str,
     notes: Sequence[str] = (),
@@ -100,7 +100,9 @@ Column = tuple[str, str, list[str]]
 """Heading, alignment and cells of a column."""
 
 
-def measured_columns(rows: Sequence[Mapping[str, Any]], own_measures: Sequence[str], score: ScoreStyle) -> list[Column]:
+def measured_columns(
+    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle
+) -> list[Column]:
     """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
     own = [_own_measure(name, rows) for name in own_measures]
     return [*_client_columns(rows, score), *_personal_columns(rows, score), *own]
@@ -163,7 +165,7 @@ def _costs(rows: Sequence[Mapping[str, Any]], goal: str, score: ScoreStyle) -> l
     ]
 
 
-def _score(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Column:
+def _score(rows: Sequence[Mapping[str, object]], score: ScoreStyle) -> Column:
     """The column of the score."""
     heading = f"{score.title} (%)" if score.unit else score.title
     return heading, "r", score.means(rows)

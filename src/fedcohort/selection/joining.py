@@ -99,7 +99,7 @@ def _fresh(selector: Extensible, census: Census) -> Mapping[str, Any]:
     return fresh.state_dict()
 
 
-def _differ_in(one: Any, other: Any, clients: Indices) -> bool:
+def _differ_in(one: object, other: object, clients: Indices) -> bool:
     """Whether two values are arrays with a row for each client that differ only in the rows of some clients."""
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.ndim and one.shape == other.shape):
         return False
@@ -109,7 +109,7 @@ def _differ_in(one: Any, other: Any, clients: Indices) -> bool:
     return _same(one[others], other[others])
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """Whether two pieces of state are equal; NaN equals NaN."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())

@@ -59,7 +59,7 @@ class Selector:
         """Why the strategy cannot work if labels are ``"classes"`` or ``"numbers"``; empty, the default, if it can."""
         return ""
 
-    def __init_subclass__(cls, **settings: Any) -> None:
+    def __init_subclass__(cls, **settings: object) -> None:
         """Refuse declarations that cannot be read, where the class is defined."""
         super().__init_subclass__(**settings)
         card = cls.__dict__.get("card")

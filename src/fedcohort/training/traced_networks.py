@@ -147,20 +147,24 @@ class _Trace(TorchFunctionMode):
         self._refused = True
         raise _NoRowError
 
-    def _enter(self, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _enter(self, layer: nn.Module, given: tuple[object, ...], named: dict[str, Any]) -> None:
         """A layer begins to run."""
         if self._inside is not None or len(given) != 1 or named:
             self.refuse()
         self._take(given[0])
         self._inside = layer
 
-    def _leave(self, layer: nn.Module, _: tuple[Any, ...], result: Any) -> None:
+    def _leave(self, layer: nn.Module, _: tuple[object, ...], result: object) -> None:
         """A layer has run."""
         self._inside = None
         self._give(layer, result)
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """A function of PyTorch is called."""
         named = kwargs or {}
@@ -179,7 +183,7 @@ class _Trace(TorchFunctionMode):
         self._give(layer, result)
         return result
 
-    def _take(self, inputs: Any) -> Tensor:
+    def _take(self, inputs: object) -> Tensor:
         """Inputs of a call, which must be the result of the last one."""
         if (
             inputs is not self._last or not torch.is_grad_enabled()
@@ -187,7 +191,7 @@ class _Trace(TorchFunctionMode):
             self.refuse()
         return cast(Tensor, inputs)
 
-    def _give(self, layer: nn.Module, result: Any) -> None:
+    def _give(self, layer: nn.Module, result: object) -> None:
         """The result of a call."""
         if not isinstance(result, Tensor):
             self.refuse()
@@ -229,7 +233,7 @@ class _BatchSize(int):
 class _Call:
     """What is known of a call when its layer is built: the shape of the inputs, and the result."""
 
-    def __init__(self, shape: torch.Size, result: Any) -> None:
+    def __init__(self, shape: torch.Size, result: object) -> None:
         self.shape, self.result = shape, result
 
 

@@ -218,7 +218,7 @@ class RayEngine:
         fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
         return max(1, min(calls, max(self._hosts, fitting)))
 
-    def _training(self, refs: Sequence[Any], t: int, cohort: Cohort, group: Indices) -> Call:
+    def _training(self, refs: Sequence[object], t: int, cohort: Cohort, group: Indices) -> Call:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()

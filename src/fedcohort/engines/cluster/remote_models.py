@@ -1,7 +1,6 @@
 """Models that stay on the host that trained them: only the means of groups, and models that are read, travel to the driver."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from fedcohort.algorithms import ModelState
 from fedcohort.engines.base import ClientError
@@ -51,7 +50,7 @@ class RemoteModels:
         """See :class:`~fedcohort.algorithms.updates.ModelGroup`."""
         return self._call("mean", dict(weights))
 
-    def _call(self, method: str, argument: Any) -> ModelState:
+    def _call(self, method: str, argument: object) -> ModelState:
         ray = ray_module()
         while True:
             try:

@@ -48,7 +48,7 @@ def of_client(groups: Mapping[str, Tensors], position: int) -> dict[str, Tensors
     return {kind: {name: value[position].clone() for name, value in group.items()} for kind, group in groups.items()}
 
 
-def cut(value: Any, clients: slice, size: int) -> Any:
+def cut(value: object, clients: slice, size: int) -> Any:
     """``value``, possibly nested, with the client axis of every tensor cut to ``clients``, as views.
 
     A tensor has the client axis if its first dimension has ``size`` entries.
