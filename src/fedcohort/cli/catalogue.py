@@ -50,7 +50,7 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     )
 
 
-def _entries(table: "Table", name: str | None) -> list[dict[str, Any]]:
+def _entries(table: "Table", name: str | None) -> list[dict[str, object]]:
     """An entry for each plug-in of a table, or for the one called ``name``; for a broken plug-in, the error."""
     entries = []
     for known in table:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -95,7 +95,7 @@ def _on(name: str, settings: "Sequence[str]") -> "Experiment":
     from fedcohort.federation.dialogue_data import DIALOGUES
     from fedcohort.federation.load_dataset import is_text_file
 
-    values: dict[str, Any] = {"data": {"name": name}}
+    values: dict[str, object] = {"data": {"name": name}}
     if name in DIALOGUES or is_text_file(name):
         values["model"] = "lstm"
     return Experiment(**merge(values, parse_overrides(settings), where=""))
@@ -184,14 +184,14 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
         )
 
 
-def _entry_json(entry: "CachedData") -> dict[str, Any]:
+def _entry_json(entry: "CachedData") -> dict[str, object]:
     state = {} if entry.damage is None else {"damage": entry.damage or None}
     return {"name": entry.name, "data": entry.data, "bytes": entry.num_bytes, "days": round(entry.days, 3)} | state
 
 
 def _partition_json(
     experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, object]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The clients of an experiment as plain values."""
     description, report = experiment.to_dict(), survey.report
     section = description["federation"]["partition"]

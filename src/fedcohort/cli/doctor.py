@@ -1,7 +1,7 @@
 """``fedcohort doctor``: what is installed, what is missing, and how to get it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -115,7 +115,7 @@ def _as_json(found: "Installation") -> str:
     return as_json(document("doctor", _json(found)))
 
 
-def _json(found: "Installation") -> dict[str, Any]:
+def _json(found: "Installation") -> dict[str, object]:
     """The facts as plain values."""
     from fedcohort.cli.installation import EXTRAS, install_command
 

@@ -1,7 +1,7 @@
 """``fedcohort measures``, ``why`` and ``diagnose``: read run directories."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -74,7 +74,7 @@ def measure(
         screen.print(_table(found, summaries, sets, screen.width))
 
 
-def _named(run: "Run") -> dict[str, Any]:
+def _named(run: "Run") -> dict[str, object]:
     """The directory, the row and the seed of a run."""
     return {"path": run.path, "label": run.meta["label"], "seed": int(run.meta["seed"])}
 

@@ -233,7 +233,7 @@ def _digest_of_values(written: type | FunctionType) -> str:
     return f":{hashlib.sha256(text.encode()).hexdigest()[:16]}" if values else ""
 
 
-def _parts(code: CodeType) -> tuple[Any, ...]:
+def _parts(code: CodeType) -> tuple[object, ...]:
     """What determines what code does, without its file and lines."""
     constants = [_parts(value) if isinstance(value, CodeType) else _text(value) for value in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants

@@ -216,7 +216,7 @@ def _value(node: Mapping[str, Any], tensors: Mapping[str, "torch.Tensor"]) -> An
     return np.dtype(node["scalar"]).type(node["value"]) if "scalar" in node else node["value"]
 
 
-def _key_of(key: object) -> Any:
+def _key_of(key: object) -> object:
     """The key that :func:`_key` described."""
     return _value(key, {}) if isinstance(key, dict) else key
 

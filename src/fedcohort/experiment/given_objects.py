@@ -176,7 +176,7 @@ def _functions(given: object) -> dict[str, OwnMeasure]:
     return by_name
 
 
-def _plugin(name: str, given: object) -> Any:
+def _plugin(name: str, given: object) -> object:
     """A strategy or an algorithm; for its class, an instance with default parameters.
 
     Raises:

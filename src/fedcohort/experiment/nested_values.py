@@ -33,7 +33,7 @@ def parse_overrides(overrides: Iterable[str], option: str = "--set", example: st
     return nested(settings, option)
 
 
-def _parsed_value(text: str, where: str) -> Any:
+def _parsed_value(text: str, where: str) -> object:
     """A value of a setting: TOML, or plain words."""
     try:
         values = parsed(f"value = {text}", where)
@@ -67,7 +67,9 @@ _OF_TABLES = ("label_column", "client_column", "feature_columns", "numeric")
 """Settings that ``data`` keeps when it changes from a table to another, which may be the same table in another format."""
 
 
-def _kept_parameters(section: str, before: Mapping[str, object], overrides: Mapping[str, object]) -> Mapping[str, Any]:
+def _kept_parameters(
+    section: str, before: Mapping[str, object], overrides: Mapping[str, object]
+) -> Mapping[str, object]:
     """The settings of a section that stay when ``overrides`` are applied: all of them, unless the plug-in changes."""
     old, new = before.get("name"), overrides.get("name")
     if "name" not in overrides or "name" not in before or old == new:

@@ -101,7 +101,7 @@ def _replace_at(values: dict[str, Any], path: tuple[str, ...], change: Callable[
         values[last] = _everywhere(values[last], change)
 
 
-def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -> Any:
+def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -> object:
     """The values of an entry of the sweep; its dotted key may lead to a section, into it, or to a table of sections."""
     parts = tuple(key.split("."))
     if any(parts[: len(path)] == path for path in PLUGIN_SECTIONS):
@@ -116,7 +116,7 @@ def _replaced_choices(key: str, choices: object, change: Callable[[str], str]) -
     return tables
 
 
-def _everywhere(value: object, change: Callable[[str], str]) -> Any:
+def _everywhere(value: object, change: Callable[[str], str]) -> object:
     """``value`` with ``change`` applied to each name of a class in a file in it."""
     if isinstance(value, Mapping):
         return {key: _everywhere(inner, change) for key, inner in value.items()}

@@ -53,7 +53,7 @@ def _name_at(values: dict[str, Any], path: tuple[str, ...], choice: type[Choice]
         values[last] = _section(choice, values[last], ".".join(path))
 
 
-def _section(choice: type[Choice], given: object, where: str) -> Any:
+def _section(choice: type[Choice], given: object, where: str) -> object:
     """A plug-in's section: a table for a class or an object, also for one as the ``name`` in a table; otherwise ``given`` itself."""
     if isinstance(given, Mapping):
         plugin = given.get("name")
@@ -80,7 +80,7 @@ def _is_plugin(choice: type[Choice], given: object, where: str) -> bool:
     return True
 
 
-def _named(choice: type[Choice], given: object) -> dict[str, Any]:
+def _named(choice: type[Choice], given: object) -> dict[str, object]:
     """The name of a class or an object, and the parameters of an object."""
     return {"name": _name(choice, given), **(_parameters(choice, given) or {})}
 
@@ -95,7 +95,7 @@ def _name(choice: type[Choice], given: object) -> str:
     return keep(kept, choice.table.stored(kept))
 
 
-def _parameters(choice: type[Choice], given: object) -> dict[str, Any] | None:
+def _parameters(choice: type[Choice], given: object) -> dict[str, object] | None:
     """The parameters with which a class makes this object; None if they are not plain values, or not all that the object holds."""
     if isinstance(given, type):
         return {}
@@ -116,7 +116,7 @@ def _is_plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _variant(row: object) -> Any:
+def _variant(row: object) -> object:
     """A row of the variants."""
     if isinstance(row, Variant):
         return Variant(label=row.label, overrides=_row({"label": row.label, **row.overrides})[1])
@@ -126,7 +126,7 @@ def _variant(row: object) -> Any:
     return {**label, **overrides}
 
 
-def _row(row: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _row(row: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
     """The label of a row as a table, and its overrides with names."""
     label = {"label": row["label"]} if "label" in row else {}
     try:
@@ -135,7 +135,7 @@ def _row(row: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UsageError(f"variants.{row.get('label', '')}: {error}") from None
 
 
-def _swept(key: str, points: object) -> Any:
+def _swept(key: str, points: object) -> object:
     """The values of an entry of the sweep; its dotted key may lead to a section, to its name, or to a table of sections."""
     if not isinstance(points, list | tuple) or all(isinstance(point, str | int | float | None) for point in points):
         return points

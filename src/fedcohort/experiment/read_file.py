@@ -4,7 +4,6 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import as_path, is_folder, kind_of, resolved
@@ -107,7 +106,7 @@ def _anchor(
     Args:
         only: tells which paths to change; other values are names.
     """
-    inner: Any = values
+    inner: object = values
     for part in section:
         inner = inner.get(part) if isinstance(inner, Mapping) else None
     if isinstance(inner, dict) and isinstance(inner.get(key), str) and inner[key]:
@@ -123,12 +122,12 @@ def _is_data(path: Path) -> bool:
     return path.name not in NAMES and (is_folder(path) or is_table(path.name) or is_text_file(str(path)))
 
 
-def _mappings(value: object) -> list[Mapping[str, Any]]:
+def _mappings(value: object) -> list[Mapping[str, object]]:
     """The tables in a list; none if it is no list."""
     return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
 
 
-def _sweep_of_data(values: Mapping[str, object], folder: Path) -> list[Mapping[str, Any]]:
+def _sweep_of_data(values: Mapping[str, object], folder: Path) -> list[Mapping[str, object]]:
     """The rows of the sweep that name data by sections; names under the key ``data.name`` are made absolute, in place."""
     sweep = values.get("sweep")
     if not isinstance(sweep, dict):

@@ -169,9 +169,9 @@ def _check_numbers(headers: list[_Header | None], names: tuple[str, str, str], w
         raise UsageError(f"{where}: has {numbers}; give one of each for every sample")
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:
     """One array of an archive; the checksum of the archive is checked."""
     with archive.open(member) as file:
-        array: NDArray[Any] = np.lib.format.read_array(file)  # no pickled objects, by default
+        array: NDArray[np.generic] = np.lib.format.read_array(file)  # no pickled objects, by default
         file.read(1)  # the checksum is compared at the end of the file
     return array

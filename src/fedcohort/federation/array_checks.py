@@ -90,7 +90,7 @@ def check_features(values: object, where: str) -> NDArray[Any]:
     return np.ascontiguousarray(features, dtype=np.uint8)
 
 
-def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[Any]:
+def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[np.generic]:
     """Tables and float images; tables may be float64, all others become float32."""
     keep = features.ndim == 2 and features.dtype == np.float64
     with np.errstate(over="ignore"):

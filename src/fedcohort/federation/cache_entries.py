@@ -150,7 +150,7 @@ def _meta(content: dict[str, Any]) -> Meta:
     return Meta(str(content.get("name", "")), classes, content["fingerprint"], known, clients)
 
 
-def _read_array(file: Path, known: ArrayOnDisk | None) -> NDArray[Any]:
+def _read_array(file: Path, known: ArrayOnDisk | None) -> NDArray[np.generic]:
     """An array of an entry; features are mapped, other arrays are read, so that later changes of the file have no effect on them."""
     try:
         size = file.stat().st_size
@@ -225,7 +225,7 @@ def write_meta(dataset: Dataset, entry: Path) -> None:
     temporary.replace(entry / META)
 
 
-def _arrays_of(dataset: Dataset) -> dict[str, NDArray[Any]]:
+def _arrays_of(dataset: Dataset) -> dict[str, NDArray[np.generic]]:
     return {
         key: getattr(dataset, key) for key in (*ARRAYS, *OPTIONAL) if key in ARRAYS or getattr(dataset, key) is not None
     }

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -221,8 +221,8 @@ class _Reader:
             values[row] = number
         return values
 
-    def _cells(self, column: str) -> Sequence[Any]:
-        cells: list[Any] = self.frame[column].tolist()
+    def _cells(self, column: str) -> Sequence[object]:
+        cells: list[object] = self.frame[column].tolist()
         return cells
 
     def _place(self, row: int, column: str) -> str:

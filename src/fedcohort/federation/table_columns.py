@@ -155,7 +155,7 @@ def ids_of(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
     return texts
 
 
-def _texts(values: NDArray[np.generic]) -> NDArray[Any] | None:
+def _texts(values: NDArray[np.generic]) -> NDArray[np.generic] | None:
     """Values as an array of texts; None if they are not texts."""
     if values.dtype.kind == "U" or all(isinstance(value, str) for value in values):
         return values.astype(np.str_)
@@ -213,7 +213,7 @@ def _mention_ids(features: "pd.DataFrame", where: str) -> None:
         )  # fmt: skip
 
 
-def _stacked(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
+def _stacked(column: "pd.Series[Any]", where: str) -> NDArray[np.generic]:
     """A column of lists of the same length as an array [N, …]."""
     try:
         return np.stack([np.asarray(value) for value in column])
@@ -236,7 +236,7 @@ def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clie
         )
 
 
-def _numbers(column: "pd.Series[Any]") -> NDArray[Any]:
+def _numbers(column: "pd.Series[Any]") -> NDArray[np.generic]:
     """A column of numbers; truth values become 0 and 1."""
     kind = column.dtype.kind
     dtype = {"b": np.int64, "i": np.int64, "u": np.int64}.get(

@@ -69,7 +69,7 @@ def column_names(path: Path) -> list[str]:
     return [name for name in first.iloc[0].tolist() if isinstance(name, str) and name]
 
 
-def _exact_numbers() -> dict[str, Any]:
+def _exact_numbers() -> dict[str, object]:
     """The argument with which pandas reads numbers exactly; since version 3.1, it does so without it, and warns of it."""
     import pandas as pd
 

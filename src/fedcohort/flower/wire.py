@@ -149,7 +149,7 @@ def numbers_of(message: Message, question: Question) -> Values:
     return values
 
 
-def _config(message: Message) -> Mapping[str, Any]:
+def _config(message: Message) -> Mapping[str, object]:
     record = message.content.get(KEY)
     return record if isinstance(record, ConfigRecord) else {}
 

@@ -114,7 +114,7 @@ class CheckpointFiles:
             temporary.replace(self.folder / name)
         return digest
 
-    def _write_memories(self, name: str, memories: StampedEntries[Any]) -> None:
+    def _write_memories(self, name: str, memories: StampedEntries[object]) -> None:
         """Write the memories that have changed, and those of files that are hardly used any more."""
         known = {client: stamp for file in self._memories.values() for client, stamp in file.used.items()}
         fresh = {client: stamp for client, stamp in memories.stamps.items() if known.get(client) != stamp}
@@ -134,7 +134,7 @@ class CheckpointFiles:
         kept = sorted(self._memories.keys() - replaced, key=lambda name: (self._memories[name].bytes_used, name))
         return replaced.union(kept[: len(kept) // 2] if len(kept) >= MOST_FILES else ())
 
-    def _places(self, memories: StampedEntries[Any]) -> dict[str, Any]:
+    def _places(self, memories: StampedEntries[object]) -> dict[str, object]:
         """Which file has the memory of which client."""
         number = {client: i for i, file in enumerate(self._memories.values()) for client in file.used}
         return {

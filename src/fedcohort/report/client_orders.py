@@ -31,7 +31,7 @@ def client_orders(story: Story, seeds: Sequence[int]) -> dict[str, dict[str, Any
     return orders
 
 
-def _order(clients: Clients, rows: Sequence[tuple[str, Reading]]) -> dict[str, Any]:
+def _order(clients: Clients, rows: Sequence[tuple[str, Reading]]) -> dict[str, object]:
     """The numbers that order the clients of one seed."""
     shown = drawn_clients(clients)
     counts = clients.facts.get("counts", np.zeros((clients.number, 1), np.int64))[shown]

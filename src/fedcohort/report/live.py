@@ -131,7 +131,7 @@ class Live:
                 self._pages[name] = (version, _page(sound, name, live, self.folder))
             return self._pages[name][1]
 
-    def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, Any]]:
+    def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, object]]:
         links = []
         for name, runs in groups.items():
             going = sum(run.meta.get("status") != "finished" for run in runs)
@@ -158,7 +158,7 @@ def _page(runs: list[Run], name: str, live: dict[str, Any], folder: Path) -> str
     return without_paths(text[:scripts], descriptions, [folder]) + text[scripts:]
 
 
-def _drawn(runs: list[Run], name: str, live: dict[str, Any]) -> str:
+def _drawn(runs: list[Run], name: str, live: dict[str, object]) -> str:
     from fedcohort.report.page import page
 
     return page(gather(runs, name) if runs else Story(name or "no run yet", (), [], []), live=live)

@@ -141,7 +141,7 @@ def _is_found(experiment: Experiment) -> bool:
     return bool(experiment.unnamed) and is_found(experiment.data.name)
 
 
-def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
+def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, object]:
     """The settings that the data decide, by their dotted keys."""
     if "federation.partition" not in experiment.unnamed:
         return _for_named_partition(experiment, given, dataset)
@@ -150,7 +150,7 @@ def _chosen(experiment: Experiment, given: Given, dataset: Dataset, num_samples:
     return _divided(experiment, given, dataset, num_samples)
 
 
-def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, object]:
     """The number of clients of a named partition: for natural clients, as many as the data have."""
     partition, clients = experiment.federation.partition, experiment.federation.clients
     natural = partition.name == "natural" or partition.parameters.get("natural") is True
@@ -166,7 +166,7 @@ def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset)
     return _with_clients(experiment, clients)
 
 
-def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, Any]:
+def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[str, object]:
     """The clients of the data as clients: all of them, unless a number is given."""
     known = dataset.num_writers
     number = known if "federation.clients" in experiment.unnamed else experiment.federation.clients
@@ -175,7 +175,7 @@ def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[
     return {**_with_clients(experiment, number), "federation.partition": {"name": "natural", "min_size": 1}}
 
 
-def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, Any]:
+def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples: int) -> Mapping[str, object]:
     """A partition that suits the number of samples; with fewer samples than the default number of clients, fewer clients."""
     from fedcohort.federation.default_partition import default_partition
 
@@ -197,9 +197,9 @@ def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples
     return {**_with_clients(experiment, clients), "federation.partition": chosen}
 
 
-def _with_clients(experiment: Experiment, clients: int) -> dict[str, Any]:
+def _with_clients(experiment: Experiment, clients: int) -> dict[str, object]:
     """The number of clients, and fewer to select if there are not as many."""
-    settings: dict[str, Any] = {"federation.clients": clients}
+    settings: dict[str, object] = {"federation.clients": clients}
     if "selection.k" in experiment.unnamed:
         settings["selection.k"] = min(experiment.selection.k, clients)
     return settings

@@ -154,7 +154,7 @@ class WandB:
             self._run, self._key = self._begin(cell), key
         self._run.log(numbers(row), step=row.round)
 
-    def _begin(self, cell: Cell) -> Any:
+    def _begin(self, cell: Cell) -> object:
         """The W&B run of this run; an interrupted one goes on under the same id, the hash of the run."""
         import wandb
 

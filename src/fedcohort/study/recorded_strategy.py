@@ -1,6 +1,6 @@
 """What a record says about the strategy and the availability of clients. No plug-in is imported, except for built-in ones."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import number, setting
 from fedcohort.core.parameters import describe
@@ -42,7 +42,7 @@ def strategy_in_words(run: Run) -> str:
     return f"{short_name(selection.name)}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
 
 
-def _defaults(run: Run, selection: "Selection") -> dict[str, Any]:
+def _defaults(run: Run, selection: "Selection") -> dict[str, object]:
     """The default values of the strategy's parameters: those in the record, or else those of the built-in strategy."""
     facts = run.plug_ins.get("selection")
     if facts is not None:

@@ -11,7 +11,6 @@ import inspect
 import math
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
 
 import torch
 from torch import nn
@@ -87,7 +86,7 @@ class _Check:
             return True
         self._checked.add(function)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        used: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         try:
             used += [cell.cell_contents for _, cell in cells]
             for code in _codes(function.__code__):
@@ -146,7 +145,7 @@ def _has_effects(code: CodeType) -> bool:
     )
 
 
-def _globals_of(code: CodeType, function: FunctionType) -> list[Any]:
+def _globals_of(code: CodeType, function: FunctionType) -> list[object]:
     """The values of the global names that the code reads.
 
     Raises:
@@ -157,7 +156,7 @@ def _globals_of(code: CodeType, function: FunctionType) -> list[Any]:
     return [known[name] for name in names]
 
 
-def _attributes_of(code: CodeType, part: nn.Module) -> list[Any]:
+def _attributes_of(code: CodeType, part: nn.Module) -> list[object]:
     """The values that attributes read in the code have in the part, and in its classes that are not PyTorch's.
 
     The code may read attributes of other objects under these names. Then the check is stricter than necessary.

@@ -147,7 +147,7 @@ class _Trace(TorchFunctionMode):
         self._refused = True
         raise _NoRowError
 
-    def _enter(self, layer: nn.Module, given: tuple[object, ...], named: dict[str, Any]) -> None:
+    def _enter(self, layer: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
         """A layer begins to run."""
         if self._inside is not None or len(given) != 1 or named:
             self.refuse()
@@ -233,7 +233,7 @@ class _BatchSize(int):
 class _Call:
     """What is known of a call when its layer is built: the shape of the inputs, and the result."""
 
-    def __init__(self, shape: torch.Size, result: object) -> None:
+    def __init__(self, shape: torch.Size, result: Any) -> None:
         self.shape, self.result = shape, result
 
 

@@ -109,12 +109,12 @@ def clients_of(federation: Federation) -> dict[str, Any]:
     }
 
 
-def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
+def _arrays(samples: Samples) -> tuple[object, object, object]:
     rows = None if samples.rows is None else samples.rows.cpu().numpy()
     return samples.source.cpu().numpy(), samples.labels.cpu().numpy(), rows
 
 
-def _samples(arrays: tuple[Any, Any, Any]) -> Samples:
+def _samples(arrays: tuple[object, object, object]) -> Samples:
     source, labels, rows = arrays
     return Samples(torch.from_numpy(source), torch.from_numpy(labels), None if rows is None else torch.from_numpy(rows))
 

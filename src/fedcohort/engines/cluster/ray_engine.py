@@ -266,7 +266,7 @@ class RayEngine:
     ) -> Iterator[Result]:
         return ordered_results(self._pool, calls, hosts=self._hosts, window=window, meanwhile=meanwhile)
 
-    def _broadcast(self, model: ModelState, beside: dict[str, Tensors]) -> tuple[Any, Any]:
+    def _broadcast(self, model: ModelState, beside: dict[str, Tensors]) -> tuple[object, object]:
         """References to the engine's setup and to what the clients receive."""
         if self._sent is not None and self._sent[0] is model and not beside:
             return self._setup, self._sent[1]
