@@ -267,7 +267,7 @@ def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
     assert rows["mine, alpha=1.0"][0].startswith("−17.7")
     drawn = {row["strategy"]: row["mean"] for row in shown.payload["data"]["differences"]}
     assert drawn == pytest.approx({"mine, alpha=0.1": 15.0, "mine, alpha=1.0": -17.7})
-    assert "These rows differ in their clients" not in shown.prose
+    assert "in clients, data or systems" not in shown.prose
     assert [a["value"] for tag, a in shown.tags if tag == "input" and a.get("name") == "point"] == ["0", "1"]
 
 

@@ -12,6 +12,7 @@ from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.cost_notes import NO_TIME, TWO_DOWNLOADS
 from fedcohort.report.headline import headline
+from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
@@ -99,3 +100,23 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
     assert (NO_TIME in prose) == asks
     below_results = prose[prose.index("Jain's index tells how evenly") :].partition(" SVG")[0]
     assert (TWO_DOWNLOADS in below_results) == asks, "bytes stand in this table, too"
+
+
+def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_path: Path) -> None:
+    """A variant can change the federation; the terminal, the page and notebooks say it alike."""
+    runs = [
+        *runs_of(tmp_path, "uniform", FIRST),
+        *runs_of(tmp_path, "UCB", BETTER, selection=UCB),
+        *runs_of(tmp_path, "fewer clients", BETTER, federation={"clients": 5}),
+    ]
+    found = read([run.path for run in runs], partial=True)
+    said = "'fewer clients' differs from the reference in clients, data or systems: the difference is not due to the strategy alone."
+    places = [
+        " ".join(terminal.as_text(terminal.comparison(found)).split()),
+        Page(page(gather(runs))).prose,
+        str(comparison_in_notebook(found)["text/plain"]),
+        str(comparison_in_notebook(found)["text/html"]).replace("&#x27;", "'"),
+    ]
+    assert [said in place for place in places] == [True, True, False, True], (
+        "plain text is the one line of a comparison"
+    )

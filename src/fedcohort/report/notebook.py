@@ -14,7 +14,7 @@ from fedcohort.record import Run
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
-from fedcohort.report.terminal.comparison_notes import about_references
+from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
     notes = [
         compared.note,
+        about_federations(compared),
         f"Test {score.name} after the last round{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         compared.about_targets,

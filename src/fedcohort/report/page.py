@@ -16,7 +16,6 @@ from fedcohort.report.page_assets import environment, page_script, scripts, styl
 from fedcohort.report.page_sections import parts, sections
 from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
-    different_federations,
     fairness_rows,
     how,
     ledger_rows,
@@ -24,7 +23,7 @@ from fedcohort.report.table_rows import (
     strategies,
     unfinished,
 )
-from fedcohort.report.terminal.comparison_notes import about_references
+from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 
 __all__ = ["framed", "gallery", "page", "payload"]
 
@@ -64,7 +63,6 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "how": how(story),
-        "differ": different_federations(story),
         "panels": len(story.panels),
         "command": command,
         "live": live,
@@ -86,10 +84,13 @@ def _compared(story: Story) -> dict[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one."""
     compared = story.comparison
     if compared is None:
-        words = dict.fromkeys(("about_references", "about_targets", "about_times", "about_verdicts", "goal"), "")
+        words = dict.fromkeys(
+            ("about_federations", "about_references", "about_targets", "about_times", "about_verdicts", "goal"), ""
+        )
         return {"health": [], "own_measures": [], "several_targets": False} | words
     return {
         "health": compared.health,
+        "about_federations": about_federations(compared),
         "about_references": about_references(compared),
         "about_targets": compared.about_targets,
         "several_targets": len(set(compared.targets)) > 1,

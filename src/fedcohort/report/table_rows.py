@@ -1,6 +1,5 @@
 """Make the rows of the page's tables: results, fairness, cost, and how to repeat the runs."""
 
-import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cell",
-    "different_federations",
     "fairness_rows",
     "how",
     "ledger_rows",
@@ -91,19 +89,6 @@ def unfinished(story: Story) -> list[dict[str, Any]]:
         }
         for reading in story.unfinished
     ]
-
-
-def different_federations(story: Story) -> bool:
-    """Whether rows that are compared with each other differ in clients, data or systems, so that a difference between them is not
-    due to the strategy alone."""
-    if story.comparison is None:
-        return False
-    distinct = [
-        {json.dumps([d["federation"], d["data"], d["systems"]], sort_keys=True, default=str) for d in described}
-        for group in story.comparison.groups
-        if (described := [story.comparison.rows[i].experiment.to_dict() for i in group.rows])
-    ]
-    return any(len(group) > 1 for group in distinct)
 
 
 RESULTS: dict[str, Format] = {

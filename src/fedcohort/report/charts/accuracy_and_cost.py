@@ -34,6 +34,9 @@ __all__ = ["accuracy_and_cost", "front"]
 HEIGHT = 240
 """Height of the chart on the page."""
 
+PHONE = 270
+"""About the width of the chart on a phone, in pixels."""
+
 ALL_NAMED = 12
 """With more rows at a point, names and intervals of all of them would cover each other."""
 
@@ -147,12 +150,16 @@ def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
 
 
 def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
-    """The heights of the names beside their points: moved apart where points of a group are close to each other."""
+    """The heights of the names beside their points: moved apart where names of a group would cover each other on a phone."""
     heights = frame["accuracy"].astype(float).copy()
-    near = 0.3 * max(float(frame["at"].max() - frame["at"].min()), 1e-9)
+    highest = max(float(frame["at"].max()), 1e-9)  # the axis begins at 0
+    width = (0.55 * look.size * frame["name"].str.len() + 8) / PHONE * highest
+    left = frame["at"].where(frame["at"] <= highest / 2, frame["at"] - width)
     for group in compared.groups:
-        own = frame[frame.index.isin(group.rows)].sort_values("at", kind="stable")
-        cluster = (own["at"].diff() > near).cumsum()
+        own = frame.assign(left=left, right=left + width)[frame.index.isin(group.rows)].sort_values(
+            "left", kind="stable"
+        )
+        cluster = (own["left"] > own["right"].cummax().shift()).cumsum()
         for _, rows in own.groupby(cluster):
             ordered = rows["accuracy"].sort_values(kind="stable")
             heights[ordered.index] = apart(

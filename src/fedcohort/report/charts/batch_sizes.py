@@ -241,7 +241,9 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
     }
     frame = with_texts(pd.DataFrame(rows), formats)
     clients = list(dict.fromkeys(frame["client"]))
-    x = alt.X("client:N", sort=clients, title="client", axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    x = alt.X(
+        "client:N", sort=clients, title="client", axis=alt.Axis(labelAngle=0, labelOverlap=True, labelFlush=False)
+    )
     views = []
     for field, title in (
         ("ms", "ms a mini-batch"),

@@ -1,5 +1,7 @@
 """Draw the classes that clients hold: clients × classes, and the shares of classes per client."""
 
+from collections.abc import Iterable
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -47,7 +49,8 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     views: list[View] = []
     for name, field, number in (("samples", "samples", ",.0f"), ("share of the client", "share", ".0%")):
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
-        shade = alt.Opacity(f"{field}:Q", scale=scale, legend=_shade_legend(name, number, look))
+        legend = _shade_legend(name, number, look, _whole_levels(frame["samples"]) if field == "samples" else None)
+        shade = alt.Opacity(f"{field}:Q", scale=scale, legend=legend)
         cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
         chart: Drawing = cells.encode(x, y, opacity=shade, tooltip=tooltip)
         if look.page and len(drawn) <= COUNTED[0] and len(classes) <= COUNTED[1]:
@@ -86,10 +89,21 @@ def _long(labels: list[str], classes: list[str], counts: np.ndarray) -> pd.DataF
     return frame[frame["samples"] > 0]
 
 
-def _shade_legend(title: str, number: str, look: Look) -> alt.Legend:
+def _whole_levels(samples: Iterable[int], most: int = 5) -> list[int] | None:
+    """Whole numbers for the legend of a few samples, where ticks between them would be written as the same number twice.
+
+    >>> _whole_levels([1, 2, 2])
+    [0, 1, 2]
+    """
+    highest = max(samples, default=0)
+    return list(range(int(highest) + 1)) if highest < most else None
+
+
+def _shade_legend(title: str, number: str, look: Look, values: list[int] | None) -> alt.Legend:
     return alt.Legend(
         title=title,
         format=number,
+        values=alt.Undefined if values is None else values,
         orient="bottom",
         columns=10 if look.page else 5,
         symbolType="square",

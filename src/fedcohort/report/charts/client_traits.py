@@ -36,14 +36,16 @@ def sizes(clients: Clients, look: Look) -> Figure:
     counts, edges = np.histogram(samples, bins=edges)
     frame = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "clients": counts})
     frame = frame[frame["clients"] > 0]
-    span = alt.Scale(domain=[0, int(frame["to"].max())], nice=False)
+    before = 0.5 if width == 1 else 0.0  # the bar of a single number of samples is above this number
+    frame = frame.assign(left=frame["from"] - before, right=frame["to"] - before)
+    span = alt.Scale(domain=[-before, float(frame["right"].max())], nice=False)
     axis = alt.Axis(tickCount=6, **WHOLE)
     chart = (
         alt.Chart(alt.NamedData(name="sizes"))
         .mark_bar(color=look.heat, stroke=look.ground)
         .encode(
-            alt.X("from:Q", title="samples of a client", bin="binned", scale=span, axis=axis),
-            alt.X2("to:Q"),
+            alt.X("left:Q", title="samples of a client", bin="binned", scale=span, axis=axis),
+            alt.X2("right:Q"),
             alt.Y("clients:Q", title="clients", axis=alt.Axis(tickCount=min(4, int(counts.max())), **WHOLE)),
             tooltip=[
                 number_tooltip("from", "count"),

@@ -130,7 +130,9 @@ class _Axes:
 def _client_chart(label: str, reading: Reading, axes: _Axes, color: str, look: Look) -> Drawing:
     scale = alt.Scale(domain=[0, float(axes.times)], nice=True)
     numbers = marks(reading.num_clients, 20 if look.page else 7)
-    x = alt.X("client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True))
+    x = alt.X(
+        "client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True, labelFlush=False)
+    )
     band, bars = of_strategy("selections_chance", label), of_strategy("selections", label)
     tooltip = [
         alt.Tooltip("client:O"),

@@ -111,7 +111,8 @@ def client_axis(labels: Sequence[str], look: Look, title: str = "client") -> alt
     axis = alt.Axis(
         values=list(labels)[::step],
         labelAngle=0 if max(map(len, labels)) <= 3 else -90,
-        labelOverlap="parity",  # "greedy" leaves labels at uneven distances
+        labelOverlap="parity",  # "greedy" leaves labels at uneven distances, and so does moving the first and the last one inwards
+        labelFlush=False,
         labelSeparation=3,
     )
     return alt.X("client:N", sort=list(labels), title=title, axis=axis)

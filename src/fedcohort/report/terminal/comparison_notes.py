@@ -1,5 +1,6 @@
 """Notes on how to read a comparison: what scores and differences are, the target, times, and what chance gives."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from fedcohort.study.verdicts import UNCLEAR
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_references", "listed", "notes"]
+__all__ = ["about_federations", "about_references", "listed", "notes"]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -25,6 +26,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str
     """
     return [
         compared.note,
+        about_federations(compared),
         _about_accuracy(compared),
         _about_clients(compared, rows),
         compared.about_verdicts,
@@ -34,6 +36,29 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str
         *_about_algorithms(compared),
         about_questions(run for row in compared.rows for run in row.runs.values()),
     ]
+
+
+SHOWN = 3
+"""Largest number of rows that a sentence names."""
+
+
+def about_federations(compared: "Comparison") -> str:
+    """A sentence about rows with other clients, data or systems than their reference, which is no reason to call a strategy better;
+    empty without such rows."""
+    described = [row.experiment.to_dict() for row in compared.rows]
+    own = [
+        json.dumps([d[name] for name in ("federation", "data", "systems")], sort_keys=True, default=str)
+        for d in described
+    ]
+    other = [repr(compared.rows[i].label) for i, j in enumerate(compared.references) if own[i] != own[j]]
+    if not other:
+        return ""
+    more = f" and {len(other) - SHOWN} more rows" if len(other) > SHOWN else ""
+    verb = "differs" if len(other) == 1 else "differ"
+    return (
+        f"{', '.join(other[:SHOWN])}{more} {verb} from the reference in clients, data or systems: the difference is not due to the "
+        "strategy alone."
+    )
 
 
 def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:

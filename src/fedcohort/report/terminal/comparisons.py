@@ -10,16 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import (
-    count,
-    duration,
-    index,
-    number,
-    number_spread,
-    percent,
-    size,
-    time_on,
-)
+from fedcohort.core.formatted_values import count, duration, index, number, number_spread, percent, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.comparison_notes import listed, notes
 from fedcohort.report.terminal.layout import (
