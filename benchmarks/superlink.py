@@ -169,7 +169,7 @@ def measure(count: int, sizes: list[int], phases: int, idle: float, add: "Adding
                 )
                 return out.exists()
 
-            waited_for(done, f"{count} nodes × {size:,} bytes", 1800)
+            waited_for(done, f"{count} nodes × {size:,} bytes", 7200)
             there.end("run")
             time.sleep(1)
             add({"nodes": count, "bytes": size, "load_before": load, **json.loads(out.read_text())})
