@@ -25,7 +25,7 @@ class Case:
         title: what the case is, for tables.
         network: name of a function of :mod:`networks <.networks>`.
         goal: the ratio to the better bare loop that the better plan should reach; for memory, the largest ratio to the data.
-        goal_of: name of a case, of whose ratio this one should reach 95%; replaces ``goal``.
+        goal_of: name of another case; this case should reach 95% of its ratio, instead of ``goal``.
         shape: shape of a sample.
         features: uint8 (images), float32 (images that users have scaled), or tokens (sequences with a label for each position).
         clients: number of clients.
