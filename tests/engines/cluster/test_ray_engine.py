@@ -304,6 +304,21 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
     assert content(remote) == content(local)
 
 
+@pytest.mark.usefixtures("runs_on_hosts")
+def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) -> None:
+    """The blocks are 20 clients in four parts, for any number of hosts."""
+    values: dict[str, Any] = {"rounds": 1, "federation": {"clients": 20}, "selection": {"name": "uniform", "k": 20}}
+    one, three = (
+        fedcohort.run(
+            small(**values, engine={"name": "ray", "plan": "means", "workers": workers}), runs=tmp_path / str(workers)
+        )
+        for workers in (1, 3)
+    )
+    exact = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path)
+    assert one.path.name == three.path.name != exact.path.name
+    assert content(one) == content(three) != content(exact)
+
+
 PLUGIN = """
 from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.algorithms.fedavg import FedAvg

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 from flwr.app import Context, RecordDict
@@ -26,7 +27,17 @@ from fedcohort.flower.sites.courier import call_site, receive, send
 from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
 from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import BadMessage, Words, packed
-from fedcohort.flower.sites.serve import check_security, end_group, is_loopback, listening, supernode_command
+from fedcohort.flower.sites import serve
+from fedcohort.flower.sites.serve import (
+    alone,
+    check_files,
+    check_security,
+    end_group,
+    is_loopback,
+    listening,
+    serve_site,
+    supernode_command,
+)
 from fedcohort.flower.sites.site_file import SiteFile, SuperLink, installed_plugins, open_site, read_site_file
 from tests.docs.pages import ROOT, blocks
 
@@ -144,6 +155,14 @@ def test_a_site_runs_no_files_that_a_server_names() -> None:
         installed_plugins(Words({"sections": sections}, "setup"))
     with pytest.raises(UsageError, match="no such model"):
         installed_plugins(Words({"sections": sections | {"model": {"name": "mlpp"}}}, "setup"))
+
+
+def test_two_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:
+    path = owner(tmp_path)
+    with alone(tmp_path / "state"), pytest.raises(UsageError, match="another `fedcohort site serve` uses this folder"):
+        serve_site(path, insecure=True)
+    with alone(tmp_path / "state"):
+        pass
 
 
 def context(path: Path | str) -> Context:
@@ -312,6 +331,57 @@ def test_ending_a_process_ends_those_that_it_started() -> None:
     assert parent.returncode == -signal.SIGTERM
     waited_for(lambda: not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2])
     parent.stdout.close()
+
+
+def test_a_supernode_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Each one that does not stay is counted, whatever its code is."""
+    for name, value in (("ATTEMPTS", 2), ("AGAIN_SECONDS", 0.02), ("PAUSE", 0.02)):
+        monkeypatch.setattr(serve, name, value)
+    for code, returned in ((3, 3), (0, 1)):
+        program = f"open({str(tmp_path / str(code))!r}, 'a').write('x'); raise SystemExit({code})"
+        assert serve.keep_running([sys.executable, "-c", program]) == returned
+        assert (tmp_path / str(code)).read_text() == "xxx"
+    assert len([line for line in caplog.messages if "the SuperNode has ended; attempt" in line]) == 4
+
+
+def test_a_killed_site_takes_its_supernode_with_it(tmp_path: Path) -> None:
+    """Otherwise the server would take the site for connected, and its clients would fail in every round."""
+    node = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    program = f"from fedcohort.flower.sites.serve import _run; _run([{sys.executable!r}, '-c', {node!r}])"
+    site = subprocess.Popen([sys.executable, "-c", program])
+    waited_for(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
+    pid = int((tmp_path / "pid").read_text())
+    assert psutil.pid_exists(pid)
+    site.kill()
+    site.wait()
+    waited_for(lambda: not psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ({"address": "fl.example.org"}, "superlink.address = 'fl.example.org': should be HOST:PORT"),
+        ({"root_certificates": "key"}, "superlink.root_certificates = 'key': has no certificate that can be read"),
+        ({"private_key": "key.pub"}, "superlink.private_key = 'key.pub': is no ECDSA key without a passphrase"),
+        ({"private_key": "other"}, "superlink.private_key = 'other': is no ECDSA key .*it is of another kind"),
+        ({"private_key": "locked"}, "superlink.private_key = 'locked': is no ECDSA key .*ssh-keygen -t ecdsa"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")
+def test_files_that_a_supernode_cannot_use_are_refused(link: dict[str, str], message: str, tmp_path: Path) -> None:
+    keys = {"key": ("ecdsa", "-b384", ""), "other": ("ed25519", "-a1", ""), "locked": ("ecdsa", "-b384", "secret")}
+    for name, (kind, more, secret) in keys.items():
+        if name in {"key", link.get("private_key")}:
+            subprocess.run(["ssh-keygen", "-q", "-t", kind, more, "-N", secret, "-f", tmp_path / name], check=True)
+    (tmp_path / "key.pub").chmod(0o600)
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -subj /CN=ca -out ca.crt"
+    subprocess.run(words.split(), cwd=tmp_path, check=True, capture_output=True)
+    given = {"address": "127.0.0.1:1", "root_certificates": "ca.crt", "private_key": "key"}
+    check_files(SuperLink(**given), tmp_path)
+    described = "\n".join(f'{name} = "{value}"' for name, value in (given | link).items())
+    path = owner(tmp_path, f"[superlink]\n{described}")
+    with pytest.raises(UsageError, match=message):
+        serve_site(path)
 
 
 def waited_for(done: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ NOTICE_SECONDS = 15.0
 """Seconds without a host after which a warning says what the run waits for."""
 NAMED = 20
 """Maximum number of clients that a message names."""
+HOST_BYTES = 300 * 2**20
+"""Memory that a host takes without data and models, about."""
 PAUSE = 1.0
 """Seconds between a host that could not be started and its replacement."""
 
@@ -57,7 +59,7 @@ class HostPool:
         patience: seconds to wait for a host when none is left.
 
     Raises:
-        UsageError: the cluster cannot be reached, or has no room for a host.
+        UsageError: the cluster cannot be reached, or a private cluster has no room for the hosts.
     """
 
     def __init__(self, address: str = "", hosts: int = 0, *, gpu: bool = False, patience: float = PATIENCE) -> None:
@@ -65,6 +67,12 @@ class HostPool:
         self._ray = ray_module()
         self._connect(hosts)
         resources = self._ray.cluster_resources()
+        if self._own_cluster and not address:
+            try:
+                _check_room(resources, hosts, gpu=gpu)
+            except UsageError:
+                self._ray.shutdown()
+                raise
         self.size = hosts or max(1, int(resources.get("GPU" if gpu else "CPU", 1)))
         kind = self._ray.remote(
             num_cpus=1,
@@ -206,6 +214,24 @@ class HostPool:
                 "%s (%s) computes with %s instructions and this machine with %s: results may differ in the last bits",
                 facts.name, facts.processor, facts.instructions, here,
             )  # fmt: skip
+
+
+def _check_room(resources: Mapping[str, float], hosts: int, *, gpu: bool) -> None:
+    """Refuse hosts for which a private cluster, which no machine can join, has no room.
+
+    Raises:
+        UsageError: there is no GPU, or too little memory.
+    """
+    if gpu and not resources.get("GPU"):
+        raise UsageError(
+            "engine.device = 'cuda': Ray sees no GPU on this machine; use 'cpu', or engine.address = the address of a cluster with GPUs"
+        )
+    room = int(resources.get("memory", hosts * HOST_BYTES) // HOST_BYTES)
+    if hosts > max(room, os.cpu_count() or 1):
+        raise UsageError(
+            f"engine.workers = {hosts}: this machine has memory for about {room} hosts, with {HOST_BYTES / 2**20:.0f} MB each; lower it, "
+            "or leave it out for one host per core"
+        )
 
 
 def _actor_class(ray: Any) -> type[Host]:
