@@ -161,7 +161,7 @@ def check_gpus(pool: HostPool, nodes: int) -> None:
             asked = [engine.answer(model, 1, LocalLoss(), cohort.clients) for engine in (local, remote)]
             updates = [list(engine.train(model, 1, cohort, algorithm)) for engine in (local, remote)]
             assert on_hosts(devices) == [{"pretend"}] * pool.size
-        np.testing.assert_allclose(*asked, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(asked[0]), np.asarray(asked[1]), rtol=1e-5)
         for here_too, there in zip(*updates, strict=True):
             for name, value in here_too.state.items():
                 np.testing.assert_allclose(value.numpy(), there.state[name].numpy(), rtol=0, atol=1e-5)

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.training_settings import Training
@@ -35,11 +36,12 @@ from fedcohort.federation.position_labels import strata
 from fedcohort.models import Mlp
 from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run
-from fedcohort.selection import Cohort, LocalLoss
+from fedcohort.selection import STRATEGIES, Cohort, LocalLoss
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
 from fedcohort.training.personal_models import PersonalAccuracy
 from tests.experiments import small
+from tests.matrix.hard_federation import hard
 from tests.repetitions import slow_after
 
 pytestmark = pytest.mark.timeout(240)
@@ -248,6 +250,34 @@ def test_a_model_is_read_while_all_other_hosts_are_busy(
     assert re.fullmatch(where + r" was lost \(.*died.*\); its work for clients \d+(, \d+)* is done again", line)
 
 
+@parameters
+class Waits(FedAvg):
+    """Clients train until there is a file ``go``, for at most a minute; then there is a file ``done``."""
+
+    folder: str = ""
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """Wait."""
+        for _ in range(600):
+            if not (Path(self.folder) / "go").exists():
+                time.sleep(0.1)
+        (Path(self.folder) / "done").touch()
+        return super().finish(problem)
+
+
+def test_an_interrupted_round_does_not_wait_for_its_clients(hosts: HostPool, tmp_path: Path) -> None:
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    algorithm = Waits(folder=str(tmp_path))
+    with closing(ray_engine(hosts, algorithm)) as remote:
+        remote.meanwhile = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            next(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
+        assert not (tmp_path / "done").exists()
+        (tmp_path / "go").touch()
+
+
 def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data that did not arrive: the host is given up, and another one does the work."""
     import ray
@@ -300,6 +330,22 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
     }  # fmt: skip
     local = fedcohort.run(small(**values), runs=tmp_path / "local")
     remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
+    assert remote.path.name == local.path.name
+    assert content(remote) == content(local)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize(
+    ("strategy", "algorithm"),
+    [(name, "fedavg") for name in STRATEGIES.builtin] + [("uniform", name) for name in ALGORITHMS.builtin],
+)
+def test_every_strategy_and_every_algorithm_plays_the_same_run_on_a_cluster(
+    strategy: str, algorithm: str, tmp_path: Path
+) -> None:
+    experiment = hard(strategy, algorithm, rounds=3)
+    local = fedcohort.run(experiment, runs=tmp_path / "local")
+    remote = fedcohort.run(experiment.with_overrides({"engine.name": "ray"}), runs=tmp_path / "ray")
     assert remote.path.name == local.path.name
     assert content(remote) == content(local)
 

@@ -284,7 +284,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     ),
     "label counts": ({"selection": {"name": "haccs", "k": 3}}, EVERYTHING, "'site-0' does not disclose"),
     "training": ({}, Allowed(training=False), "allows no training: its owner has to set"),
-    "dropout": ({"systems": {"dropout": 0.1}}, OPEN, "systems.dropout: describes simulated clients; leave it out, or set time = 'simulated'"),
+    "dropout": (
+        {"systems": {"dropout": 0.1}},
+        OPEN,
+        "dropout: describes simulated clients; leave it out, or set time = 'simulated'",
+    ),
     "clients": (
         {"federation": {"clients": 13}},
         OPEN,

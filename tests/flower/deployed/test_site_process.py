@@ -23,11 +23,11 @@ from fedcohort.cli.entry import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.flower.new_app import new_app
+from fedcohort.flower.sites import serve
 from fedcohort.flower.sites.courier import call_site, receive, send
 from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
 from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import BadMessage, Words, packed
-from fedcohort.flower.sites import serve
 from fedcohort.flower.sites.serve import (
     alone,
     check_files,
@@ -384,7 +384,7 @@ def test_files_that_a_supernode_cannot_use_are_refused(link: dict[str, str], mes
         serve_site(path)
 
 
-def waited_for(done: Callable[[], bool], seconds: float = 20.0) -> None:
+def waited_for(done: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end

@@ -84,7 +84,7 @@ class HostPool:
         self._start = kind.remote
         self._warned: set[tuple[str, str]] = set()
         self._alone_since: float | None = None
-        self._told = False
+        self._told, self._not_started = False, ""
         self._next_start = 0.0
         self.members: list[Member] = []
         self.refill()
@@ -105,7 +105,7 @@ class HostPool:
             member.facts = self._ray.get(member.greeting)
         except lost_errors() as error:
             self.lose(member)
-            log.info("a host could not be started: %s", first_line(error))
+            self._not_started = f" (the last one could not be started: {last_line(error)})"
             self._next_start = time.monotonic() + PAUSE
             return
         self._alone_since = None
@@ -150,13 +150,13 @@ class HostPool:
         elif now - self._alone_since > NOTICE_SECONDS and not self._told:
             self._told = True
             log.warning(
-                "%s: no host has answered for %.0f s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
-                where, now - self._alone_since, self.patience, "GPU" if self.gpu else "core",
+                "%s: no host has answered for %.0f s%s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
+                where, now - self._alone_since, self._not_started, self.patience, "GPU" if self.gpu else "core",
             )  # fmt: skip
         elif now - self._alone_since > self.patience:
             raise UsageError(
-                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
-                "round: start hosts and repeat the command to continue"
+                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience){self._not_started}; the record is "
+                "complete up to the last round: start hosts and repeat the command to continue"
             )
 
     def wait_until_ready(self) -> None:
@@ -224,13 +224,13 @@ def _check_room(resources: Mapping[str, float], hosts: int, *, gpu: bool) -> Non
     """
     if gpu and not resources.get("GPU"):
         raise UsageError(
-            "engine.device = 'cuda': Ray sees no GPU on this machine; use 'cpu', or engine.address = the address of a cluster with GPUs"
+            "engine.device = 'cuda': Ray sees no GPU on this machine; use 'cpu', or engine.address = that of a cluster with GPUs"
         )
     room = int(resources.get("memory", hosts * HOST_BYTES) // HOST_BYTES)
     if hosts > max(room, os.cpu_count() or 1):
         raise UsageError(
-            f"engine.workers = {hosts}: this machine has memory for about {room} hosts, with {HOST_BYTES / 2**20:.0f} MB each; lower it, "
-            "or leave it out for one host per core"
+            f"engine.workers = {hosts}: this machine has memory for about {room} hosts, with {HOST_BYTES / 2**20:.0f} MB each; "
+            "lower it, or leave it out for one host per core"
         )
 
 
@@ -269,6 +269,11 @@ def _about_token() -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; Ray's have many."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message, in which Ray has the cause of a host that could not be started."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
 
 def listed_clients(clients: Sequence[int]) -> str:

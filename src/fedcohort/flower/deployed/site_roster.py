@@ -172,7 +172,9 @@ class SiteRoster:
             try:
                 if shared is not None:
                     self._rivals[node] = frozenset(claims[shared])
-                    raise UsageError(f"another connected node also has the client {shared!r}; names must differ")
+                    raise UsageError(
+                        f"another connected node also has the client {shared!r} of site {met.name!r}; names must differ"
+                    )
                 notes += self._join(met)
                 self._met[node] = met
             except UsageError as reason:

@@ -28,14 +28,15 @@ def main(command: Sequence[str]) -> int:
 
 
 def _end_with_input(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the end of this process's input; then end the group, which this process leads."""
+    """Wait for the end of this process's input; then end the command, and the group if this process leads it."""
     os.read(0, 1)
     with suppress(ProcessLookupError):
         process.terminate()
     deadline = time.monotonic() + GRACE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,9 @@ def check_files(link: SuperLink, folder: Path) -> None:
     try:
         ssl.create_default_context(cafile=folder / link.root_certificates)
     except OSError as error:  # also errors of SSL
-        reason = f"superlink.root_certificates = {link.root_certificates!r}: has no certificate that can be read ({error})"
+        reason = (
+            f"superlink.root_certificates = {link.root_certificates!r}: has no certificate that can be read ({error})"
+        )
         raise UsageError(f"{reason}; use the ca.crt of the server's administrator") from None
     try:
         key: object = load_ssh_private_key((folder / link.private_key).read_bytes(), None)
