@@ -4,8 +4,10 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -411,6 +413,28 @@ def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> 
     assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
     assert reason in done.stderr
     assert "if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token" in done.stderr
+
+
+def test_another_server_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would try for minutes to speak with it. A server that says nothing is given up after some seconds."""
+    monkeypatch.setattr(host_pool, "REACH_SECONDS", 0.2)
+    accepted: list[socket.socket] = []
+
+    def answer(server: socket.socket, said: bytes) -> None:
+        accepted.append(server.accept()[0])
+        accepted[-1].sendall(said)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        for said, reason in ((b"", "timed out"), (b"HTTP/1.0 400 Bad request", "another program answers")):
+            thread = threading.Thread(target=answer, args=(server, said))
+            thread.start()
+            with pytest.raises((OSError, ValueError), match=reason):
+                host_pool._reach(f"127.0.0.1:{server.getsockname()[1]}")
+            thread.join()
+    for connection in accepted:
+        connection.close()
 
 
 def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,10 @@ STARTS = 3
 """Number of times that a private cluster is started; Ray gives up after 30 s, which a busy machine can exceed."""
 REACH_SECONDS = 10.0
 """Seconds to wait for the address of a cluster to answer."""
+HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HTTP2_SETTINGS
+"""How a client of HTTP/2 begins, which Ray speaks; the server begins with a frame of settings, whose type is its fourth byte.
+Ray itself would try for minutes to speak with a server of another kind."""
 NOTICE_SECONDS = 15.0
 """Seconds without a host after which a warning says what the run waits for."""
 NAMED = 20
@@ -249,14 +253,20 @@ def _reach(address: str) -> None:
 
     Raises:
         OSError: the address does not answer.
-        ValueError: the address has another form.
+        ValueError: the address has another form, or another program answers there.
     """
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal()):
         raise ValueError("the form is HOST:PORT")
-    socket.create_connection((host, int(port)), REACH_SECONDS).close()
+    with socket.create_connection((host, int(port)), REACH_SECONDS) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") == "1":
+            return
+        connection.sendall(HTTP2_GREETING)
+        answer = connection.recv(len(HTTP2_SETTINGS), socket.MSG_WAITALL)
+    if answer[3:4] != HTTP2_SETTINGS[3:4]:
+        raise ValueError("another program answers")
 
 
 def _about_token() -> str:
