@@ -92,6 +92,8 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
         ({"features": np.full((20, 4), np.nan)}, "data.features: has NaN"),
         ({"features": np.zeros((20, 4), np.uint8)}, "data.features: uint8 .20, 4.; must be floats, or uint8 images"),
         ({"features": np.array([{}] * 20)}, "data.features = 'features.npy': cannot be read"),
+        ({"features": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}, "data.features: has no samples"),
+        ({"labels": np.full(20, 2**63, np.uint64)}, "data.labels: has 9223372036854775808; must be classes"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -116,6 +118,23 @@ def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp
         open_site(owner(tmp_path, text))
     with pytest.raises(UsageError, match="cannot be read"):
         read_site_file(tmp_path / "missing.toml")
+
+
+def test_names_and_data_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    path = owner(tmp_path)
+    text = path.read_text()
+    path.write_text(text.replace('"clinic"', '"a\\nb"'))
+    with pytest.raises(UsageError, match=r"name = 'a\\nb': has characters that cannot be printed"):
+        open_site(path)
+    path.write_text(f'{text}experiment = "x.toml"\n')
+    with pytest.raises(UsageError, match=r"data.experiment: is for a trial without data of your own"):
+        open_site(path)
+
+
+def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path, labels=np.arange(20) % 4))
+    said = unpack(site.handle(HELLO))
+    assert said["refused"] == "the server has the classes 0 to 2, and client 'clinic' has the label 3"
 
 
 def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:

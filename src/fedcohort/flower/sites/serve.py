@@ -92,8 +92,8 @@ def alone(state: Path) -> Iterator[None]:
 def _serve(file: SiteFile, folder: Path, site: Site, *, insecure: bool) -> int:
     samples = sum(len(data.training) for data in site.clients.values())
     log.warning(
-        "%d clients with %d samples; the server is %s; %s",
-        len(site.clients), samples, file.superlink.address, budget_words(site.spent.left()),
+        "%d client%s with %d samples; the server is %s; %s",
+        len(site.clients), "s" * (len(site.clients) > 1), samples, file.superlink.address, budget_words(site.spent.left()),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="fedcohort-") as private:  # only this user can open it
         where = Path(private) / "site"
