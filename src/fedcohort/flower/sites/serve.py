@@ -231,7 +231,7 @@ def keep_running(command: Sequence[str]) -> int:
             return code
         log.warning(
             "the SuperNode has ended; attempt %d of %d to start it again follows in %g s. A server refuses keys that are not "
-            "registered, and for about a minute a site whose last process was killed",
+            "registered, clocks that are wrong, and for about a minute a site whose last process was killed",
             attempt, ATTEMPTS, AGAIN_SECONDS,
         )  # fmt: skip
         time.sleep(AGAIN_SECONDS)
