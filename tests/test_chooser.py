@@ -77,6 +77,21 @@ def test_every_strategy_continues_from_a_saved_state(name: str, tmp_path: Path) 
     assert unpack(pack(second.state_dict()))["t"] == 8
 
 
+@pytest.mark.parametrize("name", ["oort", "ucb", "flash"])
+def test_a_state_in_memory_is_changed_neither_by_later_rounds_nor_by_the_choosers_that_restore_it(name: str) -> None:
+    make = STRATEGIES.find(name, "")
+    first, second, third = (Chooser(make(), CENSUS, seed=4) for _ in range(3))
+    play(first, 3)
+    state = first.state_dict()
+    begun = pack(state)
+    later = play(first, 3)
+    second.load_state_dict(state)
+    assert play(second, 3) == later
+    third.load_state_dict(state)
+    assert play(third, 3) == later
+    assert pack(state) == begun
+
+
 def test_the_first_picks_are_those_of_a_simulation(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=4, selection={"name": "uniform", "k": 3}), runs=tmp_path)
     chooser = Chooser(Uniform(), Census(run.portrait.facts["samples"], 10, 3), seed=0)

@@ -195,7 +195,7 @@ class Chooser:
         self.census = self.selector.census
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next round depends on: arrays, numbers and strings.
+        """Everything that the next round depends on: arrays, numbers and strings. Later rounds do not change it.
 
         Raises:
             UsageError: the outcome of the current round was not observed.
@@ -203,7 +203,8 @@ class Chooser:
         if self._waiting is not None:
             raise UsageError(f"round {self.t} has no outcome yet: save the chooser after observe(outcome)")
         names = ("t", "clock", "durations", "compute_times", "upload_times")
-        return self._identity() | {name: getattr(self, name) for name in names} | {"state": self.selector.state_dict()}
+        own = {name: getattr(self, name) for name in names} | {"state": self.selector.state_dict()}
+        return self._identity() | copy.deepcopy(own)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned.
@@ -214,6 +215,7 @@ class Chooser:
         for name, value in self._identity().items():
             if state.get(name) != value:
                 raise UsageError(f"the saved state has {name} = {state.get(name)!r}, but this chooser has {value!r}")
+        state = copy.deepcopy(dict(state))
         for name in ("t", "clock", "durations", "compute_times", "upload_times"):
             setattr(self, name, state[name])
         self.selector.load_state_dict(state["state"])

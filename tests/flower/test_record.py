@@ -1,6 +1,8 @@
 """The record of a Flower run: why, report, compare, times, costs, and continuing after the server died."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.serverapp.strategy import FedAdam, FedAvg
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    Strategy,
+)
 
 import fedcohort
 from fedcohort.cli import cli
@@ -170,8 +178,17 @@ class Died(Exception):  # noqa: N818
     """The server is killed."""
 
 
-@pytest.mark.parametrize("strategy", [FedAvg, FedAdam])
-def test_a_run_continues_after_the_server_died(strategy: type[FedAvg], tmp_path: Path) -> None:
+def adaptive(**settings: Any) -> Strategy:
+    """A clipping norm that adapts, without noise."""
+    return DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(**settings), 0.0, 4, clipped_count_stddev=0.0)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [FedAvg, FedAdam, partial(FedAvgM, server_momentum=0.9), adaptive],
+    ids=["FedAvg", "FedAdam", "FedAvgM", "adaptive"],
+)
+def test_a_run_continues_after_the_server_died(strategy: Callable[..., Strategy], tmp_path: Path) -> None:
     def wrapper(runs: Path, where: Any) -> Selecting:
         return selecting(where, Oort(), strategy(fraction_evaluate=0.0), runs=runs)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
@@ -212,6 +212,34 @@ def test_a_client_that_comes_back_at_another_node_is_the_same_client() -> None:
     assert picks(where) == [[0, 1, 2], [0, 1, 2], [0, 1, 3], [0, 1, 3]]
 
 
+def test_a_client_that_is_back_before_its_old_node_is_gone_takes_part_again() -> None:
+    """A server notices only after a while that a node is gone."""
+    where = grid(named(["a", "b", "c", "c"]), m=4, offline={3})
+    strategy = selecting(where, RoundRobin(), k=3, min_nodes=3)
+
+    def swap(t: int, arrays: ArrayRecord) -> MetricRecord | None:
+        where.offline = {0: {3}, 1: set()}.get(t, {2})
+        return None
+
+    strategy.start(where, initial(), num_rounds=4, evaluate_fn=swap)
+    assert picks(where) == [[0, 1, 2], [0, 1, 2], [0, 1, 3], [0, 1, 3]]
+
+
+def test_a_node_that_was_not_reached_is_asked_again() -> None:
+    unreached = []
+
+    def dying(position: int, message: Message, reply: Message) -> Message:
+        if position == 2 and not unreached:
+            unreached.append(message)
+            return Message(Error(5, "Node Unavailable"), reply_to=message)
+        return reply
+
+    where = grid(named(["a", "b", "c"]), m=3, tamper=dying)
+    selecting(where, Uniform(), k=3).start(where, initial(), num_rounds=1)
+    assert picks(where) == [[0, 1, 2]]
+    assert unreached
+
+
 def test_a_stranger_that_joins_later_takes_no_part() -> None:
     where = grid(named(["a", "b", "c", "d"]), m=4, offline={3})
     strategy = selecting(where, Uniform(), k=3, min_nodes=3)
@@ -279,13 +307,14 @@ def test_messages_that_a_grid_cannot_send_have_no_reply() -> None:
     assert exchange(where, three[:1], 10.0, where.clock).ids == [""]
 
 
-def test_import_fedcohort_does_not_import_flower(tmp_path: Path) -> None:
+def test_neither_import_fedcohort_nor_a_local_run_loads_flower_or_ray(tmp_path: Path) -> None:
     import subprocess
     import sys
 
     code = (
         "import sys, fedcohort, fedcohort.flower, fedcohort.testing; fedcohort.Chooser; "
-        "assert not any(name.split('.')[0] == 'flwr' for name in sys.modules), 'flwr'"
+        "fedcohort.run(fedcohort.Experiment(name='x', rounds=1, seeds=1)); "
+        "loaded = {'flwr', 'ray'} & {name.split('.')[0] for name in sys.modules}; assert not loaded, loaded"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Use a Flower strategy that has its own idea of how many nodes take part."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,10 @@ from flwr.serverapp.strategy import Strategy
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["all_of_them", "chain", "check_inner", "inner_state", "like", "load_inner_state", "waits_for", "weight_key"]
+__all__ = [
+    "all_of_them", "chain", "check_inner", "inner_numbers", "inner_state", "like", "load_inner_state", "waits_for",
+    "weight_key",
+]  # fmt: skip
 
 OWN_SAMPLING = {"fraction_train": 1.0, "min_train_nodes": 0, "min_available_nodes": 0}
 """Settings of Flower's strategies that sample nodes for training, and the values under which all connected nodes train."""
@@ -82,9 +85,31 @@ def like(arrays: ArrayRecord, model: ArrayRecord) -> ArrayRecord:
     return ArrayRecord(kept)
 
 
-def inner_state(strategy: Strategy) -> list[dict[str, Any]]:
-    """What each strategy of the chain remembers between rounds: its attributes that are arrays, or dictionaries or lists of them."""
-    return [{name: value for name, value in vars(part).items() if _is_data(value)} for part in chain(strategy)]
+def inner_numbers(strategy: Strategy) -> list[dict[str, float]]:
+    """The attributes of each strategy of the chain that are numbers: settings, and state such as a norm that adapts."""
+    return [
+        {name: value for name, value in vars(part).items() if isinstance(value, int | float)}
+        for part in chain(strategy)
+    ]
+
+
+def inner_state(strategy: Strategy, begun: Sequence[Mapping[str, float]]) -> list[dict[str, Any]]:
+    """What each strategy of the chain remembers between rounds.
+
+    These are its attributes that are arrays, or dictionaries or lists of them, and numbers that have changed.
+
+    Args:
+        strategy: the outermost strategy.
+        begun: :func:`inner_numbers` before the first round of this process.
+    """
+    numbers = [
+        {name: value for name, value in now.items() if name not in before or value != before[name]}
+        for now, before in zip(inner_numbers(strategy), begun, strict=True)
+    ]
+    return [
+        {name: value for name, value in vars(part).items() if _is_data(value)} | changed
+        for part, changed in zip(chain(strategy), numbers, strict=True)
+    ]
 
 
 def load_inner_state(strategy: Strategy, state: list[dict[str, Any]]) -> None:

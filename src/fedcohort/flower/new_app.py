@@ -11,8 +11,9 @@ from string import Template
 import tomli_w
 
 from fedcohort.core.durable_files import is_disk_full
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_writable, resolved
+from fedcohort.flower.addresses import port_of
 
 __all__ = ["new_app"]
 
@@ -37,9 +38,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
     folder = Path(folder)
     if not 1 <= sites <= 100:
         raise UsageError(f"--sites = {sites}: should be from 1 to 100")
-    port = re.fullmatch(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", address)
-    if port is None or not 1 <= int(port[1]) <= 65535:
-        raise UsageError(f"--address = {shown(address)}: should be HOST:PORT, such as 127.0.0.1:8000")
+    port = port_of(address, "--address")
     whole = resolved(str(folder), Path.cwd())
     if not str(whole).isprintable():
         raise UsageError(f"{folder}: has characters that cannot be printed; give a folder with another name")
@@ -55,7 +54,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
         "package": package,
         "flwr": version("flwr"),
         "address": address,
-        "port": port[1],
+        "port": port,
         "clients": str(PER_SITE * sites),
         "sites": str(sites),
         "root_certificates": tomli_w.dumps({"root-certificates": str(whole / "certificates" / "ca.crt")}).strip(),

@@ -6,7 +6,7 @@ connect changes a decision. The numbers are fixed on first contact and never use
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "failure_of", "name_order"]
+__all__ = ["Roster", "failure_of", "name_order", "still_ignored"]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -31,6 +31,8 @@ _CAUSES = {
     8: "its ClientApp crashed",
 }
 """What the codes of Flower's errors mean."""
+_UNREACHABLE = (3, 4, 5)
+"""The codes that say that a node was not reached; it may be reached later."""
 
 
 def failure_of(message: Message) -> str:
@@ -63,11 +65,13 @@ class Roster:
         self._clock = clock
         self._node_of: dict[str, int] = {}
         self._keys: dict[str, bytes] = {}
+        self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes that claim the same name
 
     def meet(self, grid: Grid, patience: float) -> list[str]:
         """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
         nodes = set(grid.get_node_ids())
         self._node_of = {name: node for name, node in self._node_of.items() if node in nodes}
+        self.ignored = still_ignored(self.ignored, self._rivals, nodes)
         new = sorted(nodes - set(self._node_of.values()) - set(self.ignored))
         if not new:
             return []
@@ -84,6 +88,8 @@ class Roster:
                 self.known.setdefault(introduction.name, introduction)
             except MalformedReply as reason:
                 notes.append(self._ignore(node, str(reason)))
+                if _is_unreachable(replies.get(message_id)):  # it is asked again in the next round
+                    del self.ignored[node]
         return notes + self._settle(claims, keys)
 
     def _introduced(self, reply: Message | None, key: bytes) -> Introduction:
@@ -110,6 +116,8 @@ class Roster:
         for name, nodes in sorted(claims.items(), key=lambda claim: name_order(claim[0])):
             if len(nodes) > 1 or name in self._node_of:
                 reason = f"it calls itself {name!r}, as another connected node does; names must differ"
+                rivals = frozenset(nodes) | ({self._node_of[name]} if name in self._node_of else set())
+                self._rivals.update(dict.fromkeys(nodes, rivals))
                 notes += [self._ignore(node, reason) for node in nodes]
                 continue
             try:
@@ -193,10 +201,33 @@ class Roster:
         return [self.known[name] for name in self.names]
 
 
+def still_ignored(
+    ignored: Mapping[int, str], rivals: dict[int, frozenset[int]], nodes: Collection[int]
+) -> dict[int, str]:
+    """The ignored nodes that are not asked again.
+
+    A node that was ignored because others claimed the same client is asked again when one of them has gone: a client that is started
+    again can connect before the server has noticed that its old node is gone.
+
+    Args:
+        ignored: why a node takes no part, by node.
+        rivals: the nodes that claimed the same client, by ignored node; nodes that are asked again are removed.
+        nodes: the connected nodes.
+    """
+    kept = {node: why for node, why in ignored.items() if node in nodes and rivals.get(node, frozenset()) <= set(nodes)}
+    for node in set(rivals) - set(kept):
+        del rivals[node]
+    return kept
+
+
 def name_order(name: str) -> tuple[bool, int, str]:
     """Numbers by value, then words by their letters."""
     is_number = name.isascii() and name.isdigit()
     return not is_number, int(name) if is_number else 0, name
+
+
+def _is_unreachable(reply: Message | None) -> bool:
+    return reply is not None and reply.has_error() and reply.error.code in _UNREACHABLE
 
 
 def _public_keys(grid: Grid) -> dict[int, bytes]:

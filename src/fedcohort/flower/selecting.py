@@ -23,6 +23,7 @@ from fedcohort.flower.inner_strategy import (
     all_of_them,
     chain,
     check_inner,
+    inner_numbers,
     inner_state,
     like,
     load_inner_state,
@@ -117,6 +118,7 @@ class Selecting(Strategy):
         self._round: SelectedRound | None = None
         self._pending: tuple[RoundRow, dict[str, Any]] | None = None
         self._arrays: ArrayRecord | None = None
+        self._begun: list[dict[str, float]] = []
         self._evaluates = False
 
     # --- Flower's interface ------------------------------------------------------------------------------------------------
@@ -248,7 +250,7 @@ class Selecting(Strategy):
 
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
-        saved, self._played = None, 0
+        saved, self._played, self._begun = None, 0, inner_numbers(self.strategy)
         if self.runs is not None:
             inner = " + ".join(type(part).__name__ for part in chain(self.strategy))
             self._record = RunRecord(
@@ -299,7 +301,7 @@ class Selecting(Strategy):
         return {
             "chooser": self._known().state_dict(),
             "clients": self.clients.state_dict(),
-            "inner": inner_state(self.strategy),
+            "inner": inner_state(self.strategy, self._begun),
             "arrays": {name: array.numpy() for name, array in self._arrays.items()},
         }
 

@@ -5,7 +5,8 @@ A process of its own, because a process has one connection to a cluster. WHAT is
 * ``killer``: a host is killed every half second during the check;
 * ``lose``: a node is removed in the middle of a round instead, and the updates are compared with those of the local engine;
 * ``data``: it is counted how often data travel to nodes with two hosts each;
-* ``processors``: one node has the instructions of an older processor.
+* ``processors``: one node has the instructions of an older processor;
+* ``gpus``: all nodes but the first say that they have two GPUs, and hosts compute on a device that pretends to be one.
 """
 
 import logging
@@ -20,10 +21,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.cluster.host_pool import HostPool
-from fedcohort.engines.cluster.ray_engine import RayEngine
+from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Mlp
@@ -128,6 +130,47 @@ def check_warning(pool: HostPool, lines: list[str]) -> None:
                 np.testing.assert_allclose(value.numpy(), there.state[name].numpy(), rtol=0, atol=1e-5)
 
 
+def check_gpus(pool: HostPool, nodes: int) -> None:
+    """Every host has a GPU of its own, on a node that has one; its tensors are there, and its results are those of the CPU."""
+    import ray
+
+    def own_gpu(_: Any) -> tuple[str, ...]:
+        from tests.engines import pretend
+
+        pretend.install()
+        visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+        context = ray.get_runtime_context()
+        assert context.get_accelerator_ids()["GPU"] == visible
+        return context.get_node_id(), *visible
+
+    def devices(host: Any) -> set[str]:
+        return {site.federation.device.type for site in host._sites.values()}
+
+    def on_hosts(function: Any) -> list[Any]:
+        return ray.get([member.actor.__ray_call__.remote(function) for member in pool.ready])
+
+    with_gpus = {node["NodeID"] for node in ray.nodes() if node["Resources"].get("GPU")}
+    assert len(with_gpus) == nodes - 1
+    assert set(on_hosts(own_gpu)) == {(node, gpu) for node in with_gpus for gpu in ("0", "1")}
+    cohort, clients = Cohort(np.arange(20)), small_federation([16] * 20, trouble=False)
+    cases: list[tuple[ClusterPlan, Algorithm]] = [
+        ("threads", ControlVariates()), ("stacked", FedAvg()), ("means", FedAvg())
+    ]  # fmt: skip
+    for plan, algorithm in cases:
+        arguments = clients, Mlp(hidden=8), Training(batch_size=4), algorithm, 3
+        remote = RayEngine(*arguments, pool=pool, plan=plan, device="pretend:0")
+        assert remote.plan == plan
+        with closing(LocalEngine(*arguments, 2)) as local, closing(remote):
+            model = local.initial_model()
+            asked, answers = (engine.answer(model, 1, LocalLoss(), cohort.clients) for engine in (local, remote))
+            updates = [list(engine.train(model, 1, cohort, algorithm)) for engine in (local, remote)]
+            assert set[str]().union(*on_hosts(devices)) == {"pretend"}  # of the hosts that had work
+            np.testing.assert_allclose(answers, asked, rtol=1e-5)
+            for here_too, there in zip(*updates, strict=True):
+                for name, value in here_too.state.items():
+                    np.testing.assert_allclose(value.numpy(), there.state[name].numpy(), rtol=0, atol=1e-5)
+
+
 def main(nodes: int, what: str) -> None:
     """Start the nodes and do ``what``."""
     from ray.cluster_utils import Cluster
@@ -136,12 +179,13 @@ def main(nodes: int, what: str) -> None:
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("fedcohort").addHandler(handler)
-    cores = 2 if what == "data" else 1
+    cores = 2 if what in ("data", "gpus") else 1
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
     old: dict[str, Any] = {"env_vars": {"ATEN_CPU_CAPABILITY": "default"}} if what == "processors" else {}
-    others = [cluster.add_node(num_cpus=cores, **old) for _ in range(nodes - 1)]
+    gpus = 2 if what == "gpus" else 0
+    others = [cluster.add_node(num_cpus=cores, num_gpus=gpus, **old) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
-    pool = HostPool(cluster.address, cores * nodes, patience=120)
+    pool = HostPool(cluster.address, 0 if gpus else cores * nodes, gpu=gpus > 0, patience=120)
     while len(pool.ready) < pool.size:
         pool.wait_until_ready()
         pool.refill()
@@ -150,12 +194,15 @@ def main(nodes: int, what: str) -> None:
         done, _ = ray.wait(list(pool.greetings), timeout=60)
         for greeting in done:
             pool.greet(pool.greetings[greeting])
-    assert len({member.facts.node for member in pool.ready if member.facts}) == nodes
+    assert len({member.facts.node for member in pool.ready if member.facts}) == (nodes - 1 if gpus else nodes)
     killed: list[int] = []
     if what == "data":
         count_data(pool)
     elif what == "processors":
         check_warning(pool, lines)
+    elif what == "gpus":
+        assert pool.size == 2 * len(others)
+        check_gpus(pool, nodes)
     elif what == "lose":
         lose_a_node(cluster, others[-1], pool)
     elif what == "killer":

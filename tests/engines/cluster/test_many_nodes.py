@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(
-    ("nodes", "what"), [(1, ""), (3, ""), (3, "killer"), (3, "lose"), (3, "data"), (2, "processors"), (8, "")]
+    ("nodes", "what"),
+    [(1, ""), (3, ""), (3, "killer"), (3, "lose"), (3, "data"), (2, "processors"), (3, "gpus"), (8, "")],
 )
 def test_the_contract_holds_on_a_cluster(nodes: int, what: str) -> None:
     pytest.importorskip("ray")

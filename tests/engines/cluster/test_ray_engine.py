@@ -4,8 +4,11 @@ import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
@@ -16,7 +19,7 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.training_settings import Training
@@ -35,11 +38,12 @@ from fedcohort.federation.position_labels import strata
 from fedcohort.models import Mlp
 from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run
-from fedcohort.selection import Cohort, LocalLoss
+from fedcohort.selection import STRATEGIES, Cohort, LocalLoss
 from fedcohort.testing import check_engine
 from fedcohort.testing.base import HEALTHY, ControlVariates, bits, members_of, small_federation
 from fedcohort.training.personal_models import PersonalAccuracy
 from tests.experiments import small
+from tests.matrix.hard_federation import hard
 from tests.repetitions import slow_after
 
 pytestmark = pytest.mark.timeout(240)
@@ -248,6 +252,34 @@ def test_a_model_is_read_while_all_other_hosts_are_busy(
     assert re.fullmatch(where + r" was lost \(.*died.*\); its work for clients \d+(, \d+)* is done again", line)
 
 
+@parameters
+class Waits(FedAvg):
+    """Clients train until there is a file ``go``, for at most a minute; then there is a file ``done``."""
+
+    folder: str = ""
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        """Wait."""
+        for _ in range(600):
+            if not (Path(self.folder) / "go").exists():
+                time.sleep(0.1)
+        (Path(self.folder) / "done").touch()
+        return super().finish(problem)
+
+
+def test_an_interrupted_round_does_not_wait_for_its_clients(hosts: HostPool, tmp_path: Path) -> None:
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    algorithm = Waits(folder=str(tmp_path))
+    with closing(ray_engine(hosts, algorithm)) as remote:
+        remote.meanwhile = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            next(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
+        assert not (tmp_path / "done").exists()
+        (tmp_path / "go").touch()
+
+
 def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data that did not arrive: the host is given up, and another one does the work."""
     import ray
@@ -304,6 +336,37 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
     assert content(remote) == content(local)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize(
+    ("strategy", "algorithm"),
+    [(name, "fedavg") for name in STRATEGIES.builtin] + [("uniform", name) for name in ALGORITHMS.builtin],
+)
+def test_every_strategy_and_every_algorithm_plays_the_same_run_on_a_cluster(
+    strategy: str, algorithm: str, tmp_path: Path
+) -> None:
+    experiment = hard(strategy, algorithm, rounds=3)
+    local = fedcohort.run(experiment, runs=tmp_path / "local")
+    remote = fedcohort.run(experiment.with_overrides({"engine.name": "ray"}), runs=tmp_path / "ray")
+    assert remote.path.name == local.path.name
+    assert content(remote) == content(local)
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
+def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) -> None:
+    """The blocks are 20 clients in four parts, for any number of hosts."""
+    values: dict[str, Any] = {"rounds": 1, "federation": {"clients": 20}, "selection": {"name": "uniform", "k": 20}}
+    one, three = (
+        fedcohort.run(
+            small(**values, engine={"name": "ray", "plan": "means", "workers": workers}), runs=tmp_path / str(workers)
+        )
+        for workers in (1, 3)
+    )
+    exact = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path)
+    assert one.path.name == three.path.name != exact.path.name
+    assert content(one) == content(three) != content(exact)
+
+
 PLUGIN = """
 from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.algorithms.fedavg import FedAvg
@@ -350,6 +413,28 @@ def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> 
     assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
     assert reason in done.stderr
     assert "if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token" in done.stderr
+
+
+def test_another_server_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would try for minutes to speak with it. A server that says nothing is given up after some seconds."""
+    monkeypatch.setattr(host_pool, "REACH_SECONDS", 0.2)
+    accepted: list[socket.socket] = []
+
+    def answer(server: socket.socket, said: bytes) -> None:
+        accepted.append(server.accept()[0])
+        accepted[-1].sendall(said)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        for said, reason in ((b"", "timed out"), (b"HTTP/1.0 400 Bad request", "another program answers")):
+            thread = threading.Thread(target=answer, args=(server, said))
+            thread.start()
+            with pytest.raises((OSError, ValueError), match=reason):
+                host_pool._reach(f"127.0.0.1:{server.getsockname()[1]}")
+            thread.join()
+    for connection in accepted:
+        connection.close()
 
 
 def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from fedcohort.flower.sites.serve import end_group
 __all__ = ["RealFederation", "waited_for"]
 
 PROGRAMS = Path(sys.executable).parent
-WAIT = 240.0
+WAIT = 600.0
 
 
 def free_port() -> int:

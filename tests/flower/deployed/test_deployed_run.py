@@ -284,7 +284,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     ),
     "label counts": ({"selection": {"name": "haccs", "k": 3}}, EVERYTHING, "'site-0' does not disclose"),
     "training": ({}, Allowed(training=False), "allows no training: its owner has to set"),
-    "dropout": ({"systems": {"dropout": 0.1}}, OPEN, "systems.dropout: describes simulated clients"),
+    "dropout": (
+        {"systems": {"dropout": 0.1}},
+        OPEN,
+        "dropout: describes simulated clients; leave it out, or set time = 'simulated'",
+    ),
     "clients": (
         {"federation": {"clients": 13}},
         OPEN,
@@ -297,6 +301,7 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     ),
     "pooled data": ({"algorithm": {"name": "centralised"}}, OPEN, "pools the data of all clients"),
     "clients_every": ({"measures": {"clients_every": 1}}, OPEN, "measures.clients_every: asks all clients"),
+    "personal_epochs": ({"measures": {"personal_epochs": 1}}, OPEN, "measures.personal_epochs: asks all clients"),
     "plan": ({"engine": {"plan": "stacked"}}, OPEN, "engine: a deployment has the plan 'threads'"),
 }
 

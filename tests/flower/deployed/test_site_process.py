@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 from flwr.app import Context, RecordDict
@@ -22,11 +23,21 @@ from fedcohort.cli.entry import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.flower.new_app import new_app
+from fedcohort.flower.sites import serve
 from fedcohort.flower.sites.courier import call_site, receive, send
 from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
 from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import BadMessage, Words, packed
-from fedcohort.flower.sites.serve import check_security, end_group, is_loopback, listening, supernode_command
+from fedcohort.flower.sites.serve import (
+    alone,
+    check_files,
+    check_security,
+    end_group,
+    is_loopback,
+    listening,
+    serve_site,
+    supernode_command,
+)
 from fedcohort.flower.sites.site_file import SiteFile, SuperLink, installed_plugins, open_site, read_site_file
 from tests.docs.pages import ROOT, blocks
 
@@ -81,6 +92,8 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
         ({"features": np.full((20, 4), np.nan)}, "data.features: has NaN"),
         ({"features": np.zeros((20, 4), np.uint8)}, "data.features: uint8 .20, 4.; must be floats, or uint8 images"),
         ({"features": np.array([{}] * 20)}, "data.features = 'features.npy': cannot be read"),
+        ({"features": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}, "data.features: has no samples"),
+        ({"labels": np.full(20, 2**63, np.uint64)}, "data.labels: has 9223372036854775808; must be classes"),
     ],
 )
 def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
@@ -105,6 +118,23 @@ def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp
         open_site(owner(tmp_path, text))
     with pytest.raises(UsageError, match="cannot be read"):
         read_site_file(tmp_path / "missing.toml")
+
+
+def test_names_and_data_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    path = owner(tmp_path)
+    text = path.read_text()
+    path.write_text(text.replace('"clinic"', '"a\\nb"'))
+    with pytest.raises(UsageError, match=r"name = 'a\\nb': has characters that cannot be printed"):
+        open_site(path)
+    path.write_text(f'{text}experiment = "x.toml"\n')
+    with pytest.raises(UsageError, match=r"data.experiment: is for a trial without data of your own"):
+        open_site(path)
+
+
+def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path, labels=np.arange(20) % 4))
+    said = unpack(site.handle(HELLO))
+    assert said["refused"] == "the server has the classes 0 to 2, and client 'clinic' has the label 3"
 
 
 def test_tls_and_a_key_are_required_except_on_this_machine(tmp_path: Path) -> None:
@@ -144,6 +174,14 @@ def test_a_site_runs_no_files_that_a_server_names() -> None:
         installed_plugins(Words({"sections": sections}, "setup"))
     with pytest.raises(UsageError, match="no such model"):
         installed_plugins(Words({"sections": sections | {"model": {"name": "mlpp"}}}, "setup"))
+
+
+def test_two_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:
+    path = owner(tmp_path)
+    with alone(tmp_path / "state"), pytest.raises(UsageError, match="another `fedcohort site serve` uses this folder"):
+        serve_site(path, insecure=True)
+    with alone(tmp_path / "state"):
+        pass
 
 
 def context(path: Path | str) -> Context:
@@ -314,7 +352,58 @@ def test_ending_a_process_ends_those_that_it_started() -> None:
     parent.stdout.close()
 
 
-def waited_for(done: Callable[[], bool], seconds: float = 20.0) -> None:
+def test_a_supernode_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Each one that does not stay is counted, whatever its code is."""
+    for name, value in (("ATTEMPTS", 2), ("AGAIN_SECONDS", 0.02), ("PAUSE", 0.02)):
+        monkeypatch.setattr(serve, name, value)
+    for code, returned in ((3, 3), (0, 1)):
+        program = f"open({str(tmp_path / str(code))!r}, 'a').write('x'); raise SystemExit({code})"
+        assert serve.keep_running([sys.executable, "-c", program]) == returned
+        assert (tmp_path / str(code)).read_text() == "xxx"
+    assert len([line for line in caplog.messages if "the SuperNode has ended; attempt" in line]) == 4
+
+
+def test_a_killed_site_takes_its_supernode_with_it(tmp_path: Path) -> None:
+    """Otherwise the server would take the site for connected, and its clients would fail in every round."""
+    node = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    program = f"from fedcohort.flower.sites.serve import _run; _run([{sys.executable!r}, '-c', {node!r}])"
+    site = subprocess.Popen([sys.executable, "-c", program])
+    waited_for(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
+    pid = int((tmp_path / "pid").read_text())
+    assert psutil.pid_exists(pid)
+    site.kill()
+    site.wait()
+    waited_for(lambda: not psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ({"address": "fl.example.org"}, "superlink.address = 'fl.example.org': should be HOST:PORT"),
+        ({"root_certificates": "key"}, "superlink.root_certificates = 'key': has no certificate that can be read"),
+        ({"private_key": "key.pub"}, "superlink.private_key = 'key.pub': is no ECDSA key without a passphrase"),
+        ({"private_key": "other"}, "superlink.private_key = 'other': is no ECDSA key .*it is of another kind"),
+        ({"private_key": "locked"}, "superlink.private_key = 'locked': is no ECDSA key .*ssh-keygen -t ecdsa"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None or shutil.which("openssl") is None, reason="no tools for keys")
+def test_files_that_a_supernode_cannot_use_are_refused(link: dict[str, str], message: str, tmp_path: Path) -> None:
+    keys = {"key": ("ecdsa", "-b384", ""), "other": ("ed25519", "-a1", ""), "locked": ("ecdsa", "-b384", "secret")}
+    for name, (kind, more, secret) in keys.items():
+        if name in {"key", link.get("private_key")}:
+            subprocess.run(["ssh-keygen", "-q", "-t", kind, more, "-N", secret, "-f", tmp_path / name], check=True)
+    (tmp_path / "key.pub").chmod(0o600)
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca.key -subj /CN=ca -out ca.crt"
+    subprocess.run(words.split(), cwd=tmp_path, check=True, capture_output=True)
+    given = {"address": "127.0.0.1:1", "root_certificates": "ca.crt", "private_key": "key"}
+    check_files(SuperLink(**given), tmp_path)
+    described = "\n".join(f'{name} = "{value}"' for name, value in (given | link).items())
+    path = owner(tmp_path, f"[superlink]\n{described}")
+    with pytest.raises(UsageError, match=message):
+        serve_site(path)
+
+
+def waited_for(done: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end

@@ -64,6 +64,24 @@ def test_a_client_keeps_its_number_at_another_node_with_the_same_key() -> None:
     assert roster.present().tolist() == list(range(10))
 
 
+def test_a_site_that_is_back_before_its_old_node_is_gone_takes_part_again() -> None:
+    """A server notices only after a while that a node is gone."""
+    one, two = sites()
+    grid = keyed([one, two, one], [b"a", b"b", b"a"])
+    grid.offline = {2}
+    roster, link = roster_on(grid)
+    roster.meet(link)
+    roster.fix()
+    grid.offline = set()
+    [note] = roster.meet(link)
+    assert "another connected node also has the client '0'" in note
+    assert roster.meet(link) == []
+    grid.offline = {0}
+    assert roster.meet(link) == []
+    assert roster.node(0) == grid.nodes[2]
+    assert roster.present().tolist() == list(range(10))
+
+
 def test_a_name_with_another_key_is_a_forged_identity() -> None:
     one, two = sites()
     grid = keyed([one, two, one], [b"a", b"b", b"c"])

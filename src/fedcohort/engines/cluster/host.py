@@ -241,7 +241,8 @@ class Host:
         site = self._sites[engine]
         if engine not in self._broadcasts or self._broadcasts[engine][0] != broadcast.hex():
             sent: Broadcast = ray.get(broadcast)
-            [model] = site.layout.states(sent.model)
+            [state] = site.layout.states(sent.model)
+            model = device.moved(state, site.federation.device)
             received = device.moved(as_tensors(sent.received), site.federation.device)
             self._broadcasts[engine] = broadcast.hex(), model, received
         site.memories = {

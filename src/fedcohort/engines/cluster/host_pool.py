@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,16 @@ STARTS = 3
 """Number of times that a private cluster is started; Ray gives up after 30 s, which a busy machine can exceed."""
 REACH_SECONDS = 10.0
 """Seconds to wait for the address of a cluster to answer."""
+HTTP2_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HTTP2_SETTINGS
+"""How a client of HTTP/2 begins, which Ray speaks; the server begins with a frame of settings, whose type is its fourth byte.
+Ray itself would try for minutes to speak with a server of another kind."""
 NOTICE_SECONDS = 15.0
 """Seconds without a host after which a warning says what the run waits for."""
 NAMED = 20
 """Maximum number of clients that a message names."""
+HOST_BYTES = 300 * 2**20
+"""Memory that a host takes without data and models, about."""
 PAUSE = 1.0
 """Seconds between a host that could not be started and its replacement."""
 
@@ -57,7 +63,7 @@ class HostPool:
         patience: seconds to wait for a host when none is left.
 
     Raises:
-        UsageError: the cluster cannot be reached, or has no room for a host.
+        UsageError: the cluster cannot be reached, or a private cluster has no room for the hosts.
     """
 
     def __init__(self, address: str = "", hosts: int = 0, *, gpu: bool = False, patience: float = PATIENCE) -> None:
@@ -65,6 +71,12 @@ class HostPool:
         self._ray = ray_module()
         self._connect(hosts)
         resources = self._ray.cluster_resources()
+        if self._own_cluster and not address:
+            try:
+                _check_room(resources, hosts, gpu=gpu)
+            except UsageError:
+                self._ray.shutdown()
+                raise
         self.size = hosts or max(1, int(resources.get("GPU" if gpu else "CPU", 1)))
         kind = self._ray.remote(
             num_cpus=1,
@@ -76,7 +88,7 @@ class HostPool:
         self._start = kind.remote
         self._warned: set[tuple[str, str]] = set()
         self._alone_since: float | None = None
-        self._told = False
+        self._told, self._not_started = False, ""
         self._next_start = 0.0
         self.members: list[Member] = []
         self.refill()
@@ -97,7 +109,7 @@ class HostPool:
             member.facts = self._ray.get(member.greeting)
         except lost_errors() as error:
             self.lose(member)
-            log.info("a host could not be started: %s", first_line(error))
+            self._not_started = f" (the last one could not be started: {last_line(error)})"
             self._next_start = time.monotonic() + PAUSE
             return
         self._alone_since = None
@@ -142,13 +154,13 @@ class HostPool:
         elif now - self._alone_since > NOTICE_SECONDS and not self._told:
             self._told = True
             log.warning(
-                "%s: no host has answered for %.0f s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
-                where, now - self._alone_since, self.patience, "GPU" if self.gpu else "core",
+                "%s: no host has answered for %.0f s%s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
+                where, now - self._alone_since, self._not_started, self.patience, "GPU" if self.gpu else "core",
             )  # fmt: skip
         elif now - self._alone_since > self.patience:
             raise UsageError(
-                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience); the record is complete up to the last "
-                "round: start hosts and repeat the command to continue"
+                f"{where}: no host has answered for {self.patience:.0f} s (engine.patience){self._not_started}; the record is "
+                "complete up to the last round: start hosts and repeat the command to continue"
             )
 
     def wait_until_ready(self) -> None:
@@ -208,6 +220,24 @@ class HostPool:
             )  # fmt: skip
 
 
+def _check_room(resources: Mapping[str, float], hosts: int, *, gpu: bool) -> None:
+    """Refuse hosts for which a private cluster, which no machine can join, has no room.
+
+    Raises:
+        UsageError: there is no GPU, or too little memory.
+    """
+    if gpu and not resources.get("GPU"):
+        raise UsageError(
+            "engine.device = 'cuda': Ray sees no GPU on this machine; use 'cpu', or engine.address = that of a cluster with GPUs"
+        )
+    room = int(resources.get("memory", hosts * HOST_BYTES) // HOST_BYTES)
+    if hosts > max(room, os.cpu_count() or 1):
+        raise UsageError(
+            f"engine.workers = {hosts}: this machine has memory for about {room} hosts, with {HOST_BYTES / 2**20:.0f} MB each; "
+            "lower it, or leave it out for one host per core"
+        )
+
+
 def _actor_class(ray: Any) -> type[Host]:
     """The class of the actors: means of models are computed beside the training that goes on."""
 
@@ -223,14 +253,20 @@ def _reach(address: str) -> None:
 
     Raises:
         OSError: the address does not answer.
-        ValueError: the address has another form.
+        ValueError: the address has another form, or another program answers there.
     """
     if address == "auto":
         return
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal()):
         raise ValueError("the form is HOST:PORT")
-    socket.create_connection((host, int(port)), REACH_SECONDS).close()
+    with socket.create_connection((host, int(port)), REACH_SECONDS) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") == "1":
+            return
+        connection.sendall(HTTP2_GREETING)
+        answer = connection.recv(len(HTTP2_SETTINGS), socket.MSG_WAITALL)
+    if answer[3:4] != HTTP2_SETTINGS[3:4]:
+        raise ValueError("another program answers")
 
 
 def _about_token() -> str:
@@ -243,6 +279,11 @@ def _about_token() -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; Ray's have many."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error's message, in which Ray has the cause of a host that could not be started."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
 
 def listed_clients(clients: Sequence[int]) -> str:

@@ -78,6 +78,9 @@ def ordered_results(
     try:
         for position in range(len(calls)):
             yield stream.result(position, meanwhile)
+    except KeyboardInterrupt:  # the work is thrown away, so nothing waits for it
+        stream.running.clear()
+        raise
     finally:
         stream.close()
 

@@ -36,10 +36,11 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
     for name, is_set in only_simulated.items():
         if wall and is_set:
             raise UsageError(
-                f"{name}: describes simulated clients; leave it out, or set clock = 'simulated' for a rehearsal"
+                f"{name}: describes simulated clients; leave it out, or set time = 'simulated' for a rehearsal"
             )
-    if experiment.measures.clients_every:
-        raise UsageError("measures.clients_every: asks all clients for the record; leave it out in a deployment")
+    for name in ("clients_every", "personal_epochs"):
+        if getattr(experiment.measures, name):
+            raise UsageError(f"measures.{name}: asks all clients for the record; leave it out in a deployment")
     if experiment.engine.device != "cpu" or experiment.engine.plan not in ("threads", "loop"):
         raise UsageError("engine: a deployment has the plan 'threads' and the device 'cpu'; leave both out")
     for name in ("model", "algorithm"):

@@ -14,7 +14,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
-from fedcohort.flower.roster import name_order
+from fedcohort.flower.roster import name_order, still_ignored
 from fedcohort.flower.sites.protocol import HELLO, BadMessage, Words, packed, unpacked
 
 __all__ = ["KnownClient", "MetSite", "SiteRoster"]
@@ -85,12 +85,13 @@ class SiteRoster:
         self.takes_in: Callable[[MetSite, list[KnownClient]], None] = lambda _site, _clients: None
         self.ignored: dict[int, str] = {}
         self._met: dict[int, MetSite] = {}  # by node
+        self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes with one of its clients
 
     def meet(self, link: GridLink) -> list[str]:
         """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
         nodes = link.nodes()
         self._met = {node: met for node, met in self._met.items() if node in nodes}
-        self.ignored = {node: reason for node, reason in self.ignored.items() if node in nodes}
+        self.ignored = still_ignored(self.ignored, self._rivals, nodes)
         new = sorted(set(nodes) - set(self._met) - set(self.ignored))
         request = packed(
             {"kind": HELLO, "classes": self.classes} | ({} if self.shape is None else {"shape": list(self.shape)})
@@ -170,7 +171,10 @@ class SiteRoster:
             shared = next((client.name for client in met.clients if len(claims[client.name]) > 1), None)
             try:
                 if shared is not None:
-                    raise UsageError(f"another connected node also has the client {shared!r}; names must differ")
+                    self._rivals[node] = frozenset(claims[shared])
+                    raise UsageError(
+                        f"another connected node also has the client {shared!r} of site {met.name!r}; names must differ"
+                    )
                 notes += self._join(met)
                 self._met[node] = met
             except UsageError as reason:

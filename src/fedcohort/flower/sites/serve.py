@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -15,10 +16,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.paths import check_writable
+from fedcohort.flower.addresses import port_of
+from fedcohort.flower.sites import kept_process
 from fedcohort.flower.sites.answer_log import budget_words
 from fedcohort.flower.sites.courier import receive, send
 from fedcohort.flower.sites.site import Site
-from fedcohort.flower.sites.site_file import SiteFile, open_site, read_site_file
+from fedcohort.flower.sites.site_file import SiteFile, SuperLink, open_site, read_site_file
 
 __all__ = ["is_loopback", "listening", "serve_site", "supernode_command"]
 
@@ -28,17 +32,22 @@ LARGEST_REQUEST = 2**34
 """Bytes of a request that are read at most."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 PAUSE = 0.5
+ATTEMPTS, AGAIN_SECONDS, STAYS_SECONDS = 8, 10.0, 60.0
+"""Number of times in a row that a SuperNode is started again, seconds before each of them, and seconds after which it
+counts as running. After the kill of a site, a SuperLink takes its node for connected until two heartbeats are missing, which is a
+minute."""
 
 
 def serve_site(path: str | Path, *, insecure: bool = False) -> int:
-    """Answer the server's requests with the data of ``site.toml`` until the process is ended, or the SuperNode ends.
+    """Answer the server's requests with the data of ``site.toml`` until the process is ended, or the SuperNode cannot be kept
+    running.
 
     Args:
         path: the file.
         insecure: connect without TLS and without a key; only to a server on this machine.
 
     Returns:
-        The exit code of the SuperNode; 0 if this process was asked to end.
+        The exit code of a SuperNode that does not stay; 0 if this process was asked to end.
 
     Raises:
         UsageError: a setting or the data cannot be used.
@@ -46,18 +55,51 @@ def serve_site(path: str | Path, *, insecure: bool = False) -> int:
     if not hasattr(socket, "AF_UNIX"):
         raise UsageError("fedcohort site serve: needs sockets with a path, which Linux and macOS have")
     file, folder = read_site_file(path), Path(path).resolve().parent
+    port_of(file.superlink.address, "superlink.address")
     check_security(file, folder, insecure=insecure)
-    site = open_site(path)
+    if not insecure:
+        check_files(file.superlink, folder)
+    with alone(folder / file.state):
+        return _serve(file, folder, open_site(path), insecure=insecure)
+
+
+@contextmanager
+def alone(state: Path) -> Iterator[None]:
+    """Hold the lock of a folder of memories and budget: two processes would spend the same budget twice.
+
+    Raises:
+        UsageError: another process holds it, or the folder cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    check_writable(state, "state =", folder=True)
+    state.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(state / "site.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"state = {str(state)!r}: another `fedcohort site serve` uses this folder; end it, or give each site a folder of its own"
+        ) from None
+    except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
+        raise UsageError(f"state = {str(state)!r}: cannot be locked ({error}); give a folder on another disk") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _serve(file: SiteFile, folder: Path, site: Site, *, insecure: bool) -> int:
     samples = sum(len(data.training) for data in site.clients.values())
     log.warning(
-        "%d clients with %d samples; the server is %s; %s",
-        len(site.clients), samples, file.superlink.address, budget_words(site.spent.left()),
+        "%d client%s with %d samples; the server is %s; %s",
+        len(site.clients), "s" * (len(site.clients) > 1), samples, file.superlink.address, budget_words(site.spent.left()),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="fedcohort-") as private:  # only this user can open it
         where = Path(private) / "site"
         with listening(site, where):
             try:
-                return _run(supernode_command(file, folder, where, insecure=insecure))
+                return keep_running(supernode_command(file, folder, where, insecure=insecure))
             except KeyboardInterrupt:  # also SIGTERM: the usual end
                 return 0
 
@@ -85,6 +127,35 @@ def check_security(file: SiteFile, folder: Path, *, insecure: bool) -> None:
     key = folder / link.private_key
     if os.name == "posix" and key.stat().st_mode & 0o077:
         raise UsageError(f"superlink.private_key = {link.private_key!r}: others can read it; run chmod 600 on it")
+
+
+def check_files(link: SuperLink, folder: Path) -> None:
+    """Refuse a certificate or a key that a SuperNode cannot use.
+
+    Raises:
+        UsageError: one of them is not what it should be.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
+    try:
+        ssl.create_default_context(cafile=folder / link.root_certificates)
+    except OSError as error:  # also errors of SSL
+        reason = (
+            f"superlink.root_certificates = {link.root_certificates!r}: has no certificate that can be read ({error})"
+        )
+        raise UsageError(f"{reason}; use the ca.crt of the server's administrator") from None
+    try:
+        key: object = load_ssh_private_key((folder / link.private_key).read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        key = error
+    if not isinstance(key, EllipticCurvePrivateKey):
+        why = key if isinstance(key, Exception) else "it is of another kind"
+        raise UsageError(
+            f"superlink.private_key = {link.private_key!r}: is no ECDSA key without a passphrase ({why}); make one with ssh-keygen -t "
+            'ecdsa -b 384 -N "" -f FILE'
+        )
 
 
 def is_loopback(address: str) -> bool:
@@ -149,17 +220,38 @@ def _answer(connection: socket.socket, site: Site) -> None:
             log.warning("a request was not answered: %s", error)
 
 
+def keep_running(command: Sequence[str]) -> int:
+    """Run the SuperNode, and start it again if it ends; returns its exit code, or 1 instead of 0, if it does not stay."""
+    attempt = 0
+    while True:
+        begin = time.monotonic()
+        code = _run(command) or 1  # 0: the server does not know it any more
+        attempt = 1 if time.monotonic() - begin > STAYS_SECONDS else attempt + 1
+        if attempt > ATTEMPTS:
+            return code
+        log.warning(
+            "the SuperNode has ended; attempt %d of %d to start it again follows in %g s. A server refuses keys that are not "
+            "registered, clocks that are wrong, and for about a minute a site whose last process was killed",
+            attempt, ATTEMPTS, AGAIN_SECONDS,
+        )  # fmt: skip
+        time.sleep(AGAIN_SECONDS)
+
+
 def _run(command: Sequence[str]) -> int:
     """Run the SuperNode until it ends; end it with this process, and with it the processes that it has started."""
     settings = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
     path = f"{Path(command[0]).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # it starts programs beside itself
-    node = subprocess.Popen(command, env=os.environ | settings | {"PATH": path}, start_new_session=True)
+    kept = [sys.executable, "-m", kept_process.__name__, *command]
+    environment = os.environ | settings | {"PATH": path}
+    node = subprocess.Popen(kept, env=environment, stdin=subprocess.PIPE, start_new_session=True)
     try:
         while (code := node.poll()) is None:
             time.sleep(PAUSE)
         return code
     finally:
         end_group(node)
+        if node.stdin is not None:
+            node.stdin.close()
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:

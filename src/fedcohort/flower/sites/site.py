@@ -117,8 +117,11 @@ class Site:
             own = list(data.training.features.shape[1:])
             if shape is not None and own != list(shape):
                 raise Refused(f"the server's samples have the shape {list(shape)}, those of client {name!r} {own}")
-            if len(data.training) and int(data.training.labels.max()) >= max(classes, 1):
-                log.warning("client %s has labels beyond the server's %d classes", name, classes)
+            labels = data.training.labels
+            if len(labels) and labels.dim() == 1 and not labels.is_floating_point() and int(labels.max()) >= classes:
+                raise Refused(
+                    f"the server has the classes 0 to {classes - 1}, and client {name!r} has the label {int(labels.max())}"
+                )
             said: dict[str, object] = {
                 "name": name, "num_samples": len(data.training), "held_out": len(data.held_out), "histogram": None
             }  # fmt: skip

@@ -30,6 +30,10 @@ from fedcohort.runs.prepare_run import federate
 __all__ = ["SiteFile", "SuperLink", "installed_plugins", "open_site", "read_site_file"]
 
 
+MOST_CLASSES = 2**31
+"""Number that no label of a site reaches."""
+
+
 class SuperLink(Section):
     """The server, and how the site proves that it is registered there."""
 
@@ -162,6 +166,8 @@ def _plain(words: Words) -> dict[str, Any]:
 
 def _trial_clients(data: SiteData, folder: Path) -> dict[str, ClientData]:
     """Some clients of an experiment, named by their numbers."""
+    if data.features or data.labels:
+        raise UsageError("data.experiment: is for a trial without data of your own; give it, or features and labels")
     federation = federate(load(folder / data.experiment), Given()).federation
     wrong = [client for client in data.clients if not 0 <= client < federation.num_clients]
     if wrong or not data.clients:
@@ -175,11 +181,17 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
     """The owner's data as one client with the name of the site."""
     if not file.name:
         raise UsageError("name: a site with its own data needs a name, which is the name of its client")
+    if not file.name.isprintable():
+        raise UsageError(f"name = {file.name!r}: has characters that cannot be printed; give another name")
     features, labels = (_array(folder, name, getattr(file.data, name)) for name in ("features", "labels"))
+    if not len(features):
+        raise UsageError("data.features: has no samples")
     if len(features) != len(labels) or labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels < 0).any():
         raise UsageError(
             f"data.labels: {labels.dtype} {list(labels.shape)} for {len(features)} samples; must be one integer from 0 for each"
         )
+    if labels.max() >= MOST_CLASSES:
+        raise UsageError(f"data.labels: has {labels.max()}; must be classes of the server, from 0")
     if features.dtype.kind == "f":
         if not np.isfinite(features).all():
             raise UsageError("data.features: has NaN or infinite numbers; remove or replace them")
