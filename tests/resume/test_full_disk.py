@@ -81,6 +81,8 @@ RUN = [
     "selection.name=ucb",
     "--set",
     "measures.durable_seconds=1000",
+    "--set",
+    "measures.checkpoint_seconds=0",
 ]
 
 
