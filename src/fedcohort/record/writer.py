@@ -25,6 +25,7 @@ from fedcohort.record.database import (
     damaged,
     file_hash,
     first_seal,
+    insert_rows,
     seal_of,
     sealed_tables,
 )
@@ -220,7 +221,7 @@ class Writer:
                 self._sync_checkpoint(saved.file)
             with self._transaction(durable=durable) as db:
                 for tables in rounds.values():
-                    _insert(db, tables)
+                    insert_rows(db, tables)
                 if saved is not None:
                     kept = "0" if durable else "(SELECT COALESCE(MIN(round), 0) FROM checkpoints)"
                     db.execute(f"DELETE FROM checkpoints WHERE round > {kept}")
@@ -333,7 +334,7 @@ class Writer:
         """Delete the files of checkpoints that the database does not name."""
         self._files.clear(file for (file,) in self._connection.execute("SELECT file FROM checkpoints"))
 
-    def _seal(self, rounds: Mapping[int, Mapping[str, list[SqlRow]]]) -> None:
+    def _seal(self, rounds: Mapping[int, Mapping[str, Sequence[SqlRow]]]) -> None:
         """Record the hash of each round's rows, chained to the hash of the round before."""
         query = "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1"
         before = self._connection.execute(query, (min(rounds),)).fetchone()
@@ -341,10 +342,3 @@ class Writer:
         for round_, tables in rounds.items():
             seal = seal_of(tables, seal)
             self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
-
-
-def _insert(db: sqlite3.Connection, tables: Mapping[str, list[SqlRow]]) -> None:
-    """Insert the rows of a round."""
-    for table, rows in tables.items():
-        if rows:
-            db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
