@@ -444,7 +444,7 @@ def test_warnings_are_left_alone() -> None:
         warnings.simplefilter("default")
         for _ in range(2):
             warnings.warn("once", UserWarning, stacklevel=1)
-            assert len(program._without_python()) == 3
+            assert len(program._without_python()) == 4
     assert [str(warning.message) for warning in shown].count("once") == 1
 
 

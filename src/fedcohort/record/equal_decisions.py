@@ -1,7 +1,7 @@
 """The rows of a decision in which all candidates have the same score, as under uniform selection.
 
 There can be a thousand of them in a round of a millisecond. They are written by one statement, without Python between rows, and the
-text that is hashed for the seal is composed from the columns. Rows and text are those of other decisions, which are written row by row.
+text that is hashed for the seal is composed from the columns. Rows and text are those of decisions that are written row by row.
 """
 
 import sqlite3
