@@ -34,11 +34,11 @@ class ClientSeries:
 
     Args:
         setup: the model and the settings.
+        buffers: memory for the trained models.
     """
 
-    def __init__(self, setup: LocalSetup) -> None:
-        self.setup = setup
-        self._buffers = Buffers()
+    def __init__(self, setup: LocalSetup, buffers: Buffers) -> None:
+        self.setup, self._buffers = setup, buffers
         self._finishes = getattr(setup.algorithm.finish, "__func__", None) is not Algorithm.finish
         # otherwise, `finish` may use anything that is left of the training of a single client
         self._suits = not self._finishes or client_half_stacks(type(setup.algorithm))

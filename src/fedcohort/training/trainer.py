@@ -15,6 +15,7 @@ from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
 from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.reused_memory import Buffers
 
 __all__ = ["Trainer"]
 
@@ -56,10 +57,15 @@ class Trainer(LocalSetup):
         session.run(stop)
         return session.result()
 
-    @cached_property
+    @property
     def series(self) -> ClientSeries:
-        """Trains several clients in one call."""
-        return ClientSeries(self)
+        """Trains several clients in one call; a new object each time, so that a trainer is in no cycle of references."""
+        return ClientSeries(self, self._buffers)
+
+    @cached_property
+    def _buffers(self) -> Buffers:
+        """Memory for the models of series."""
+        return Buffers()
 
     def train_series(
         self,
