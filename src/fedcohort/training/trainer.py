@@ -19,6 +19,9 @@ from fedcohort.training.reused_memory import Buffers
 
 __all__ = ["Trainer"]
 
+KEPT_BYTES = 2**26
+"""Maximum bytes of memory for trained models that a trainer keeps while they are not in use."""
+
 
 class Trainer(LocalSetup):
     """Trains clients of a federation, one at a time. Arguments and attributes are those of
@@ -65,7 +68,7 @@ class Trainer(LocalSetup):
     @cached_property
     def _buffers(self) -> Buffers:
         """Memory for the models of series."""
-        return Buffers()
+        return Buffers(KEPT_BYTES)
 
     def train_series(
         self,
