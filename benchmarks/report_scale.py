@@ -59,15 +59,14 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
             chosen = rng.choice(m, k, replace=False).tolist()
             scores, inside = rng.random(m).tolist(), set(chosen)
             writer.record(
-                RoundRow(
+                [RoundRow(
                     round=t, available=m, selected=k, trained=k, admitted=k, simulated_time=10.0 * t, round_time=10.0, steps=5 * k,
                     test_accuracy=t / (t + 50), test_loss=1.0, validation_accuracy=t / (t + 50), validation_loss=1.0,
                     local_accuracy=0.5, train_loss=1.0, class_accuracy=[t / (t + 50)] * 10, note="",
                     clients=[ClientRow(client, "admitted", num_samples=50, steps=5, duration=10.0) for client in chosen],
                     decisions=[(i, i in inside, s, {"mean_reward": s / 2, "bonus": s / 2}) for i, s in enumerate(scores)],
                     ledger=[LedgerRow("training", 2 * k, 10**6, 10**6, float(k), 1.0, "its update")], wall={"total": 1.0},
-                ),
-                None,
+                )],
             )  # fmt: skip
 
 

@@ -63,5 +63,5 @@ def written(
         if portrait is not None:
             writer.describe(portrait)
         for row in rows:
-            writer.record(row)
+            writer.record([row])
     return fedcohort.Run(run.path)

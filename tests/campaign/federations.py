@@ -31,7 +31,7 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 
 def description(**values: Any) -> dict[str, Any]:
-    """A description with six clients and four rounds; ``values`` replace settings, section by section."""
+    """A description with six clients and four rounds, each with a checkpoint; ``values`` replace settings, section by section."""
     plain: dict[str, Any] = {
         "name": "tiny",
         "rounds": 4,
@@ -40,7 +40,7 @@ def description(**values: Any) -> dict[str, Any]:
         "federation": {"clients": 6, "partition": {"name": "dirichlet_class", "alpha": 0.5}},
         "model": {"name": "logistic"},
         "selection": {"name": "uniform"},
-        "measures": {"clients_every": 2},
+        "measures": {"clients_every": 2, "checkpoint_seconds": 0.0},
     }
     for key, value in values.items():
         plain[key] = {**plain.get(key, {}), **value} if isinstance(value, dict) else value

@@ -185,7 +185,7 @@ def test_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(fedcohort.Experiment(rounds=3), runs=tmp_path, progress=stop)
+        fedcohort.run(fedcohort.Experiment(rounds=3, measures={"checkpoint_seconds": 0}), runs=tmp_path, progress=stop)
     result = call("run", "--set", "rounds=3", "--set", "seeds=1", "--runs", tmp_path)
     assert "(resumed after round 2)" in result.stdout
     assert "round 3 of 3" in result.stderr

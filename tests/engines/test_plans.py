@@ -113,6 +113,21 @@ def test_typical_clients_have_data_and_are_cut() -> None:
     assert (cut.client(1).features == federation.client(int(clients[1])).features[:6]).all()
 
 
+@pytest.mark.parametrize(
+    ("steps", "budget", "limit"),
+    [
+        ([3, 3, 3], 9.0, 3),
+        ([1, 100, 5, 17], 123.0, 100),  # there is time for all steps
+        ([1, 100, 5, 17], 60.0, 37),  # 1 + 5 + 17 + 37
+        ([1, 100, 5, 17], 20.0, 7),  # 1 + 5 + 7 + 7
+        ([4, 4], 1.0, 1),
+    ],
+)
+def test_large_clients_are_cut_first(steps: list[int], budget: float, limit: int) -> None:
+    assert plans._steps_each(np.array(steps), budget) == limit
+    assert budget < len(steps) or sum(min(limit, number) for number in steps) <= budget
+
+
 # --- in runs ---------------------------------------------------------------------------------------------------------------
 
 

@@ -96,7 +96,24 @@ def test_who_waits_is_asked_for_something_to_do_until_there_is_nothing_left() ->
         return position
 
     with ThreadPoolExecutor(1) as pool:
-        stream = in_order(pool, work, np.ones(1), 1, 1, deque(), meanwhile)
+        side_work = deque([lambda: None])  # which a single thread leaves alone while there is other work
+        stream = in_order(pool, work, np.ones(1), 1, 1, side_work, meanwhile)
         assert list(stream) == [0]
     assert waits == 3
     assert threads == {threading.current_thread()}
+
+
+def test_a_single_piece_is_done_by_the_calling_thread() -> None:
+    order: list[str | threading.Thread] = []
+
+    def work(position: int) -> int:
+        order.append(threading.current_thread())
+        return position
+
+    def meanwhile() -> bool:
+        order.append("meanwhile")
+        return True
+
+    with ThreadPoolExecutor(1) as pool:
+        assert list(in_order(pool, work, np.ones(1), 2, 1, deque(), meanwhile)) == [0]
+    assert order == ["meanwhile", threading.current_thread()]

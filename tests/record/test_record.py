@@ -50,8 +50,8 @@ def test_whatever_is_recorded_is_found_as_it_was_sealed(first: RoundRow, second:
     with TemporaryDirectory() as folder:
         run = create_run(Path(folder) / "run", "x = 1", FACTS)
         with writing(run) as writer:
-            writer.record(first)
-            writer.record(second)
+            writer.record([first])
+            writer.record([second])
         run.verify()
         known = first.decisions
         rows = run.query("SELECT client, selected, score, terms FROM decisions WHERE round = 1 ORDER BY position")

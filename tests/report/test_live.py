@@ -86,7 +86,7 @@ def test_news_are_a_round_a_status_and_another_run(tmp_path: Path) -> None:
     seen = [live.state(None)["version"]]
     assert live.state(None)["version"] == seen[0]
     with writing(run) as writer:
-        writer.record(played(2))
+        writer.record([played(2)])
     seen.append(live.state(None)["version"])
     with writing(run) as writer:
         writer.finish({"w": torch.zeros(1)})

@@ -81,6 +81,8 @@ RUN = [
     "selection.name=ucb",
     "--set",
     "measures.durable_seconds=1000",
+    "--set",
+    "measures.checkpoint_seconds=0",
 ]
 
 
@@ -145,6 +147,7 @@ def test_any_write_may_find_the_disk_full(nth: int, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("jobs", slow_after(1, ["2", "1"]))
 def test_a_full_disk_ends_a_comparison_in_one_line(jobs: str, disk: SmallDisk) -> None:
     words = ["sweep", "-q", "--set", "rounds=8", "--set", "seeds=1", "--over", "selection.k=[2, 3]", "--jobs", jobs]
+    words += ["--set", "measures.checkpoint_seconds=0"]
     disk.resize(400)
     assert_one_line(
         fedcohort_command(*words, "--runs", str(disk.path / "runs")), "cannot be written", "free some space"

@@ -121,8 +121,8 @@ def killed_run(tmp_path: Path) -> Path:
     words = ["run", "--set", "rounds=6", "--set", "seeds=1", "--set", "name=small"]
     stop = (
         "import os, signal\nfrom fedcohort.record import Writer\nwrite = Writer.record\n"
-        "def record(self, row, saved=None):\n    write(self, row, saved)\n"
-        "    row.round == 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def record(self, rows, saved=None):\n    write(self, rows, saved)\n"
+        "    rows[-1].round == 3 and os.kill(os.getpid(), signal.SIGKILL)\n"
         "Writer.record = record\nfrom fedcohort.cli import main\nmain()"
     )
     command = [
@@ -132,6 +132,8 @@ def killed_run(tmp_path: Path) -> Path:
         *words,
         "--set",
         "measures.durable_seconds=1000",
+        "--set",
+        "measures.checkpoint_seconds=0",
         "-q",
         "--runs",
         str(tmp_path),

@@ -277,5 +277,5 @@ def test_a_record_of_an_earlier_version_has_no_table_of_measures(tmp_path: Path)
 
     with writing(opened) as writer:
         writer.rewind(1)
-        writer.record(played(2))
+        writer.record([played(2)])
     assert fedcohort.open_run(run.path).last_round == 2

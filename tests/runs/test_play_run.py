@@ -140,8 +140,8 @@ class Last(Selector):
 def test_a_round_is_committed_while_the_next_one_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: str
 ) -> None:
+    from fedcohort.training.client_series import ClientSeries
     from fedcohort.training.stack import Stack
-    from fedcohort.training.trainer import Trainer
 
     committed = [0]
     seen: dict[int, list[int]] = {}
@@ -158,7 +158,7 @@ def test_a_round_is_committed_while_the_next_one_trains(
 
         monkeypatch.setattr(kind, "train", after_a_while)
 
-    slow(Trainer)
+    slow(ClientSeries)
     slow(Stack)
     experiment = small(rounds=3).with_overrides({"engine": {"plan": plan, "workers": 2}})
 

@@ -257,12 +257,14 @@ def test_runs_have_the_same_digest(
 ) -> None:
     """Except for perceptrons in stacks, which round as an ``nn.Sequential`` of the same layers does."""
     calls: list[int] = []
-    whole = plain_network.Program.descend
-    monkeypatch.setattr(
-        plain_network.Program,
-        "descend",
-        lambda *given: calls.append(1) or whole(*given),  # type: ignore[func-returns-value]
-    )
+    for name in ("descend", "descend_series"):
+        whole = getattr(plain_network.Program, name)
+
+        def counted(*given: Any, whole: Any = whole, **settings: Any) -> Any:
+            calls.append(1)
+            return whole(*given, **settings)
+
+        monkeypatch.setattr(plain_network.Program, name, counted)
     odd = (
         pytest.warns(UserWarning, match="clients are trained by threads")
         if plan == "stacked" and make is Chance

@@ -103,7 +103,7 @@ def _note(before: "Run | None") -> str:
         return ""
     if before.finished:
         return "was already finished"
-    last = before.last_round
+    last = before.query("SELECT COALESCE(MAX(round), 0) FROM checkpoints")[0][0]
     return f"resumed after round {last}" if last else ""
 
 

@@ -32,11 +32,12 @@ from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEvaluation
-from fedcohort.engines.base import Later, check_split, naming_client
+from fedcohort.engines.base import Later, check_split
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
+from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.engines.work_splitting import in_cohort_order, question_pieces
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
@@ -46,7 +47,6 @@ from fedcohort.training.evaluation import Evaluation, blocks, evaluate_blocks
 from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack
-from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["LocalEngine", "build_module", "threads_for"]
@@ -187,22 +187,21 @@ class LocalEngine:
     def _train_threads(
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
-        this_round = self.memories.begin()
-        stop = build_rule(cohort.stop)
+        this_round, costs = self.memories.begin(), self._costs(cohort)
+        trainer = CohortTrainer(model, t, cohort, received, self._trainer, self._memory)
+        parts = trainer.parts(costs, self._model_bytes // 4, self.workers)
 
-        def work(position: int) -> Update:
-            client = int(cohort.clients[position])
-            epochs = None if cohort.epochs is None else int(cohort.epochs[position])
-            with self._trainer() as trainer, naming_client(client):
-                update, memory = trainer.train(
-                    model, t, client, epochs=epochs, sampling=cohort.sampling, stop=stop, received=received,
-                    memory=self._memory(client),
-                )  # fmt: skip
-            if memory:
-                self.memories.propose(this_round, client, memory)
-            return update
+        def work(position: int) -> list[Update]:
+            results = trainer.train(parts[position])
+            for update, memory in results:
+                if memory:
+                    self.memories.propose(this_round, update.client, memory)
+            return [update for update, _ in results]
 
-        yield from self._in_order(work, self._costs(cohort), self._window(), beside=True)
+        largest = max((part.stop - part.start for part in parts), default=1)
+        window = max(self.workers + 1, self._window() // largest)
+        for updates in self._in_order(work, np.array([costs[part].sum() for part in parts]), window, beside=True):
+            yield from updates
 
     def _train_stacked(
         self, trainer: GroupTrainer, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]

@@ -44,7 +44,13 @@ def in_order(
         window: maximum number of pieces that may be begun before the result of the first of them is taken.
         beside: pieces of side work, taken from the left; pieces that are not begun stay there.
         meanwhile: called by the thread that takes the results, while it waits for one; called again as long as it returns True.
+
+    A single piece without side work is done by the calling thread.
     """
+    if len(costs) == 1 and not beside:  # there is nothing to do at the same time
+        meanwhile()
+        yield work(0)
+        return
     pieces = _Window(pool, work, costs, workers, window, deque() if beside is None else beside)
     try:
         for _ in range(len(costs)):

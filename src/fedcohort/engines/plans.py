@@ -110,7 +110,7 @@ def choose_plan(
         data=str(federation.train.source.dtype),
         training=dataclasses.asdict(settings),
         algorithm=[type(algorithm).__qualname__, unstackable],
-        clients=[len(clients), batch, np.minimum(-(-sizes[clients] // batch), 8).tolist()],
+        clients=[len(clients), batch, (-(-sizes[clients] // batch)).tolist()],
     )
     if (known := _read(entry)) is not None:
         return known
@@ -121,13 +121,14 @@ def choose_plan(
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     stopwatch = _Stopwatch(engine, algorithm, clock)
-    step, takes_turns = stopwatch.first_step(_cut(federation, clients[:1], batch))
+    step, takes_turns = stopwatch.first_step(_cut(federation, clients[-1:], batch))
     if step > SLOW:
         choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
     else:
         budget = max(1.0, SECONDS / max(step, 1e-6))  # steps of one round
         count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
-        cut = _cut(federation, clients[:count], batch * int(np.clip(budget // count, 1, 8)))
+        clients = _typical(sizes, count)
+        cut = _cut(federation, clients, batch * _steps_each(-(-sizes[clients] // batch), budget))
         plans: list[Plan] = ["loop"]
         plans += ["threads"] if workers > 1 else []
         plans += ["stacked"] if unstackable is None else []
@@ -213,6 +214,21 @@ def _typical(sizes: Indices, count: int) -> Indices:
     if len(order) <= count:
         return order
     return order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]
+
+
+def _steps_each(steps: Indices, budget: float) -> int:
+    """Maximum number of steps of each client, at least 1, so that all clients together take at most about ``budget`` steps.
+
+    Large clients are cut first, and none if there is time for all steps: clients of different sizes suit some plans better.
+    """
+    ordered = np.sort(steps)
+    before = np.cumsum(ordered) - ordered  # steps of all smaller clients
+    with_limit = before + ordered * np.arange(len(ordered), 0, -1)  # steps of all if this client's number is the limit
+    fitting = np.flatnonzero(with_limit <= budget)
+    if len(fitting) == len(ordered):
+        return int(ordered[-1])
+    first = fitting[-1] + 1 if len(fitting) else 0  # the smallest client that is cut
+    return max(1, int((budget - before[first]) // (len(ordered) - first)))
 
 
 def _cut(federation: Federation, clients: Indices, most: int) -> Federation:

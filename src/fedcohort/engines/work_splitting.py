@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ __all__ = [
     "neighbors_of_equal_cost",
     "out_of_memory",
     "question_pieces",
+    "series_of_clients",
     "stacks_by_size",
 ]
 
@@ -29,6 +31,12 @@ STACK_CLIENTS = 32, 1024
 STACK_CLIENTS_COMBINED = 64
 """Maximum number of clients in one stack on a CPU if the first layer combines samples (see
 :mod:`fedcohort.training.stack.linear_chain_descent`)."""
+SERIES_WORK = 2**26
+"""Samples times parameters of the clients that a thread trains in one call: some milliseconds."""
+SERIES_PER_THREAD = 4
+"""Minimum number of such calls for each thread in a round, so that all threads are done at about the same time."""
+SERIES_CLIENTS = 16
+"""Maximum number of clients in such a call."""
 PIECE = 1024
 """Approximate number of samples of the clients that a thread asks at a time."""
 
@@ -37,6 +45,18 @@ def question_pieces(sizes: Indices) -> list[slice]:
     """Slices of neighboring clients with about :data:`PIECE` samples each; a thread takes one slice at a time."""
     ends = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // PIECE)) + 1
     return [slice(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(sizes)]) if a < b]
+
+
+def series_of_clients(costs: Values, parameters: int, workers: int) -> list[slice]:
+    """Slices of neighboring clients that a thread trains in one call: several clients each, if they have little work.
+
+    Args:
+        costs: samples that each client processes.
+        parameters: number of parameters of the model.
+        workers: number of threads.
+    """
+    parts = max(SERIES_PER_THREAD * workers, math.ceil(costs.sum() * parameters / SERIES_WORK))
+    return neighbors_of_equal_cost(costs, min(parts, len(costs)), SERIES_CLIENTS)
 
 
 def neighbors_of_equal_cost(costs: Values, parts: int, most: int) -> list[slice]:

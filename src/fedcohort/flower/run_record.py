@@ -110,7 +110,7 @@ class RunRecord:
     def write(self, row: RoundRow, state: Mapping[str, Any]) -> None:
         """Commit a round with its checkpoint."""
         assert self._writer is not None
-        self._writer.record(row, self._writer.save(row.round, state))
+        self._writer.record([row], self._writer.save(row.round, state))
 
     def finish(self, model: Mapping[str, Any]) -> None:
         """Save the final model, mark the run as finished, and close it."""

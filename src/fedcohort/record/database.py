@@ -5,13 +5,15 @@ import itertools
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
+from fedcohort.record.equal_decisions import EqualDecisions, equal_decisions
 from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, Reasons, RoundRow
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "damaged",
     "file_hash",
     "first_seal",
+    "insert_rows",
     "numbers_of",
     "own_measures",
     "personal_accuracies",
@@ -131,17 +134,30 @@ def sealed_tables(connection: sqlite3.Connection) -> list[str]:
     return [table for table in SEALED if table in named]
 
 
-def seal_of(tables: Mapping[str, list[SqlRow]], before: str) -> str:
+def seal_of(tables: Mapping[str, Sequence[SqlRow]], before: str) -> str:
     """A hash of a round's rows and of all rounds before."""
-    rows = "".join(repr(row) for table in SEALED for row in tables.get(table, ()))
+    rows = "".join(_text(tables.get(table, ())) for table in SEALED)
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
-def as_rows(row: RoundRow) -> dict[str, list[SqlRow]]:
+def _text(rows: Sequence[SqlRow]) -> str:
+    return rows.text() if isinstance(rows, EqualDecisions) else "".join(map(repr, rows))
+
+
+def insert_rows(db: sqlite3.Connection, tables: Mapping[str, Sequence[SqlRow]]) -> None:
+    """Insert the rows of a round."""
+    for table, rows in tables.items():
+        if isinstance(rows, EqualDecisions):
+            rows.insert(db)
+        elif rows:
+            db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+
+
+def as_rows(row: RoundRow) -> dict[str, Sequence[SqlRow]]:
     """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first."""
     t = row.round
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
-    tables: dict[str, list[SqlRow]] = {
+    tables: dict[str, Sequence[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
         "decisions": _decisions(t, row.decisions),
@@ -168,12 +184,14 @@ def _client(t: int, position: int, c: ClientRow) -> SqlRow:
     )  # fmt: skip
 
 
-def _decisions(t: int, decisions: Iterable[Reason]) -> list[SqlRow]:
+def _decisions(t: int, decisions: Iterable[Reason]) -> Sequence[SqlRow]:
     """The candidates as rows of ``decisions``; a round can have a thousand of them, so they are written column by column."""
     if not isinstance(decisions, Reasons):
         return [_decision(t, position, reason) for position, reason in enumerate(decisions)]
+    if (equal := equal_decisions(t, decisions)) is not None:
+        return equal
     clients, selected = decisions.clients.tolist(), map(int, decisions.selected)
-    scores = [_known(score) for score in decisions.scores.tolist()]
+    scores = _all_known(decisions.scores)
     columns = itertools.repeat(t), itertools.count(), clients, selected, scores, _written(decisions)
     rows: list[SqlRow] = list(zip(*columns, strict=False))
     strangers = decisions.strangers.tolist()
@@ -185,7 +203,7 @@ def _written(decisions: Reasons) -> Iterable[str]:
     if not decisions.terms:
         return itertools.repeat("{}")
     form = "{" + ", ".join(f"{json.dumps(name).replace('%', '%%')}: %s" for name in decisions.terms) + "}"
-    columns = [[_json(_known(value)) for value in values.tolist()] for values in decisions.terms.values()]
+    columns = [list(map(_json, _all_known(values))) for values in decisions.terms.values()]
     return [form % row for row in zip(*columns, strict=True)]
 
 
@@ -254,6 +272,12 @@ def _real(value: Any) -> float | None:
 def _known(value: float) -> float | None:
     """A score as SQLite stores it: NaN as null; ±∞ is kept, because strategies use it to put clients first or last."""
     return None if math.isnan(value) else float(value) + 0.0
+
+
+def _all_known(values: Values) -> list[float | None]:
+    """As :func:`_known`, for each of the values."""
+    numbers: list[float | None] = (np.asarray(values, dtype=np.float64) + 0.0).tolist()
+    return [_known(value) for value in values.tolist()] if np.isnan(values).any() else numbers
 
 
 def numbers_of(text: str) -> list[float]:

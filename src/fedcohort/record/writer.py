@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from fedcohort.record.database import (
     damaged,
     file_hash,
     first_seal,
+    insert_rows,
     seal_of,
     sealed_tables,
 )
@@ -206,27 +207,26 @@ class Writer:
         with self._to_disk():
             return self._files.write(round_, state)
 
-    def record(self, row: RoundRow, saved: Saved | None = None) -> None:
-        """Commit one round: metrics, decisions, ledger, and the checkpoint that belongs to it, in one transaction.
+    def record(self, rows: Sequence[RoundRow], saved: Saved | None = None) -> None:
+        """Commit rounds: metrics, decisions, ledger, and the checkpoint that belongs to the last of them, in one transaction.
 
         Raises:
-            UsageError: the disk is full, or the directory cannot be written; the round is not recorded.
+            UsageError: the disk is full, or the directory cannot be written; the rounds are not recorded.
         """
-        tables = as_rows(row)
+        rounds = {row.round: as_rows(row) for row in rows}
         begin = time.monotonic()
         durable = saved is not None and begin >= self._due
         with self._to_disk():
             if saved is not None and durable:
                 self._sync_checkpoint(saved.file)
             with self._transaction(durable=durable) as db:
-                for table, rows in tables.items():
-                    if rows:
-                        db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+                for tables in rounds.values():
+                    insert_rows(db, tables)
                 if saved is not None:
                     kept = "0" if durable else "(SELECT COALESCE(MIN(round), 0) FROM checkpoints)"
                     db.execute(f"DELETE FROM checkpoints WHERE round > {kept}")
-                    db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (row.round, *saved))
-                self._seal(row.round, tables)
+                    db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", (rows[-1].round, *saved))
+                self._seal(rounds)
             if saved is not None:
                 self._last_is_durable = durable
                 self._clear()
@@ -334,11 +334,11 @@ class Writer:
         """Delete the files of checkpoints that the database does not name."""
         self._files.clear(file for (file,) in self._connection.execute("SELECT file FROM checkpoints"))
 
-    def _seal(self, round_: int, tables: Mapping[str, list[SqlRow]]) -> None:
-        """Record the hash of the round's rows, chained to the hash of the round before."""
-        row = self._connection.execute(
-            "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1", (round_,)
-        )
-        before = row.fetchone()
-        seal = seal_of(tables, before[0] if before else first_seal(self._connection))
-        self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))
+    def _seal(self, rounds: Mapping[int, Mapping[str, Sequence[SqlRow]]]) -> None:
+        """Record the hash of each round's rows, chained to the hash of the round before."""
+        query = "SELECT sha256 FROM seals WHERE round < ? ORDER BY round DESC LIMIT 1"
+        before = self._connection.execute(query, (min(rounds),)).fetchone()
+        seal = before[0] if before else first_seal(self._connection)
+        for round_, tables in rounds.items():
+            seal = seal_of(tables, seal)
+            self._connection.execute("INSERT INTO seals VALUES (?, ?)", (round_, seal))

@@ -39,6 +39,8 @@ class RunState:
         notes: gives what went wrong since the last call, in words, for the note of the round.
         facts: facts about the run for the record, beside those of every run.
         k_steps: changes of k: pairs of a round and the number of clients from that round on.
+        every_round: whether every round is written to the record when it ends, because clients train on other machines and a round
+            that is lost is their work.
     """
 
     seed: int
@@ -55,6 +57,7 @@ class RunState:
     notes: Callable[[], list[str]] = list
     facts: Mapping[str, str] = field(default_factory=dict)
     k_steps: Sequence[tuple[int, int]] = ()
+    every_round: bool = False
 
     def k_at(self, t: int) -> int:
         """Number of clients to select in round ``t``."""

@@ -13,6 +13,7 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.python_objects import names_in
 from fedcohort.record import RoundRow, Run, Saved, Writer, locked
 from fedcohort.runs.begin_run import begin_run
+from fedcohort.runs.checkpoint_times import CheckpointTimes
 from fedcohort.runs.errors_in_own_code import ProgressError, naming_own_code, passed_on
 from fedcohort.runs.find_run import (
     check_intact,
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "Preparation", "Progress", "run_cell"]
 
 Progress = Callable[[Cell, RoundRow], None]
-"""Called after every committed round, in the thread that plays the run; the next round may be training already."""
+"""Called after every finished round, in order, in the thread that plays the run; the next round may be training already. Short rounds
+are recorded together, about ``measures.checkpoint_seconds`` later; if the call raises an error, they are recorded before the run
+ends."""
 
 Preparation = Callable[[Experiment, Given], AbstractContextManager[tuple["RunState", str]]]
 """Builds everything that a run needs before its first round; :func:`~fedcohort.runs.prepare_run.prepare` is an example."""
@@ -59,7 +62,7 @@ def run_cell(
         cell: the run.
         given: objects from Python that replace settings.
         runs: folder of run directories.
-        progress: called after every committed round.
+        progress: called after every finished round.
         trust: resume a run directory even if its copies of plug-in files are not the files of the experiment.
         preparation: builds everything that the run needs.
 
@@ -135,7 +138,7 @@ def _restore(record: Run, run_state: "RunState", writer: Writer) -> int:
 
 @dataclass(frozen=True)
 class _PlayedRound:
-    """A round that is not committed yet, because its model is still being evaluated while the next round trains.
+    """A round that is not finished yet, because its model is still being evaluated while the next round trains.
 
     Attributes:
         row: its record.
@@ -176,17 +179,18 @@ class _PlayedRound:
 
 
 class _Rounds:
-    """Play the rounds of a run and commit each to the record.
+    """Play the rounds of a run and write them to the record.
 
-    A round is submitted when it has been played, and settled (committed) as soon as its model has been evaluated. While the clients of
-    the next round train, the engine calls :meth:`settle` whenever it has to wait. Rounds are committed in order.
+    A round is submitted when it has been played, and settled (finished) as soon as its model has been evaluated. While the clients of
+    the next round train, the engine calls :meth:`settle` whenever it has to wait. Rounds are settled in order, and written one by one
+    or, if they are short, together; see :class:`~fedcohort.runs.checkpoint_times.CheckpointTimes`.
 
     Args:
         cell: the cell of the experiment.
         run_state: the run, ready for its next round.
         writer: writes the record.
         measures: own measures by name.
-        progress: called after every committed round.
+        progress: called after every finished round.
     """
 
     def __init__(
@@ -204,14 +208,16 @@ class _Rounds:
             measures,
             progress,
         )
+        self._times = CheckpointTimes(cell.experiment.measures, every_round=run_state.every_round)
         self._submitted: _PlayedRound | None = None
+        self._unwritten: list[RoundRow] = []
         self._recording = 0.0  # seconds; known only when a round is recorded, so it is part of the next round's row
 
     def play(self, first: int, stop: Stop) -> None:
         """Play all rounds from ``first`` on, and finish the run.
 
         Raises:
-            Interrupted: ``stop`` was set; the current round is finished and committed.
+            Interrupted: ``stop`` was set; the current round is finished and written.
         """
         from fedcohort.core.threads import one_thread
 
@@ -219,11 +225,14 @@ class _Rounds:
         self.run_state.engine.meanwhile = self.settle
         with one_thread():
             self._try_measures()
-            for t in range(first, rounds + 1):
-                stopping = self._play_round(t, stop)
-                if stopping and t < rounds:
-                    message = f"stopped after round {t} of {rounds}; the same command resumes it ({path})"
-                    raise Interrupted(message, stop.signum)
+            try:
+                for t in range(first, rounds + 1):
+                    stopping = self._play_round(t, stop)
+                    if stopping and t < rounds:
+                        message = f"stopped after round {t} of {rounds}; the same command resumes it ({path})"
+                        raise Interrupted(message, stop.signum)
+            finally:
+                self._write()
         self.writer.finish(self.run_state.model)
         if stop.is_set():  # the caller may have further runs to play
             raise Interrupted(f"stopped after the last round of {rounds}; the run is finished ({path})", stop.signum)
@@ -245,7 +254,7 @@ class _Rounds:
         self._submitted = played
 
     def settle(self, *, wait: bool = False) -> bool:
-        """Commit the submitted round if its model has been evaluated.
+        """Finish the submitted round if its model has been evaluated.
 
         Args:
             wait: wait until it has been evaluated.
@@ -256,23 +265,32 @@ class _Rounds:
         played = self._submitted
         if played is not None and (wait or played.ready):
             self._submitted = None
-            self._commit(played)
+            self._finish(played)
         return self._submitted is not None
 
-    def _commit(self, played: _PlayedRound) -> None:
-        """Record a round, and report it."""
+    def _finish(self, played: _PlayedRound) -> None:
+        """Complete a round, report it, and write it, if its checkpoint or the time says so."""
         played.complete()
-        begin = time.perf_counter()
-        self.writer.record(played.row, played.saved)
-        self._recording += time.perf_counter() - begin
+        self._unwritten.append(played.row)
+        if played.saved is not None or self._times.record_due():
+            self._write(played.saved)
         if self.progress is not None:
             passed_on(self.progress, self.cell, played.row)
+
+    def _write(self, saved: Saved | None = None) -> None:
+        """Write the finished rounds, and the checkpoint of the last of them."""
+        rows, self._unwritten = self._unwritten, []
+        if rows:
+            begin = time.perf_counter()
+            self.writer.record(rows, saved)
+            self._recording += time.perf_counter() - begin
+            self._times.recorded()
 
     def _play_round(self, t: int, stop: Stop) -> bool:
         """Play round ``t`` and submit it; settle the round before.
 
         Returns:
-            Whether ``stop`` was set in time, so that this round has a checkpoint and is committed.
+            Whether ``stop`` was set in time, so that this round has a checkpoint and is written.
         """
         from fedcohort.rounds import play_round
 
@@ -286,10 +304,8 @@ class _Rounds:
             raise
         row.wall["recording"], self._recording = self._recording, 0.0
         self.settle(wait=True)
-        begin, stopping = time.perf_counter(), stop.is_set()
-        due = last or stopping or t % experiment.measures.checkpoint_every == 0
-        saved = self.writer.save(t, run_state.state_dict()) if due else None
-        self._recording += time.perf_counter() - begin
+        stopping = stop.is_set()
+        saved = self._save(t) if last or stopping or self._times.checkpoint_due(t) else None
         tested = last or t % experiment.measures.evaluate_every == 0
         validation = None if run_state.validates else run_state.engine.evaluate_beside(run_state.model, "validation")
         test = self._test() if tested else None
@@ -297,6 +313,15 @@ class _Rounds:
         if last or stopping:
             self.settle(wait=True)
         return stopping
+
+    def _save(self, t: int) -> Saved:
+        """Write the checkpoint of round ``t``, which has just been played."""
+        begin = time.perf_counter()
+        saved = self.writer.save(t, self.run_state.state_dict())
+        took = time.perf_counter() - begin
+        self._times.checkpoint_took(took)
+        self._recording += took
+        return saved
 
     def _question(self, t: int) -> "LocalAccuracy | None":
         """The question to all clients about the new model, for the record; see ``measures.clients_every``.

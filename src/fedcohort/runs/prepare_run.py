@@ -183,6 +183,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 test_clients=None if federation.is_numeric else federation.test_clients,
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data="held-out samples" if federation.test_clients is None else "test samples",
+                every_round=experiment.engine.name == "ray",
             ),
             federated.public.fingerprint,
         )

@@ -203,7 +203,7 @@ TRACKERS: Mapping[str, Callable[[str], TensorBoard | MLflow | WandB]] = {
 
 
 class OneLineErrors:
-    """A tracker that reports errors in one line. The round is recorded already, so the run can be resumed after it.
+    """A tracker that reports errors in one line. The finished rounds are recorded, so that the run can be resumed.
 
     Args:
         text: value of ``--track``.

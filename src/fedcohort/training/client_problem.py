@@ -20,11 +20,12 @@ from fedcohort.federation.federation import Samples
 from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.memory_layouts import channels_last
 from fedcohort.training.plain_network import Program
 from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 
-__all__ = ["ClientProblem"]
+__all__ = ["AT_ONCE", "ClientProblem"]
 
 AT_ONCE = 2**22
 """Maximum number of a client's feature values for which all of them are standardized at once; otherwise, one batch at a time."""
@@ -72,12 +73,15 @@ class ClientProblem:
         self.num_samples = len(data)
         self.num_labels = data.labels.numel()
         self.device = data.labels.device
-        self._prepared = (
-            _channels_last(setup.federation.prepare(data.features, setup.dtype))
-            if len(data) * math.prod(setup.federation.sample_shape) <= AT_ONCE
-            else None
-        )
         self._outputs = self._received_outputs() if setup.loss.needs_outputs else None
+
+    @cached_property
+    def _prepared(self) -> Tensor | None:
+        """The standardized samples, if they are not too many."""
+        setup, data = self._setup, self._data
+        if len(data) * math.prod(setup.federation.sample_shape) > AT_ONCE:
+            return None
+        return channels_last(setup.federation.prepare(data.features, setup.dtype))
 
     @cached_property
     def rng(self) -> np.random.Generator:
@@ -190,7 +194,7 @@ class ClientProblem:
             losses, right = [], torch.zeros((), dtype=torch.int64)
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
             for part in order.split(stretch):
-                rows = _channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
+                rows = channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
                 positions = torch.arange(len(part))
                 rest = draws[len(losses) :]
                 part_losses, part_right = program.descend(rows, labels[part], positions, size, *added, rest)
@@ -342,8 +346,3 @@ class ClientProblem:
         outputs = received_outputs(lambda raw: setup.module(setup.federation.prepare(raw, setup.dtype)), self._data)
         setup.module.train()
         return outputs
-
-
-def _channels_last(features: Tensor) -> Tensor:
-    """Images as [N, H, W, C], so that whole samples are contiguous; other features unchanged."""
-    return features.permute(0, 2, 3, 1) if features.dim() == 4 else features

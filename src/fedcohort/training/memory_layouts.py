@@ -16,9 +16,14 @@ from torch.overrides import TorchFunctionMode
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.network_rows import row_of
 
-__all__ = ["in_fast_layout"]
+__all__ = ["channels_last", "in_fast_layout"]
 
 Network = TypeVar("Network", bound=nn.Module)
+
+
+def channels_last(features: Tensor) -> Tensor:
+    """Images as [N, H, W, C], so that whole samples are contiguous; other features unchanged."""
+    return features.permute(0, 2, 3, 1) if features.dim() == 4 else features
 
 
 def in_fast_layout(module: Network, images: Tensor) -> Network:

@@ -9,7 +9,40 @@ from torch.nn import functional
 
 from fedcohort.training.plain_layers import Layer
 
-__all__ = ["descend", "gradients", "outputs_of_parts"]
+__all__ = ["descend", "descend_series", "gradients", "outputs_of_parts"]
+
+
+def descend_series(
+    layers: list[Layer], start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
+    edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
+    shifts: list[list[Tensor]], mu: float, keep: bool,
+) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
+    """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
+    :func:`descend`."""
+    seen: list[Tensor] = []
+    right: list[Tensor] = []
+    slopes: list[list[Tensor]] = []
+    draws: list[torch.Generator] = []
+    for i in range(len(trained)):
+        values = trained[i]
+        for j in range(len(values)):
+            values[j].copy_(start[j])
+        if rule == "adam" or rule == "adamw":
+            for part in states:
+                torch._foreach_zero_(part)
+        hits = torch.zeros([], dtype=torch.int64)
+        last: list[Tensor] = []
+        for epoch in range(len(edges[i]) - 1):
+            own = order[edges[i][epoch] : edges[i][epoch + 1]]
+            losses, hits, last = descend(
+                layers, values, features, labels, own, size, rule, rates, nesterov, states, fresh and epoch == 0,
+                shifts[i], start, mu, draws,
+            )  # fmt: skip
+            seen.extend(losses)
+        right.append(hits)
+        if keep:
+            slopes.append(last)
+    return torch.cat(seen), torch.stack(right), slopes
 
 
 def descend(

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.plain_layers import Layer, layers_of
 from fedcohort.training.traced_networks import is_observed
 
-__all__ = ["Program", "program_of"]
+__all__ = ["Program", "Series", "program_of"]
 
 _HOOKS_OF_ALL_MODULES = (
     "_global_forward_hooks",
@@ -44,7 +44,35 @@ TRIED = ("norm", "average", "whole average", "dropout")
 """Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
 bits are compared first."""
 
+PERCEPTRON = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "flatten", "contiguous"})
+"""Kinds of the layers of a perceptron."""
+
 Result = TypeVar("Result")
+
+
+class Series(NamedTuple):
+    """The training of several clients, one after another.
+
+    Attributes:
+        start: the parameters that all clients receive.
+        trained: memory for each client's parameters after its training.
+        features, labels: the samples of all clients, as for :meth:`Program.descend`.
+        order: positions of the samples in the order of the steps: the epochs of the first client, then those of the next.
+        edges: for each client, where each of its epochs begins in ``order``, and where the last one ends.
+        size: size of a batch.
+        shifts: for each client, what is added to the gradients of every step; empty for nothing.
+        proximal: μ of what is added: μ·(parameters − start).
+    """
+
+    start: list[Tensor]
+    trained: list[list[Tensor]]
+    features: Tensor
+    labels: Tensor
+    order: Tensor
+    edges: list[list[int]]
+    size: int
+    shifts: list[list[Tensor]]
+    proximal: float
 
 
 class Program:
@@ -52,12 +80,14 @@ class Program:
 
     Attributes:
         draws: whether Dropout draws random numbers in training.
+        is_perceptron: whether it has linear layers and activations only.
     """
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
         self._parts, self._layers, self._parameters = list(module.modules()), layers, parameters
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
+        self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
 
     def holds(self) -> bool:
         """Whether the program still computes what the network computes.
@@ -140,21 +170,41 @@ class Program:
             parameter.grad = gradient
         return seen, hits
 
+    def descend_series(
+        self, series: Series, optimizer: Optimizer, *, keep_gradients: bool
+    ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
+        """Train several clients, each as :meth:`descend` does, with a fresh state of the optimizer.
+
+        Returns:
+            the cross-entropy of each sample before its step, in the order of the series; each client's number of correct
+            predictions in its last epoch; and with ``keep_gradients``, each client's gradients of its last batch.
+        """
+        rule = optimizer.rule()
+        return self._run_with(
+            plain_functions.descend_series, series.start, series.trained, series.features, series.labels, series.order,
+            series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
+            series.shifts, series.proximal, keep_gradients,
+        )  # fmt: skip
+
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
         parts one after another; ``inputs`` may be changed."""
         return self._run(plain_functions.outputs_of_parts, inputs, edges)
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
+        """As :meth:`_run_with`, with the network's parameters."""
+        return self._run_with(function, self._values, *given)
+
+    def _run_with(self, function: Callable[..., Result], *given: object) -> Result:
         """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
         compiled = _without_python().get(function)
         plainly = torch.jit.optimized_execution(False) if compiled else nullcontext()  # type: ignore[attr-defined]
         with torch.no_grad(), plainly:
             try:
-                return (compiled or function)(self._layers, self._values, *given)
+                return (compiled or function)(self._layers, *given)
             except RuntimeError as error:
                 # Python raises its own error about wrong inputs, which is easier to read than TorchScript's
-                function(self._layers, self._values, *given)
+                function(self._layers, *given)
                 raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
 
 
@@ -225,7 +275,8 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
         return {}
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
-        functions = plain_functions.gradients, plain_functions.descend, plain_functions.outputs_of_parts
+        functions: list[Callable[..., Any]] = [plain_functions.gradients, plain_functions.descend]
+        functions += [plain_functions.descend_series, plain_functions.outputs_of_parts]
         return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}

@@ -6,7 +6,7 @@ own allocator keeps freed memory.
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -44,6 +44,20 @@ class Buffers:
             name: memory[starts[name] : starts[name] + clients * value.nbytes].view(value.dtype).view(clients, *value.shape)
             for name, value in values.items()
         }  # fmt: skip
+
+    def copies(self, values: Sequence[Tensor], number: int) -> list[list[Tensor]]:
+        """``number`` sets of uninitialized tensors with the shapes and number formats of ``values``, on the CPU; each is aligned."""
+        starts = [0]
+        for value in values:
+            starts.append(starts[-1] + -(-value.nbytes // ALIGNMENT) * ALIGNMENT)
+        memory = self._take(number * starts[-1])
+        return [
+            [
+                memory[first + start : first + start + value.nbytes].view(value.dtype).view(value.shape)
+                for start, value in zip(starts, values, strict=False)
+            ]
+            for first in range(0, number * starts[-1], starts[-1])
+        ]
 
     def _take(self, size: int) -> Tensor:
         """``size`` bytes, from returned memory if a piece of it is large enough."""

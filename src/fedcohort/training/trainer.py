@@ -4,15 +4,23 @@ A :class:`Trainer` owns one copy of the model and trains one client after anothe
 computes the same bits on one intra-op thread, whatever was trained before and whatever runs at the same time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.selection import StoppingRule
+from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import ClientProblem
+from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
 from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.reused_memory import Buffers
 
 __all__ = ["Trainer"]
+
+KEPT_BYTES = 2**26
+"""Maximum bytes of memory for trained models that a trainer keeps while they are not in use."""
 
 
 class Trainer(LocalSetup):
@@ -51,3 +59,31 @@ class Trainer(LocalSetup):
         session = Session(self, problem, self.training.epochs if epochs is None else epochs, sampling)
         session.run(stop)
         return session.result()
+
+    @property
+    def series(self) -> ClientSeries:
+        """Trains several clients in one call; a new object each time, so that a trainer is in no cycle of references."""
+        return ClientSeries(self, self._buffers)
+
+    @cached_property
+    def _buffers(self) -> Buffers:
+        """Memory for the models of series."""
+        return Buffers(KEPT_BYTES)
+
+    def train_series(
+        self,
+        model: ModelState,
+        t: int,
+        clients: Sequence[int],
+        epochs: Sequence[int],
+        received: Mapping[str, Tensors],
+        memories: Sequence[Memory],
+    ) -> list[tuple[Update, dict[str, Tensors]]] | None:
+        """Train several clients with the bits of :meth:`train`; None if that is not possible, or if there was an error.
+
+        The training of one client after another then shows which client caused it. The arguments are those of
+        :meth:`ClientSeries.train <fedcohort.training.client_series.ClientSeries.train>`.
+        """
+        with suppress(Exception):
+            return self.series.train(model, t, clients, epochs, received, memories)
+        return None

@@ -123,7 +123,7 @@ class Deployment:
                 experiment.seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model(), engine.plan,
                 portrait, notes=engine.take_notes,
                 facts={"clock": self.given.time, "clients": ", ".join(client.name for client in roster.clients)[:1000]},
-                k_steps=experiment.selection.k_steps,
+                k_steps=experiment.selection.k_steps, every_round=True,
             )  # fmt: skip
             yield run_state, public.fingerprint
         finally:

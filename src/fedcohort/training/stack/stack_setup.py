@@ -21,7 +21,7 @@ from fedcohort.training.stack.linear_chain_descent import Extent, few_samples
 from fedcohort.training.stack.stacked_networks import Chain, Network, network_of
 from fedcohort.training.stack.stacked_tensors import padded, sample_mask
 
-__all__ = ["Batch", "StackSetup", "cannot_stack"]
+__all__ = ["Batch", "StackSetup", "cannot_stack", "client_half_stacks"]
 
 
 def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm, training: Training) -> str | None:
@@ -35,13 +35,13 @@ def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm
     if federation.integers:
         return "the network reads integers"
     name = type(algorithm).__name__
-    if not _client_half_stacks(type(algorithm)):
+    if not client_half_stacks(type(algorithm)):
         return f"the client half of {name} works on one client at a time"
     network = network_of(module.train(), state_of(module), federation.sample_shape)
     return network if isinstance(network, str) else None
 
 
-def _client_half_stacks(kind: type[Algorithm]) -> bool:
+def client_half_stacks(kind: type[Algorithm]) -> bool:
     """Whether every hook that the algorithm overrides is covered by its ``stacks = True``.
 
     A subclass that overrides a hook has to declare ``stacks`` itself: the declaration it inherits is about the inherited hook.

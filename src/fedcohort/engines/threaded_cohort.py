@@ -1,0 +1,77 @@
+"""Training of a cohort by threads: one client at a time, or several clients with little work in one call."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.core.arrays import Values
+from fedcohort.engines.base import naming_client
+from fedcohort.engines.work_splitting import series_of_clients
+from fedcohort.selection import Cohort
+from fedcohort.training.client_memories import Memory
+from fedcohort.training.stopping_rules import build_rule
+from fedcohort.training.trainer import Trainer
+
+__all__ = ["CohortTrainer"]
+
+
+class CohortTrainer:
+    """Trains parts of a cohort; threads may share it.
+
+    Args:
+        model, t, cohort, received: as for :meth:`LocalEngine.train <fedcohort.engines.local_engine.LocalEngine.train>`, and what the
+            algorithm broadcast.
+        trainer: lends a trainer to the calling thread.
+        memory_of: gives the memory of a client.
+    """
+
+    def __init__(
+        self,
+        model: ModelState,
+        t: int,
+        cohort: Cohort,
+        received: dict[str, Tensors],
+        trainer: Callable[[], AbstractContextManager[Trainer]],
+        memory_of: Callable[[int], Memory],
+    ) -> None:
+        self.model, self.t, self.cohort, self.received = model, t, cohort, received
+        self._trainer, self._memory_of = trainer, memory_of
+        self._stop = build_rule(cohort.stop)
+        self._in_series = False
+
+    def parts(self, costs: Values, parameters: int, workers: int) -> list[slice]:
+        """The clients that a thread trains at a time; the results do not depend on it. The arguments are those of
+        :func:`~fedcohort.engines.work_splitting.series_of_clients`."""
+        cohort = self.cohort
+        if cohort.stop is None and cohort.sampling == "shuffled" and len(cohort):
+            with self._trainer() as trainer:
+                most = trainer.training.epochs if cohort.epochs is None else int(cohort.epochs.max())
+                self._in_series = trainer.series.possible(most)
+        if self._in_series:
+            return series_of_clients(costs, parameters, workers)
+        return [slice(position, position + 1) for position in range(len(cohort))]
+
+    def train(self, part: slice) -> list[tuple[Update, Memory]]:
+        """Train the clients of a part, one after another; updates and new memories, in order."""
+        clients: list[int] = self.cohort.clients[part].tolist()
+        epochs: list[int] | None = None if self.cohort.epochs is None else self.cohort.epochs[part].tolist()
+        memories = [self._memory_of(client) for client in clients]
+        with self._trainer() as trainer:
+            if self._in_series:
+                each = epochs or [trainer.training.epochs] * len(clients)
+                results = trainer.train_series(self.model, self.t, clients, each, self.received, memories)
+                if results is not None:
+                    return results
+            return [
+                self._train_one(trainer, client, None if epochs is None else epochs[i], memories[i])
+                for i, client in enumerate(clients)
+            ]
+
+    def _train_one(
+        self, trainer: Trainer, client: int, epochs: int | None, memory: Memory
+    ) -> tuple[Update, dict[str, Tensors]]:
+        with naming_client(client):
+            return trainer.train(
+                self.model, self.t, client, epochs=epochs, sampling=self.cohort.sampling, stop=self._stop,
+                received=self.received, memory=memory,
+            )  # fmt: skip

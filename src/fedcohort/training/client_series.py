@@ -1,0 +1,176 @@
+"""Train several clients of a perceptron one after another in one call, without Python between them.
+
+A client of a small network trains for less than a millisecond. Preparing its training in Python takes as long, and Python's lock lets
+only one thread do so at a time. Here, several clients are prepared together, and all their steps are one call, during which other
+threads work. Each client has the bits of :class:`~fedcohort.training.client_session.Session`: the same calls with the same numbers.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms.base import Correction
+from fedcohort.core.arrays import Indices
+from fedcohort.core.random_streams import rngs
+from fedcohort.training.client_memories import Memory
+from fedcohort.training.client_problem import AT_ONCE, ClientProblem
+from fedcohort.training.client_report import training_report
+from fedcohort.training.local_setup import LocalSetup
+from fedcohort.training.memory_layouts import channels_last
+from fedcohort.training.plain_network import Series
+from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.stack.stack_setup import client_half_stacks
+
+__all__ = ["ClientSeries"]
+
+
+class ClientSeries:
+    """Trains series of clients.
+
+    Args:
+        setup: the model and the settings.
+        buffers: memory for the trained models.
+    """
+
+    def __init__(self, setup: LocalSetup, buffers: Buffers) -> None:
+        self.setup, self._buffers = setup, buffers
+        self._finishes = getattr(setup.algorithm.finish, "__func__", None) is not Algorithm.finish
+        # otherwise, `finish` may use anything that is left of the training of a single client
+        self._suits = not self._finishes or client_half_stacks(type(setup.algorithm))
+
+    def possible(self, epochs: int) -> bool:
+        """Whether clients with up to this number of epochs can be trained in a series."""
+        setup, size = self.setup, self.setup.training.batch_size
+        program = setup.plain_steps(size) if size else None
+        if (
+            program is None
+            or not program.is_perceptron
+            or not self._suits
+            or list(setup.entries) != list(setup.parameters)
+        ):
+            return False
+        return epochs == 1 or not setup.algorithm.corrects  # a correction may change from one epoch to the next
+
+    def train(
+        self,
+        model: ModelState,
+        t: int,
+        clients: Sequence[int],
+        epochs: Sequence[int],
+        received: Mapping[str, Tensors],
+        memories: Sequence[Memory],
+    ) -> list[tuple[Update, Memory]] | None:
+        """Train these clients in round ``t`` from ``model``; None if they have too many samples, if one of them has none or no epoch,
+        or if the algorithm changes each step of a client in its own way.
+
+        Args:
+            model, t, received: as for :meth:`Trainer.train`.
+            clients: ids.
+            epochs: number of epochs of each client.
+            memories: what the algorithm kept for each client.
+        """
+        setup = self.setup
+        sizes = [stop - start for start, stop in map(setup.federation.span, clients)]
+        if min(*sizes, *epochs) == 0 or sum(sizes) * math.prod(setup.federation.sample_shape) > AT_ONCE:
+            return None
+        setup.begin(model, t)
+        problems: list[ClientProblem] = []
+        if setup.algorithm.corrects or self._finishes:
+            problems = [ClientProblem(setup, model, t, c, received, m) for c, m in zip(clients, memories, strict=True)]
+        corrections = self._corrections(problems) if setup.algorithm.corrects else [Correction()] * len(clients)
+        program = setup.plain_steps(setup.training.batch_size or 1)
+        if program is None or corrections is None:
+            return None
+        series = self._series(model, t, clients, epochs, corrections)
+        losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
+        updates = self._updates(clients, epochs, series, losses, hits)
+        if not self._finishes:
+            return [(update, {}) for update in updates]
+        return list(self._finished(problems, updates, gradients))
+
+    def _corrections(self, problems: list[ClientProblem]) -> list[Correction] | None:
+        """What the algorithm adds to the gradients of each client; None if it is not said before the steps, or μ differs."""
+        found = [self.setup.algorithm.correction(problem) for problem in problems]
+        known = [correction for correction in found if correction is not None]
+        if len(known) < len(found) or len({correction.proximal for correction in known}) > 1:
+            return None
+        return known
+
+    def _series(
+        self, model: ModelState, t: int, clients: Sequence[int], epochs: Sequence[int], corrections: list[Correction]
+    ) -> Series:
+        """The samples of the clients, their order in each epoch, and memory for the trained models."""
+        setup, federation = self.setup, self.setup.federation
+        spans = [federation.span(client) for client in clients]
+        positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in spans]))
+        orders: list[Indices] = []
+        edges: list[list[int]] = []
+        first = 0
+        draws = rngs(setup.seed, "batches", t, clients)
+        for (start, stop), number, draw in zip(spans, epochs, draws, strict=True):
+            ends = [edges[-1][-1] if edges else 0]
+            for _ in range(number):
+                orders.append(first + draw.permutation(stop - start))
+                ends.append(ends[-1] + stop - start)
+            edges.append(ends)
+            first += stop - start
+        return Series(
+            start=[model[name] for name in setup.parameters],
+            trained=self._buffers.copies([model[name] for name in setup.parameters], len(clients)),
+            features=channels_last(federation.prepare(federation.train.pick(positions), setup.dtype)),
+            labels=federation.train.labels.index_select(0, positions),
+            order=torch.from_numpy(np.concatenate(orders)),
+            edges=edges,
+            size=setup.training.batch_size or 1,
+            shifts=[list(correction.shift.values()) for correction in corrections],
+            proximal=corrections[0].proximal,
+        )
+
+    def _updates(
+        self, clients: Sequence[int], epochs: Sequence[int], series: Series, losses: Tensor, hits: Tensor
+    ) -> list[Update]:
+        """The updates, with what clients report; ``losses`` are those of every sample in every step."""
+        values = losses.double().numpy()
+        squares = np.square(values)
+        updates = []
+        for i, (client, edges, right) in enumerate(zip(clients, series.edges, hits.tolist(), strict=True)):
+            samples = edges[1] - edges[0]
+            starts = [start for a, b in itertools.pairwise(edges) for start in range(a, b, series.size)]
+            sizes = np.diff([*starts, edges[-1]])
+            steps: np.ndarray = np.add.reduceat(values[: edges[-1]], starts) / sizes
+            report = training_report(
+                loss=float(steps.mean()), square_loss=float(squares[edges[0] : edges[1]].mean()), samples=float(samples),
+                steps=float(len(starts)), accuracy=float(right) / samples,
+            )  # fmt: skip
+            updates.append(
+                Update(
+                    client=client,
+                    num_samples=samples,
+                    steps=len(starts),
+                    state=dict(zip(self.setup.parameters, series.trained[i], strict=True)),
+                    report=report,
+                    passes=3.0 * epochs[i],
+                    work=epochs[i] / self.setup.training.epochs,
+                )
+            )
+        return updates
+
+    def _finished(
+        self, problems: list[ClientProblem], updates: list[Update], gradients: list[list[Tensor]]
+    ) -> Iterator[tuple[Update, Memory]]:
+        """What the algorithm sends and keeps, with each client's model and last gradients in the module."""
+        setup = self.setup
+        for problem, update, last in zip(problems, updates, gradients, strict=True):
+            setup.load(update.state)
+            for parameter, gradient in zip(setup.parameters.values(), last, strict=True):
+                parameter.grad = gradient
+            problem.steps = update.steps
+            problem.forwards += round(update.passes) * update.num_samples
+            update.extra, memory = setup.algorithm.finish(problem)
+            update.passes = problem.forwards / update.num_samples
+            yield update, memory

@@ -1,0 +1,146 @@
+"""Clients that are trained several in one call learn the bits of clients that are trained one at a time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcohort.algorithms import Algorithm, Members, Problem, Tensors, Update
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fednova import FedNova
+from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines import work_splitting
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.engines.work_splitting import series_of_clients
+from fedcohort.models import as_model
+from fedcohort.selection import Cohort
+from fedcohort.testing.base import bits
+from fedcohort.training.client_series import ClientSeries
+from tests.training.test_outputs_of_programs import SIZES, federation
+from tests.training.test_plain_network import network
+
+ROUNDS = 3
+
+WIDE = nn.Sequential(nn.Linear(700, 100), nn.ReLU(), nn.Linear(100, 4))
+"""A network whose products are large enough for oneDNN."""
+
+
+class LastGradient(FedAvg):
+    """An algorithm of a user: sends the gradient of the last batch, and keeps the number of steps."""
+
+    stacks = True
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        gradients = {name: p.grad.clone() for name, p in problem.parameters.items() if p.grad is not None}
+        before = problem.memory.get("seen", {"steps": torch.zeros(())})["steps"]
+        return {"last": gradients}, {"seen": {"steps": before + problem.steps}}
+
+
+def learned(
+    module: nn.Module, shape: tuple[int, ...], algorithm: Algorithm, training: Training, epochs: Any, workers: int = 2
+) -> list[Any]:
+    """Everything that clients send in some rounds, and what they keep."""
+    engine = LocalEngine(federation(shape), as_model(module), training, algorithm, 5, workers)
+    model, found = engine.initial_model(), list[Any]()
+    cohort = Cohort(np.array([6, 0, 2, 3, 1, 5, 4]), epochs=epochs)
+    for t in range(1, ROUNDS + 1):
+        updates = list(engine.train(model, t, cohort, algorithm))
+        found += [facts(update) for update in updates]
+        engine.commit([update.client for update in updates][:5])
+        members = Members(num_clients=len(SIZES), total_samples=sum(SIZES), k=7, t=t, trainable=engine.trainable)
+        model = algorithm.aggregate(model, updates, members)
+    found += [bits(model), {client: nested(engine.memories.get(client)) for client in range(len(SIZES))}]
+    engine.close()
+    return found
+
+
+def nested(groups: Mapping[str, Tensors]) -> dict[str, Any]:
+    return {name: bits(tensors) for name, tensors in groups.items()}
+
+
+def facts(update: Update) -> tuple[Any, ...]:
+    numbers = update.client, update.num_samples, update.steps, update.passes, update.work, update.failure
+    return *numbers, update.report, bits(update.state), nested(update.extra)
+
+
+CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
+    "plain": ("perceptron", FedAvg, {"momentum": 0.0}),
+    "momentum": ("flattened images", FedAvg, {"nesterov": True, "weight_decay": 0.01}),
+    "weight decay": ("GELU and tanh", FedAvg, {"momentum": 0.0, "weight_decay": 0.1}),
+    "Adam": ("softmax", FedAvg, {"optimizer": "adam", "lr": 0.01, "precision": "float64"}),
+    "AdamW": ("GELU and tanh", FedAvg, {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1}),
+    "FedProx": ("perceptron", lambda: FedProx(mu=0.3), {"lr_schedule": "exponential"}),
+    "SCAFFOLD": ("perceptron", Scaffold, {"momentum": 0.0}),
+    "SCAFFOLD, option I": ("perceptron", lambda: Scaffold(option="I", c_decay=0.5), {"momentum": 0.0}),
+    "oneDNN": ("wide", FedAvg, {}),
+    "FedNova": ("perceptron", lambda: FedNova(mu=0.1), {"momentum": 0.5}),
+    "own": ("perceptron", LastGradient, {"momentum": 0.5}),
+}
+"""A network, an algorithm and settings."""
+
+
+@pytest.mark.parametrize("epochs", [None, np.array([1, 2, 1, 3, 1, 1, 2])], ids=["one epoch", "different epochs"])
+@pytest.mark.parametrize("case", CASES)
+def test_series_have_the_bits_of_single_clients(case: str, epochs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, make, settings = CASES[case]
+    module, shape = (WIDE, (700,)) if name == "wide" else network(name)
+    training = Training(**{"batch_size": 16, "epochs": 1, **settings})
+    calls = counted(monkeypatch)
+    together = learned(module, shape, make(), training, epochs)
+    assert sum(calls) == (0 if make().corrects and epochs is not None else ROUNDS * len(SIZES))
+    assert not calls or max(calls) > 1
+    monkeypatch.setattr(ClientSeries, "possible", lambda *_: False)
+    assert together == learned(module, shape, make(), training, epochs, workers=1)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of clients of each series that is trained."""
+    train, calls = ClientSeries.train, list[int]()
+
+    def noted(self: ClientSeries, model: Any, t: int, clients: list[int], *others: Any) -> Any:
+        found = train(self, model, t, clients, *others)
+        calls.extend([len(clients)] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(ClientSeries, "train", noted)
+    monkeypatch.setattr(work_splitting, "SERIES_PER_THREAD", 1)
+    return calls
+
+
+def test_other_networks_and_settings_are_trained_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch)
+    for name, settings in (("convolutions", {}), ("perceptron", {"clip_norm": 1.0}), ("perceptron", {"batch_size": 0})):
+        module, shape = network(name)
+        learned(module, shape, FedAvg(), Training(**settings), None)
+    assert not calls
+
+
+def test_an_error_names_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, shape = network("perceptron")
+    data = federation(shape)
+    data.train.labels[int(data.offsets[4])] = 7  # there are four classes
+    engine = LocalEngine(data, as_model(module), Training(batch_size=16), FedAvg(), 5, 2)
+    with pytest.raises(ClientError, match=r"^client 4: "):
+        list(engine.train(engine.initial_model(), 1, Cohort(np.arange(len(SIZES))), FedAvg()))
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("costs", "parameters", "sizes"),
+    [
+        ([60.0] * 100, 159_010, [7, 7, 6, 7, 7, 6, 7, 7, 6, 7, 7, 6, 7, 7, 6]),  # by their work
+        ([10.0] * 100, 7_850, [13, 12, 13, 12, 13, 12, 13, 12]),  # enough for all threads
+        ([10.0] * 400, 50, [13] * 16 + [12] * 16),  # not too many at a time
+        ([60.0] * 3, 10**8, [1, 1, 1]),
+    ],
+)
+def test_sizes_of_series(costs: list[float], parameters: int, sizes: list[int]) -> None:
+    parts = series_of_clients(np.array(costs), parameters, workers=2)
+    assert [position for part in parts for position in range(len(costs))[part]] == list(range(len(costs)))
+    assert sorted(part.stop - part.start for part in parts) == sorted(sizes)
