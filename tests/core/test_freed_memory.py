@@ -65,5 +65,5 @@ def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_c_library_has_no_such_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freed_memory, "_glibc", lambda: None)
-    monkeypatch.setattr(freed_memory.os, "environ", {})
+    monkeypatch.setattr("fedcohort.core.freed_memory.os.environ", {})
     assert not keep_freed_memory.__wrapped__()
