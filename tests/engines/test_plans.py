@@ -113,6 +113,24 @@ def test_typical_clients_have_data_and_are_cut() -> None:
     assert (cut.client(1).features == federation.client(int(clients[1])).features[:6]).all()
 
 
+@pytest.mark.parametrize(
+    ("steps", "budget", "most"),
+    [
+        ([3, 3, 3], 9, 3),
+        ([3, 3, 3], 8.9, 2),
+        ([1, 4, 100], 105, 100),
+        ([1, 4, 100], 60, 55),
+        ([50, 60], 3, 1),
+        ([9], 1.0, 1),
+    ],
+)
+def test_clients_are_cut_only_as_much_as_the_time_demands(steps: list[int], budget: float, most: int) -> None:
+    """Many steps of one client among others with few are measured, because stacks are much slower with them."""
+    found = plans._most_steps(np.array(steps), budget)
+    assert found == most
+    assert found == 1 or np.minimum(steps, found).sum() <= budget
+
+
 # --- in runs ---------------------------------------------------------------------------------------------------------------
 
 

@@ -110,7 +110,7 @@ def choose_plan(
         data=str(federation.train.source.dtype),
         training=dataclasses.asdict(settings),
         algorithm=[type(algorithm).__qualname__, unstackable],
-        clients=[len(clients), batch, np.minimum(-(-sizes[clients] // batch), 8).tolist()],
+        clients=[len(clients), batch, (-(-sizes[clients] // batch)).tolist()],
     )
     if (known := _read(entry)) is not None:
         return known
@@ -127,7 +127,8 @@ def choose_plan(
     else:
         budget = max(1.0, SECONDS / max(step, 1e-6))  # steps of one round
         count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
-        cut = _cut(federation, clients[:count], batch * int(np.clip(budget // count, 1, 8)))
+        measured = _typical(sizes, count)
+        cut = _cut(federation, measured, batch * _most_steps(-(-sizes[measured] // batch), budget))
         plans: list[Plan] = ["loop"]
         plans += ["threads"] if workers > 1 else []
         plans += ["stacked"] if unstackable is None else []
@@ -213,6 +214,20 @@ def _typical(sizes: Indices, count: int) -> Indices:
     if len(order) <= count:
         return order
     return order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]
+
+
+def _most_steps(steps: Indices, budget: float) -> int:
+    """Maximum number of steps of a client so that all clients together take at most ``budget`` steps, at least 1.
+
+    Clients are cut as little as possible, because stacks of clients with few samples are much faster.
+    """
+    limits = np.unique(steps)
+    totals = np.minimum(steps, limits[:, None]).sum(axis=1)
+    fitting = int((totals <= budget).sum())  # the limits that fit
+    if fitting == len(limits):
+        return int(limits[-1])
+    below, total = (int(limits[fitting - 1]), int(totals[fitting - 1])) if fitting else (0, 0)
+    return max(1, below + int((budget - total) // (steps > below).sum()))
 
 
 def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
