@@ -131,6 +131,29 @@ def test_the_mean_of_identical_models_is_exactly_that_model(dtype: torch.dtype) 
     assert torch.equal(mean.result()["w"], one)
 
 
+@pytest.mark.parametrize("sizes", [(5,), (1, 1, 1), (100, 1), (1, 100), (3, 4, 5, 6, 7)])
+def test_two_threads_give_the_same_mean_in_the_same_order(
+    sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    states = [
+        {f"{i}": torch.randn(size, generator=draw) for i, size in enumerate(sizes)} | {"seen": torch.tensor(n)}
+        for n in range(4)
+    ]
+
+    def mean() -> ModelState:
+        running = RunningMean()
+        for number, state in enumerate(states):
+            running.add(state, 1.0 + number, frozenset(list(state)[number % 2 :]))
+        return running.result()
+
+    alone = mean()
+    monkeypatch.setattr("fedcohort.algorithms.weighted_means.SHARED", 1)
+    shared = mean()
+    assert list(shared) == list(alone)
+    assert all(torch.equal(shared[name], alone[name]) and shared[name].dtype == alone[name].dtype for name in alone)
+
+
 def test_integer_entries_take_the_maximum_and_stay_integers() -> None:
     states = [{"w": torch.tensor([float(n)]), "seen": torch.tensor(n)} for n in (4, 11, 9)]
     updates = [Update(i, 10, 1, state) for i, state in enumerate(states)]

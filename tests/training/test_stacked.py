@@ -198,6 +198,54 @@ def test_groups_and_means_of_images_by_vmap(group: int, compare: Callable[..., N
         compare({"epochs": 1}, as_model(build), images(), group=group)
 
 
+def dropped(shape: int, *, own: bool) -> Callable[[], nn.Module]:
+    class Own(nn.Module):
+        """Its Dropout is called twice; no program is made for it."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop, self.layer, self.last = nn.Dropout(0.3), nn.Linear(shape, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            hidden = self.drop(self.layer(self.drop(x)).relu())
+            outputs: Tensor = self.last(hidden + hidden.tanh())
+            return outputs
+
+    row = nn.Sequential(
+        nn.Linear(shape, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 5), nn.Dropout(0.2), nn.Linear(5, 3)
+    )
+    return Own if own else lambda: row
+
+
+@pytest.mark.parametrize("training", [{"momentum": 0.9}, {"batch_size": 0}], ids=str)
+@pytest.mark.parametrize("algorithm", [FedAvg, FedProx], ids=["fedavg", "fedprox"])
+@pytest.mark.parametrize("own", [True, False], ids=["by autograd", "by a program"])
+def test_dropout_draws_what_threads_draw(
+    own: bool, algorithm: type[Algorithm], training: dict[str, Any], compare: Callable[..., None]
+) -> None:
+    compare(training, as_model(dropped(6, own=own)), algorithm=algorithm)
+
+
+def test_dropout_of_images_and_of_chunks_draws_what_threads_draw(
+    compare: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3),
+            nn.ReLU(),
+            nn.Dropout(0.4),
+            nn.Flatten(),
+            nn.Linear(144, 8),
+            nn.Dropout(0.5),
+            nn.Linear(8, 3),
+        )
+
+    compare({"momentum": 0.9}, as_model(build), images())
+    for module in ("client_problem", "local_setup", "stack.stack_problem"):
+        monkeypatch.setattr(f"fedcohort.training.{module}.CHUNK", 3)
+    compare({"batch_size": 7}, as_model(build), images())
+
+
 class Mixing(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -228,6 +276,18 @@ class Branching(Mixing):
         return outputs
 
 
+class Shuffling(Mixing):
+    """Its Dropout does not see one sample after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(self.drop(x.T).T)
+        return outputs
+
+
 def tied() -> nn.Module:
     module = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
     module[2].weight = module[0].weight
@@ -238,13 +298,14 @@ def tied() -> nn.Module:
     ("module", "reason"),
     [
         (nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), "BatchNorm1d takes statistics"),
-        (nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.1), nn.Linear(4, 3)), "Dropout draws random numbers"),
+        (nn.Sequential(nn.Linear(6, 4), nn.AlphaDropout(0.1), nn.Linear(4, 3)), "AlphaDropout draws random numbers"),
+        (Shuffling(), "Dropout draws random numbers for a whole batch"),
         (Mixing(), "depends on the others of its batch"),
         (Counting(), "changes its buffers|vmap cannot run the model"),
         (Branching(), "vmap cannot run the model"),
         (tied(), "share parameters"),
     ],
-    ids=["batch norm", "dropout", "mixing", "counting", "branching", "tied"],
+    ids=["batch norm", "alpha dropout", "whole batch", "mixing", "counting", "branching", "tied"],
 )
 def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
     """They say so, and are trained one by one: the bits of the plan threads."""

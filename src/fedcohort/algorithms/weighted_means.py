@@ -1,15 +1,22 @@
 """Weighted means of models, in float64."""
 
+import bisect
+import itertools
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from fedcohort.algorithms.updates import ModelGroup, ModelState, Tensors, Update
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.core.threads import in_background
 
 __all__ = ["RunningMean", "blend"]
+
+SHARED = 2**21
+"""Number of values of a model from which two threads share the work of a mean, which other threads may be waiting for."""
 
 
 class RunningMean:
@@ -92,20 +99,18 @@ class RunningMean:
 
     def _add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
         self.total += weight
-        for name, value in state.items():
-            if names is not None and name not in names:
-                continue
+        included = [name for name in state if names is None or name in names]
+        shares: dict[str, float] = {}
+        for name in included:
             self._totals[name] = self._totals.get(name, 0.0) + weight
-            share = weight / self._totals[name]
-            if name not in self.mean:
-                self._dtypes[name] = value.dtype
-                self.mean[name] = (
-                    value.to(sum_type(value.device), copy=True) if value.is_floating_point() else value.clone()
-                )
-            elif value.is_floating_point():
-                self.mean[name].lerp_(for_sums(value), share)
-            else:
-                torch.maximum(self.mean[name], value, out=self.mean[name])
+            shares[name] = weight / self._totals[name]
+
+        def with_state(name: str) -> Tensor:
+            return _included(self.mean.get(name), state[name], shares[name])
+
+        for name, mean in zip(included, _of_each(with_state, included, state), strict=True):
+            self._dtypes.setdefault(name, state[name].dtype)
+            self.mean[name] = mean
 
     def result(self) -> ModelState:
         """The mean, in the dtypes of the states that were included."""
@@ -114,7 +119,29 @@ class RunningMean:
             self._include_group(group, weights)
         self._mixed = {}
         self._join()
-        return {name: value.to(self._dtypes[name]) for name, value in self.mean.items()}
+        names = list(self.mean)
+        return dict(
+            zip(names, _of_each(lambda name: self.mean[name].to(self._dtypes[name]), names, self.mean), strict=True)
+        )
+
+
+def _included(mean: Tensor | None, value: Tensor, share: float) -> Tensor:
+    """The mean of an entry after ``value`` is included with this share of all weights; ``mean`` may be changed in place."""
+    if mean is None:
+        return value.to(sum_type(value.device), copy=True) if value.is_floating_point() else value.clone()
+    if value.is_floating_point():
+        return mean.lerp_(for_sums(value), share)
+    return torch.maximum(mean, value, out=mean)
+
+
+def _of_each(work: Callable[[str], Tensor], names: list[str], entries: ModelState) -> list[Tensor]:
+    """The results of ``work`` for these entries, in order. Two threads share the work if it is much; the bits are the same."""
+    ends = list(itertools.accumulate(entries[name].numel() for name in names))
+    if not ends or ends[-1] < SHARED or entries[names[0]].device.type != "cpu":
+        return [work(name) for name in names]
+    cut = bisect.bisect(ends, ends[-1] / 2)
+    rest = in_background(lambda: [work(name) for name in names[cut:]])
+    return [work(name) for name in names[:cut]] + rest.result()
 
 
 def blend(start: ModelState, end: ModelState, share: float) -> ModelState:

@@ -25,6 +25,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.freed_memory import keep_freed_memory
 from fedcohort.core.own_code import raised_in
 from fedcohort.core.processor import cores
 from fedcohort.core.random_streams import integer, torch_seeded
@@ -132,6 +133,8 @@ class LocalEngine:
         self._model, self._training, self._arithmetic = model, training, arithmetic
         self.device = federation.device
         on_cpu = self.device.type == "cpu"
+        if on_cpu:
+            keep_freed_memory()
         self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()

@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -42,7 +41,7 @@ __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
 CLEARLY = 0.8
 """Stacks are taken if they need at most this share of the time of the faster of the other plans."""
-SECONDS = 0.15
+SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
 SLOW = 0.5
 """Seconds of a step above which plans are not compared: such a step is nearly all arithmetic, which is the same in all plans."""
@@ -121,14 +120,14 @@ def choose_plan(
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     stopwatch = _Stopwatch(engine, algorithm, clock)
-    step, takes_turns = stopwatch.first_step(_cut(federation, clients[-1:], batch))
+    step, takes_turns = stopwatch.first_step(_cut(federation, clients[:1], batch))
     if step > SLOW:
         choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
     else:
         budget = max(1.0, SECONDS / max(step, 1e-6))  # steps of one round
         count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
-        clients = _typical(sizes, count)
-        cut = _cut(federation, clients, batch * _steps_each(-(-sizes[clients] // batch), budget))
+        measured = _typical(sizes, count)
+        cut = _cut(federation, measured, batch * _most_steps(-(-sizes[measured] // batch), budget))
         plans: list[Plan] = ["loop"]
         plans += ["threads"] if workers > 1 else []
         plans += ["stacked"] if unstackable is None else []
@@ -167,7 +166,7 @@ class _Stopwatch:
             return self.clock() - begin, probe.takes_turns
 
     def steps(self, plans: list[Plan], clients: Federation) -> dict[Plan, float]:
-        """Median seconds of one client's step by each plan; the plans take turns, so that a busy machine slows all of them down."""
+        """Seconds of one client's step by each plan, the least of all turns: other work on the machine only makes a turn longer."""
         count = clients.num_clients
         engines = {plan: self.engine(plan, clients) for plan in plans}
         times: dict[Plan, list[float]] = {plan: [] for plan in plans}
@@ -184,7 +183,7 @@ class _Stopwatch:
                 engines.values()
             ):  # each engine restores the switches that were set before it was built
                 engine.close()
-        return {plan: statistics.median(values) for plan, values in times.items()}
+        return {plan: min(values) for plan, values in times.items()}
 
 
 def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bool) -> Choice:
@@ -216,19 +215,18 @@ def _typical(sizes: Indices, count: int) -> Indices:
     return order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]
 
 
-def _steps_each(steps: Indices, budget: float) -> int:
-    """Maximum number of steps of each client, at least 1, so that all clients together take at most about ``budget`` steps.
+def _most_steps(steps: Indices, budget: float) -> int:
+    """Maximum number of steps of a client so that all clients together take at most ``budget`` steps, at least 1.
 
-    Large clients are cut first, and none if there is time for all steps: clients of different sizes suit some plans better.
+    Clients are cut as little as possible, because stacks of clients with few samples are much faster.
     """
-    ordered = np.sort(steps)
-    before = np.cumsum(ordered) - ordered  # steps of all smaller clients
-    with_limit = before + ordered * np.arange(len(ordered), 0, -1)  # steps of all if this client's number is the limit
-    fitting = np.flatnonzero(with_limit <= budget)
-    if len(fitting) == len(ordered):
-        return int(ordered[-1])
-    first = fitting[-1] + 1 if len(fitting) else 0  # the smallest client that is cut
-    return max(1, int((budget - before[first]) // (len(ordered) - first)))
+    limits = np.unique(steps)
+    totals = np.minimum(steps, limits[:, None]).sum(axis=1)
+    fitting = int((totals <= budget).sum())  # the limits that fit
+    if fitting == len(limits):
+        return int(limits[-1])
+    below, total = (int(limits[fitting - 1]), int(totals[fitting - 1])) if fitting else (0, 0)
+    return max(1, below + int((budget - total) // (steps > below).sum()))
 
 
 def _cut(federation: Federation, clients: Indices, most: int) -> Federation:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.random_streams import integer
 from fedcohort.core.sums import sum_type
 from fedcohort.training.model_states import to_device
+from fedcohort.training.random_layers import step_generator
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.logit_gradient import LossSlope
@@ -75,6 +77,9 @@ class StackProblem:
         self._all_plans, self._all_forwards, self._first = plans, forwards, 0
         self._rows: list[np.ndarray] = []
         self._loaded: Batch | None = None
+        # of every client of the stack
+        drawn = setup.network.dropouts.kept
+        self._first_draws = [integer(setup.seed, "module", t, plan.client) for plan in plans] if drawn else []
 
     def begin(self, rows: list[np.ndarray]) -> None:
         """Set the next batches, one per client. They are loaded now unless they are so large that they are processed in chunks."""
@@ -165,11 +170,23 @@ class StackProblem:
             outputs = self._received_model.outputs_at(batch.positions, self._first)
             chunk_weights = None if weights is None else weights[:, start : start + CHUNK]
             slope = LossSlope(setup.loss, batch.labels, batch.mask, divisors, outputs, chunk_weights)
-            own = setup.network.gradients(at, batch.inputs, slope)
+            own = setup.network.gradients(at, batch.inputs, slope, self._factors(rows, start, batch))
             gradients = {name: gradients[name] + value for name, value in own.items()} if gradients else own
             losses.append(slope.losses)
             right = right + slope.right
         return gradients, torch.cat(losses, dim=1), right
+
+    def _factors(self, rows: list[np.ndarray], start: int, batch: Batch) -> tuple[Tensor, ...]:
+        """The factors of Dropout for the chunk that begins at ``start``: those of the plan ``threads``."""
+        network = self._setup.network
+        if not network.dropouts.kept:
+            return ()
+        firsts = self._first_draws[self._first : self._first + self.active]
+        steps = torch.as_tensor(self.steps).expand(self.active).tolist()
+        number = start // CHUNK
+        generators = [step_generator(first, step, number) for first, step in zip(firsts, steps, strict=True)]
+        counts = [len(row[start : start + CHUNK]) for row in rows]
+        return network.dropouts.drawn(generators, counts, batch.labels.shape[1], self._setup.dtype)
 
     def _chunk(self, rows: list[np.ndarray], start: int) -> Batch:
         """The samples of the chunk that begins at ``start`` of these rows."""

@@ -21,6 +21,7 @@ from torch.func import functional_call, vmap
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.plain_network import program_of
+from fedcohort.training.stack.dropout_factors import Dropouts, GivenDropout, replace_dropouts
 
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorized", "network_of", "outputs"]
 
@@ -35,13 +36,15 @@ class Network(Protocol):
     """Names of the entries that are trained."""
     shape: tuple[int, ...]
     """Shape of one sample."""
+    dropouts: Dropouts
+    """The calls of Dropout in one forward pass."""
 
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
-        """Outputs [clients, B, K] for inputs [clients, B, *shape]."""
+        """Outputs [clients, B, K] for inputs [clients, B, *shape], without Dropout."""
         ...
 
-    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
-        """Gradients by name; ``slope`` is called once, with the outputs."""
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope, factors: tuple[Tensor, ...] = ()) -> Tensors:
+        """Gradients by name; ``slope`` is called once, with the outputs. ``factors`` are those of :attr:`dropouts`."""
         ...
 
 
@@ -60,14 +63,16 @@ class Chain:
     def __init__(self, layers: list[Linear], shape: tuple[int, ...]) -> None:
         self.layers = layers
         self.shape = shape
+        self.dropouts = Dropouts()
         self.parameters = tuple(name for layer in layers for name in (layer.weight, layer.bias) if name)
 
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
         """See :class:`Network`."""
         return self.forward(parameters, outputs(self.layers[0], parameters, inputs.flatten(2)))[-1]
 
-    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope, factors: tuple[Tensor, ...] = ()) -> Tensors:
         """See :class:`Network`."""
+        assert not factors
         gradients: Tensors = {}
 
         def keep(layer: Linear, inputs: Tensor, delta: Tensor) -> None:
@@ -128,33 +133,61 @@ class Vectorized:
         self._copies = threading.local()
         self.shape = shape
         self.parameters = tuple(name for name, p in module.named_parameters() if p.requires_grad)
+        self.dropouts = Dropouts()
 
     @property
     def module(self) -> nn.Module:
         """This thread's copy of the module, because ``functional_call`` puts parameters into the module while it runs."""
         if not hasattr(self._copies, "module"):
             self._copies.module = copy.deepcopy(self._module)
+            self._copies.dropout = replace_dropouts(self._copies.module)
             for part in filter(_is_dropout, self._copies.module.modules()):
                 part.eval()  # its probability is 0, but vmap refuses to run it in training
         module: nn.Module = self._copies.module
         return module
 
+    def find_dropouts(self, samples: Tensor) -> bool:
+        """Find out what Dropout is given in a forward pass of these samples; whether it is given values of each sample."""
+        module, dropout = self.module, self._dropout
+        if dropout is None:
+            return True
+        dropout.seen.clear()
+        with torch.no_grad():
+            module(samples)
+        kept, shapes = zip(*dropout.seen, strict=True) if dropout.seen else ((), ())
+        dropout.seen.clear()
+        self.dropouts = Dropouts(kept, tuple(tuple(shape[1:]) for shape in shapes))
+        return all(shape[:1] == (len(samples),) for shape in shapes)
+
+    @property
+    def _dropout(self) -> GivenDropout | None:
+        """One of the Dropout layers of this thread's copy."""
+        found: GivenDropout | None = self._copies.dropout
+        return found
+
     def logits(self, parameters: Tensors, inputs: Tensor) -> Tensor:
         """See :class:`Network`."""
-        module = self.module
+        return self._logits(parameters, inputs, ())
 
-        def of_one_client(own: Tensors, batch: Tensor) -> Tensor:
+    def _logits(self, parameters: Tensors, inputs: Tensor, factors: tuple[Tensor, ...]) -> Tensor:
+        """Outputs, with these factors of Dropout."""
+        module, dropout = self.module, self._dropout
+
+        def of_one_client(own: Tensors, batch: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+            if dropout is not None:
+                dropout.calls[:] = given
+                dropout.seen.clear()
             outputs: Tensor = functional_call(module, own, (batch,))
             return outputs
 
-        outputs: Tensor = vmap(of_one_client)(parameters, inputs)
+        outputs: Tensor = vmap(of_one_client)(parameters, inputs, factors)
         return outputs
 
-    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope) -> Tensors:
+    def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope, factors: tuple[Tensor, ...] = ()) -> Tensors:
         """See :class:`Network`."""
         own = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         with torch.enable_grad():
-            logits = self.logits(own, inputs)
+            logits = self._logits(own, inputs, factors)
         gradients = torch.autograd.grad(logits, list(own.values()), slope(logits.detach()), allow_unused=True)
         pairs = zip(own.items(), gradients, strict=True)
         return {name: torch.zeros_like(p) if g is None else g.contiguous() for (name, p), g in pairs}
@@ -175,7 +208,7 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
         name = type(part).__name__
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             return f"{name} takes statistics over the batch"
-        if isinstance(part, nn.RReLU) or _is_dropout(part, above=0):
+        if isinstance(part, nn.RReLU) or (_is_dropout(part, above=0) and not _can_be_given(part, state)):
             return f"{name} draws random numbers"
     if not {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()} >= set(state):
         return "parts of the model share parameters"
@@ -196,6 +229,7 @@ def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
         with torch.no_grad():
             both = network.logits(stack, torch.stack([samples, samples]))
             alone = network.module(samples[:1])
+        of_samples = network.find_dropouts(samples)
     except Exception as error:
         return f"torch.func.vmap cannot run the model: {type(error).__name__}: {str(error).splitlines()[0]}"
     if any(not torch.equal(value, fixed[name]) for name, value in network.module.state_dict().items()):
@@ -203,7 +237,7 @@ def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
     tolerance = 0.02 * float(both.abs().max()) + 1e-6  # larger than the rounding of any number format
     if both.shape[:2] != (2, 3) or float((both[:, :1] - alone).abs().max()) > tolerance:
         return "the model's output for a sample depends on the others of its batch"
-    return network
+    return network if of_samples else "Dropout draws random numbers for a whole batch"
 
 
 def _chain(module: nn.Module, shape: tuple[int, ...]) -> list[Linear] | None:
@@ -241,6 +275,11 @@ def _is_trained_linear(part: nn.Module) -> TypeGuard[nn.Linear]:
 def _is_dropout(part: nn.Module, *, above: float = -1.0) -> bool:
     """Whether the part is a kind of Dropout with a probability above this one."""
     return isinstance(part, nn.modules.dropout._DropoutNd) and part.p > above
+
+
+def _can_be_given(part: nn.Module, state: ModelState) -> bool:
+    """Whether the factors of this Dropout can be drawn beforehand; GPUs draw others than a CPU."""
+    return type(part) is nn.Dropout and part.p < 1 and all(value.device.type == "cpu" for value in state.values())
 
 
 def _flattens(part: nn.Module) -> bool:
