@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("time@accuracy=0.6", 20),
         ("bytes@accuracy=0.65", 4000),
         ("rounds@accuracy=0.2", 1),
-        ("time@accuracy=0.9", 2 * 40),
+        ("time@accuracy=0.9", 10 * 40),
     ],
 )
 def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> None:
@@ -65,6 +65,37 @@ def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> Non
     assert objective.value_of(Measured(run)) == pytest.approx(value)
     assert objective.score(run) == pytest.approx(-math.log(1 + value) if objective.is_cost else value)
     assert objective.reached(run) == (text != "time@accuracy=0.9")
+
+
+@pytest.mark.parametrize(
+    ("text", "unspent"),
+    [("accuracy@time=49", False), ("accuracy@time=50", True), ("accuracy@rounds=5", True), ("accuracy@rounds=4", False),
+     ("accuracy", False), ("time@accuracy=0.9", False), ("time", False)],
+)  # fmt: skip
+def test_a_run_leaves_a_limit_unspent_if_another_round_would_fit(run: Run, text: str, unspent: bool) -> None:
+    assert objectives(text)[0].unspent(run) is unspent
+
+
+def test_a_limit_that_is_spent_before_the_first_test_counts_as_no_accuracy(tmp_path: Path) -> None:
+    """The model is tested after every third round only."""
+    rows = [
+        played(t, [0], test_accuracy=accuracy, simulated_time=10.0 * t)
+        for t, accuracy in enumerate((math.nan, math.nan, 0.6, math.nan), 1)
+    ]
+    measured = Measured(written(tmp_path / "run", rows, measures={"evaluate_every": 3}))
+    found = {
+        text: objectives(text)[0].value_of(measured) for text in ("accuracy@time=20", "accuracy@time=35", "accuracy")
+    }
+    assert found == {"accuracy@time=20": 0.0, "accuracy@time=35": 0.6, "accuracy": 0.6}
+
+
+def test_a_cheap_run_that_misses_the_target_is_worse_than_one_with_dear_rounds_that_reaches_it(
+    run: Run, tmp_path: Path
+) -> None:
+    """The whole run that misses needs 40 units of time; the other one reaches the target after 320."""
+    rows = [played(t, [0], test_accuracy=t / 4, simulated_time=80.0 * t) for t in (1, 2, 3, 4)]
+    (objective,) = objectives("time@accuracy=0.9")
+    assert objective.score(written(tmp_path / "dear", rows)) > objective.score(run)
 
 
 def test_numbers_are_shown_in_their_unit() -> None:

@@ -36,8 +36,9 @@ COSTS = {
 MARGINS = {"accuracy": 0.005, "cost": 0.05}
 """Default margins: half a percentage point of accuracy, and 5% of a cost."""
 
-PENALTY = 2.0
-"""A run that does not reach the target counts as if it had needed this many times its whole cost."""
+PENALTY = 10.0
+"""A run that does not reach the target counts as if it had needed this many times its whole cost, as in the PAR10 score of algorithm
+configuration. With a small factor, a row with cheap runs that never reach the target would be better than one that always does."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,13 @@ class Objective:
         )
 
     @property
+    def about_target(self) -> str:
+        """How runs count that do not reach the target, in a sentence; empty without a target."""
+        if not (self.is_cost and self.limit):
+            return ""
+        return f"A run that does not reach the target counts with {PENALTY:g} times its whole cost."
+
+    @property
     def score_margin(self) -> float:
         """The margin as a difference of scores."""
         return math.log1p(self.margin) if self.is_cost else self.margin
@@ -138,16 +146,24 @@ class Objective:
             measures.rounds_to(measured.series("test_accuracy"), self.value)
         )
 
+    def unspent(self, run: Run) -> bool:
+        """Whether a run ended although the limit of an accuracy had room for another round; false without a limit."""
+        if self.is_cost or not self.limit:
+            return False
+        used = spent(Measured(run), self.limit)
+        return bool(used[-1] * (1 + 1 / len(used)) <= self.value)
+
     def _accuracy(self, measured: Measured) -> float:
-        """The last accuracy that was measured within the limit; NaN if there is none."""
+        """The last accuracy that was measured within the limit; NaN if none was measured at all."""
         rounds, values = _accuracies(measured, self.measure)
+        known = np.isfinite(values)
+        rounds, values = rounds[known], values[known]
         if self.limit:
             within = spent(measured, self.limit)[rounds - 1] <= self.value
             if len(values) and not within.any():
                 return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
             values = values[within]
-        known = values[np.isfinite(values)]
-        return float(known[-1]) if len(known) else math.nan
+        return float(values[-1]) if len(values) else math.nan
 
     def shown(self, score: float) -> str:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
