@@ -83,8 +83,8 @@ def flash_held_out(result: Mapping[str, Any]) -> str:
         )
     rows = [[name, *cells] for name, *cells in zip([*result, "**mean over federations**"], *columns, strict=True)]
     about = (
-        f"{len(result)} federations, {SEEDS} seeds each. ▲ and ▼: permutation test over seeds, corrected by Holm for the federations in "
-        "a column; in the last line over federations, not corrected."
+        f"{len(result)} federations, {SEEDS} seeds each. ▲ and ▼: permutation test over seeds, corrected by Holm for the federations "
+        "in a column; in the last line over federations, not corrected."
     )
     return f"{table(heads, rows)}\n\n{about}\n\n" + "\n".join(sentences)
 

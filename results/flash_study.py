@@ -175,6 +175,6 @@ def about_choice(result: Mapping[str, Any]) -> str:
     points = ", ".join(signed(100 * value) for value in differences(result, label))
     return (
         f"The rule: the fastest setting with a mean accuracy that is on each federation at most {100 * AT_MOST_BELOW:.0f} point below "
-        f"uniform selection. {fit} of {len(SETTINGS)} settings meet the condition, and the fastest of them is *{label}*. It needs {times} "
-        f"times the time of uniform selection to the targets, and its mean accuracy differs by {points} points."
+        f"uniform selection. {fit} of {len(SETTINGS)} settings meet the condition, and the fastest of them is *{label}*. It needs "
+        f"{times} times the time of uniform selection to the targets, and its mean accuracy differs by {points} points."
     )

@@ -74,9 +74,10 @@ SUMS = (
 def savings(name: str, scores: Values, races: int, margin: float, *, gaussian: bool = False) -> dict[str, float]:
     """How often the answers of races are wrong, and their runs beside the full grid's.
 
-    Summed over races: ``wrong``, the recommended row is worse than the best by more than the margin; ``best_dropped``; ``bound_wrong``,
-    a row is better than the recommended one by more than the race says; ``interval_wrong``, an interval of the race's table misses;
-    ``as_good_as_grid``; ``decided``; ``bias``, the mean that is shown for the recommended row minus its true mean; ``runs``; ``grid_runs``.
+    Summed over races: ``wrong``, the recommended row is worse than the best by more than the margin; ``best_dropped``;
+    ``bound_wrong``, a row is better than the recommended one by more than the race says; ``interval_wrong``, an interval misses;
+    ``as_good_as_grid``; ``decided``; ``bias``, the mean that is shown for the recommended row minus its true mean; ``runs``;
+    ``grid_runs``.
 
     Args:
         name: names the stream of random numbers.
@@ -86,13 +87,10 @@ def savings(name: str, scores: Values, races: int, margin: float, *, gaussian: b
         gaussian: draw Gaussian scores with their means and covariances instead.
     """
     generator, means = rng(1, name), scores.mean(axis=1)
-    normal = gaussian_rows(scores, LONGEST)
+    draw = _with_means(means, gaussian_rows(scores, LONGEST)) if gaussian else drawn_seeds(scores)
     found = dict.fromkeys(SUMS, 0.0)
     for _ in range(races):
-        if gaussian:
-            drawn = means[:, None] + normal(generator)
-        else:
-            drawn = scores[:, generator.integers(0, scores.shape[1], LONGEST)]
+        drawn = draw(generator)
         rule = raced(drawn, margin)
         leader, depth = rule.leader, int(rule.counts.max())
         grid = int(drawn[:, :depth].mean(axis=1).argmax())
@@ -137,9 +135,9 @@ def _in_pairs(g: np.random.Generator) -> Values:
 
 
 def _with_failures(g: np.random.Generator) -> Values:
-    """Gaussian scores; every other row is 20 points lower in one seed of 20, and a point higher in general, so that means are equal."""
-    fails = (g.random(size=(ROWS, HORIZON)) < FAILING) & (np.arange(ROWS) % 2 == 0)[:, None]
-    shift = FAILURE * FAILING * (np.arange(ROWS) % 2 == 0)[:, None]
+    """Gaussian scores; every other row is 20 points lower in one seed of 20, and a point higher in all, so that means are equal."""
+    risky = (np.arange(ROWS) % 2 == 0)[:, None]
+    fails, shift = (g.random(size=(ROWS, HORIZON)) < FAILING) & risky, FAILURE * FAILING * risky
     found: Values = SPREAD * g.normal(size=(ROWS, HORIZON)) / 3 + shift - FAILURE * fails
     return found
 
@@ -154,6 +152,16 @@ def equal_rows(*federations: Values) -> Draw:
         shifted = [SPREAD * scores / scores.std() for scores in shifted]
     equal = np.concatenate(shifted, axis=1)
     return lambda g: equal[:, g.integers(0, equal.shape[1], HORIZON)]
+
+
+def drawn_seeds(scores: Values) -> Draw:
+    """Draw the most seeds of scores [rows, seeds], with replacement."""
+    return lambda g: scores[:, g.integers(0, scores.shape[1], LONGEST)]
+
+
+def _with_means(means: Values, draw: Draw) -> Draw:
+    """Add means [rows] to what is drawn."""
+    return lambda g: means[:, None] + draw(g)
 
 
 def gaussian_rows(scores: Values, seeds: int = HORIZON) -> Draw:

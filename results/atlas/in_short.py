@@ -7,7 +7,7 @@ import numpy as np
 
 from fedcohort.study.verdicts import BETTER, WORSE
 from results.atlas.federations import federations
-from results.atlas.means import OBJECTIVES, REFERENCE, Findings
+from results.atlas.means import OBJECTIVES, Findings
 from results.atlas.recommend import checked
 from results.tables import signed
 
@@ -29,8 +29,8 @@ def in_short(findings: Findings) -> str:
 
 
 CORRECTED = (
-    '"Clearly" refers to a permutation test over the federations, corrected for the number of strategies. The chance of a false "clearly" '
-    "is at most 5% at each of the three budgets, and so at most 15% at any of them."
+    '"Clearly" refers to a permutation test over the federations, corrected for the number of strategies. The chance of a false '
+    '"clearly" is at most 5% at each of the three budgets, and so at most 15% at any of them.'
 )
 
 
@@ -104,14 +104,12 @@ def _recommended(findings: Findings) -> list[str]:
         found = checked(findings, measure)
         if not found:
             return []
-        fixed = [row for row in found if row.rule.startswith("always")]
-        best = min(fixed, key=lambda row: row.regret.mean)
-        uniform = next(row for row in fixed if row.rule == f"always {REFERENCE}")
-        each.append(
-            f"{100 * found[0].regret.mean:.1f} points at {words} (uniform selection {100 * uniform.regret.mean:.1f}; the best of the "
-            f"fixed choices, {best.rule}, {100 * best.regret.mean:.1f})"
-        )
-    return [f"**A recommendation from similar federations** has a mean regret of {_joined(each)}."]
+        fixed = [f"{row.rule} {100 * row.regret.mean:.1f}" for row in found if row.rule.startswith("always")]
+        each.append(f"{100 * found[0].regret.mean:.1f} points at {words} ({', '.join(fixed)})")
+    return [
+        "**A recommendation from similar federations**, on federations that were held out, has a mean regret of "
+        f"{_joined(each)}. The intervals are below."
+    ]
 
 
 def _near_chance(findings: Findings) -> list[str]:
@@ -122,7 +120,7 @@ def _near_chance(findings: Findings) -> list[str]:
     low = [
         f"*{name}* ({100 * mean:.1f}%, chance {100 / classes[name]:.0f}%)"
         for name, mean in zip(findings.federations, means, strict=True)
-        if name in classes and mean <= NEAR_CHANCE / classes[name]
+        if name in classes and mean <= min(NEAR_CHANCE / classes[name], 0.5)
     ]
     if not low:
         return []

@@ -107,7 +107,7 @@ def _said(findings: Findings, measure: str, verdicts: Mapping[str, Mapping[str, 
 
 
 def _at_limits(findings: Findings, measure: str) -> str:
-    """The strategies with runs that end before the limit is spent, or that spend it before the first test; empty without a limit."""
+    """The strategies with runs that end before the limit is spent, or spend it before the first test; empty without a limit."""
     cost = {"at_time": "time", "at_bytes": "bytes"}.get(measure)
     if cost is None:
         return ""
@@ -120,8 +120,8 @@ def _at_limits(findings: Findings, measure: str) -> str:
             untested.append((findings.values(name, strategy, measure) == 0).mean())
         early[strategy], none[strategy] = float(np.mean(ended)), float(np.mean(untested))
     return (
-        f"\n\nShares of runs that end before the limit is spent, so that more rounds would help them: {_shares(early)}. Shares of runs "
-        f"that spend it before the first model is tested, which counts as an accuracy of 0: {_shares(none)}."
+        f"\n\nShares of runs that end before the limit is spent, so that more rounds would help them: {_shares(early)}. Shares of "
+        f"runs that spend it before the first model is tested, which counts as an accuracy of 0: {_shares(none)}."
     )
 
 

@@ -227,7 +227,8 @@ class Race:
 
         ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
         costs, and ``… sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
-        ``dropped_by``, ``dropped_after``; ``reached``, ``unspent``; and ``total_…``: the fields of :class:`Cost`, summed over its runs.
+        ``dropped_by``, ``dropped_after``; ``reached``, ``unspent``; and ``total_…``: the fields of :class:`Cost`, summed over its
+        runs.
         """
         import pandas as pd
 

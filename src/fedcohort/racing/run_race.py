@@ -66,7 +66,7 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _Played:
-    """A finished run, its score in each objective, what it cost, whether it reached all targets, and ended before a limit was spent."""
+    """A finished run, its scores, what it cost, whether it reached all targets, and whether it ended before a limit was spent."""
 
     run: Run
     scores: tuple[float, ...]
