@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.study.verdicts import BETTER, LEVEL, WORSE
-from results.atlas.federations import FILE, WEIGHTS_FILE, federations, most_seeds, strategies
+from results.atlas.federations import FILE, WEIGHTS_FILE, Federation, federations, most_seeds, strategies
 from results.atlas.play import play
 from results.atlas.tables import MARKS
 from results.tables import signed, table
@@ -48,20 +48,24 @@ class FlashHeldOut:
         import torch
 
         torch.set_num_threads(1)
-        weights, found = strategies(), {}
+        found = {}
         for place in federations():
-            entry: dict[str, dict[str, list[float]]] = {
-                name: {measure: [] for measure in BUDGETS} for name in ("uniform", "flash", "oort")
+            seeds = [_played(place, seed) for seed in range(most_seeds(), most_seeds() + SEEDS)]
+            found[place.name] = {
+                name: {measure: [round(seed[name][measure], 6) for seed in seeds] for measure in BUDGETS}
+                for name in seeds[0]
             }
-            for seed in range(most_seeds(), most_seeds() + SEEDS):
-                limits: tuple[float, float] | None = None
-                for name, values in entry.items():
-                    played = play(place, name, weights[name], seed, limits).values
-                    limits = limits or (played["time"] / 2, played["bytes"] / 2)
-                    for measure, kept in values.items():
-                        kept.append(round(played[measure], 6))
-            found[place.name] = entry
         return found
+
+
+def _played(place: Federation, seed: int) -> dict[str, Mapping[str, float]]:
+    """What each strategy reaches under one seed; uniform selection comes first and sets the limits."""
+    weights, found = strategies(), {}
+    limits: tuple[float, float] | None = None
+    for name in ("uniform", "flash", "oort"):
+        found[name] = play(place, name, weights[name], seed, limits).values
+        limits = (found["uniform"]["time"] / 2, found["uniform"]["bytes"] / 2)
+    return found
 
 
 def flash_held_out(result: Mapping[str, Any]) -> str:

@@ -106,10 +106,8 @@ def _recommended(findings: Findings) -> list[str]:
             return []
         fixed = [f"{row.rule} {100 * row.regret.mean:.1f}" for row in found if row.rule.startswith("always")]
         each.append(f"{100 * found[0].regret.mean:.1f} points at {words} ({', '.join(fixed)})")
-    return [
-        "**A recommendation from similar federations**, on federations that were held out, has a mean regret of "
-        f"{_joined(each)}. The intervals are below."
-    ]
+    begin = "**A recommendation from similar federations**, on federations that were held out, has a mean regret of"
+    return [f"{begin} {_joined(each)}. The intervals are below."]
 
 
 def _near_chance(findings: Findings) -> list[str]:
