@@ -161,12 +161,34 @@ def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
     with pytest.raises(UsageError, match=r"^data.validation = 0: the objective 'validation_accuracy'"):
         Objective("validation_accuracy").check("UCB", small(data={"validation": 0}))
     Objective("worst_accuracy").check("UCB", small(measures={"clients_every": 1}))
+    rare = small(rounds=9, measures={"evaluate_every": 3})
+    with pytest.raises(
+        UsageError, match=r"^measures.evaluate_every = 3: no model is tested within .*rounds=2' in row 'UCB'; use 1"
+    ):
+        objectives("accuracy@rounds=2")[0].check("UCB", rare)
+    objectives("accuracy@rounds=3")[0].check("UCB", rare)
 
 
 def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [played(1, [0], test_accuracy=math.nan)])
     with pytest.raises(UsageError, match=r"^objective = 'accuracy': .*run has no test accuracy; choose another"):
         objectives("accuracy")[0].score(run)
+
+
+def test_a_regression_that_diverges_counts_as_a_low_score(tmp_path: Path) -> None:
+    """Tested after every second round, and after the last one: 0.3, diverged, diverged."""
+    rows = [
+        played(t, [0], test_accuracy=score, simulated_time=10.0 * t)
+        for t, score in enumerate((math.nan, 0.3, math.nan, math.nan, -math.inf), 1)
+    ]
+    measured = Measured(written(tmp_path / "run", rows, measures={"evaluate_every": 2}))
+    found = [
+        dataclasses.replace(objectives(text)[0], labels="numbers").value_of(measured)
+        for text in ("accuracy", "accuracy@time=35", "accuracy@time=15")
+    ]
+    assert found == [-1.0, 0.3, 0.0]
+    low = written(tmp_path / "low", [played(1, [0], test_accuracy=-40.0)])
+    assert dataclasses.replace(objectives("accuracy")[0], labels="numbers").score(low) == -1.0
 
 
 def test_objectives_of_a_regression_name_its_scores() -> None:

@@ -10,6 +10,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
@@ -39,6 +40,9 @@ MARGINS = {"accuracy": 0.005, "cost": 0.05}
 PENALTY = 10.0
 """A run that does not reach the target counts as if it had needed this many times its whole cost, as in the PAR10 score of algorithm
 configuration. With a small factor, a row with cheap runs that never reach the target would be better than one that always does."""
+
+WORST_SCORE = -1.0
+"""A lower R², or that of a model that diverged, counts as this, so that one useless model does not decide about a mean."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,8 @@ class Objective:
     def _limit_words(self) -> str:
         """The limit of an accuracy in words, such as ``5.0 MB`` or ``a simulated time of 2,000``."""
         amount = _amount(self.limit, self.value)
-        return {"time": f"a simulated time of {amount}", "bytes": amount}.get(
-            self.limit, f"{amount} {COSTS[self.limit]}"
-        )
+        words = {"time": f"a simulated time of {amount}", "bytes": amount, "rounds": counted(self.value, "round")}
+        return words.get(self.limit, f"{amount} {COSTS[self.limit]}")
 
     @property
     def about_target(self) -> str:
@@ -156,6 +159,8 @@ class Objective:
     def _accuracy(self, measured: Measured) -> float:
         """The last accuracy that was measured within the limit; NaN if none was measured at all."""
         rounds, values = _accuracies(measured, self.measure)
+        if self.style.numeric:
+            values = _bounded(values, rounds, 1 if self.measure == "worst_accuracy" else _tested_every(measured))
         known = np.isfinite(values)
         rounds, values = rounds[known], values[known]
         if self.limit:
@@ -191,6 +196,11 @@ class Objective:
             raise UsageError(
                 f"measures.clients_every = 0: the objective 'worst_accuracy' needs the accuracy of all clients in row {label!r}; "
                 "use 1, or the number of rounds"
+            )
+        every = experiment.measures.evaluate_every
+        if self.limit == "rounds" and not self.is_cost and self.value < min(every, experiment.rounds):
+            raise UsageError(
+                f"measures.evaluate_every = {every}: no model is tested within the limit of {self.text!r} in row {label!r}; use 1"
             )
         if self.measure == "validation_accuracy" and not experiment.data.validation:
             raise UsageError(
@@ -269,6 +279,19 @@ def _accuracies(measured: Measured, measure: str) -> tuple[Indices, Values]:
         measures.worst_accuracy(row) if np.isfinite(row).any() else math.nan for row in by_client.to_numpy(np.float64)
     ]
     return by_client.index.to_numpy(np.int64), np.array(values, dtype=np.float64)
+
+
+def _tested_every(measured: Measured) -> int:
+    """After every how many rounds the model is tested; it is always tested after the last one."""
+    every: int = measured.run.experiment.measures.evaluate_every
+    return every
+
+
+def _bounded(scores: Values, rounds: Indices, every: int) -> Values:
+    """Scores of numbers, of which the tested ones are at least :data:`WORST_SCORE`; those of the other rounds stay NaN."""
+    tested = (rounds % every == 0) | (rounds == rounds[-1:])
+    found: Values = np.where(tested & ~np.isfinite(scores), WORST_SCORE, np.maximum(scores, WORST_SCORE))
+    return found
 
 
 def spent(measured: Measured, cost: str) -> Values:
