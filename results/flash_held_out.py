@@ -21,7 +21,7 @@ from results.tables import signed, table
 
 __all__ = ["FlashHeldOut", "flash_held_out"]
 
-SEEDS = 30
+SEEDS = 12
 """Number of seeds, after those of the atlas."""
 BUDGETS: Mapping[str, str] = {"accuracy": "equal rounds", "at_time": "equal simulated time"}
 PAIRS: Sequence[tuple[str, str, str]] = (
@@ -37,7 +37,7 @@ class FlashHeldOut:
     """Accuracies of `flash`, uniform selection and Oort on every federation of the atlas, at two budgets."""
 
     quick: bool = False
-    minutes: float = 12
+    minutes: float = 4
     experiments: ClassVar[list[str]] = [
         FILE, WEIGHTS_FILE, "results/atlas/federations.py", "results/atlas/play.py", "results/flash_held_out.py",
         "src/fedcohort/study/run_measures.py", "src/fedcohort/racing/objectives.py",
