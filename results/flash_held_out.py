@@ -19,8 +19,10 @@ from results.atlas.play import play
 from results.atlas.tables import MARKS
 from results.tables import signed, table
 
-__all__ = ["FlashHeldOut", "flash_held_out"]
+__all__ = ["DIGITS", "FlashHeldOut", "flash_held_out", "played"]
 
+DIGITS = 6
+"""Digits of the accuracies that are kept."""
 SEEDS = 12
 """Number of seeds, after those of the atlas."""
 BUDGETS: Mapping[str, str] = {"accuracy": "equal rounds", "at_time": "equal simulated time"}
@@ -50,15 +52,15 @@ class FlashHeldOut:
         torch.set_num_threads(1)
         found = {}
         for place in federations():
-            seeds = [_played(place, seed) for seed in range(most_seeds(), most_seeds() + SEEDS)]
+            seeds = [played(place, seed) for seed in range(most_seeds(), most_seeds() + SEEDS)]
             found[place.name] = {
-                name: {measure: [round(seed[name][measure], 6) for seed in seeds] for measure in BUDGETS}
+                name: {measure: [round(seed[name][measure], DIGITS) for seed in seeds] for measure in BUDGETS}
                 for name in seeds[0]
             }
         return found
 
 
-def _played(place: Federation, seed: int) -> dict[str, Mapping[str, float]]:
+def played(place: Federation, seed: int) -> dict[str, Mapping[str, float]]:
     """What each strategy reaches under one seed; uniform selection comes first and sets the limits."""
     weights, found = strategies(), {}
     limits: tuple[float, float] | None = None

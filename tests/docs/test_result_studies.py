@@ -11,7 +11,7 @@ from results import flash_held_out, flash_study, planted, race_errors
 from results.atlas.federations import Federation, federations, strategies
 from results.atlas.play import Played
 from results.comparisons import ComparisonResult
-from results.confirm import confirm, repeated_atlas, repeated_comparison
+from results.confirm import confirm, repeated_atlas, repeated_comparison, repeated_held_out
 from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
 from results.result_file import read
 
@@ -183,9 +183,19 @@ def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
         repeated_atlas(kept, lambda *given: Played(values, {}))
 
 
+def test_the_held_out_federations_are_confirmed_by_their_first_seed() -> None:
+    values = {"accuracy": 0.51234567, "at_time": 0.4, "bytes": 3.0}
+    kept = {place.name: {"flash": {"accuracy": [0.512346, 0.9], "at_time": [0.4, 0.9]}} for place in federations()}
+    assert repeated_held_out(kept, lambda place, seed: {"flash": values} if seed == 11 else {}) == 13
+    kept["objects"]["flash"]["at_time"][0] = 0.41
+    with pytest.raises(UsageError, match=r"^objects, flash: at_time is 0\.4 instead of 0\.41; make it anew"):
+        repeated_held_out(kept, lambda place, seed: {"flash": values})
+
+
 def test_only_comparisons_and_the_atlas_can_be_confirmed(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"register: only comparisons and the atlas can be confirmed; make it anew: make results"
+        UsageError,
+        match=r"register: only comparisons, the atlas and the held-out federations can be confirmed; make it",
     ):
         confirm("register", tmp_path)
 

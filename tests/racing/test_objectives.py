@@ -95,7 +95,9 @@ def test_a_cheap_run_that_misses_the_target_is_worse_than_one_with_dear_rounds_t
     """The whole run that misses needs 40 units of time; the other one reaches the target after 320."""
     rows = [played(t, [0], test_accuracy=t / 4, simulated_time=80.0 * t) for t in (1, 2, 3, 4)]
     (objective,) = objectives("time@accuracy=0.9")
-    assert objective.score(written(tmp_path / "dear", rows)) > objective.score(run)
+    dear = written(tmp_path / "dear", rows)
+    assert objective.score(dear) > objective.score(run)
+    assert not objectives("accuracy@disclosure=5")[0].unspent(dear)  # more rounds would not spend it either
 
 
 def test_numbers_are_shown_in_their_unit() -> None:
@@ -104,6 +106,7 @@ def test_numbers_are_shown_in_their_unit() -> None:
     assert accuracy.shown_bound(0.013) == "1.3 points better"
     assert cost.shown(-math.log(1 + 2e6)) == "2.0 MB"
     assert cost.shown_difference(math.log(2)) == "−50.0%"
+    assert (cost.shown(0.0), cost.shown_difference(0.0)) == ("0 B", "+0.0%")
     assert cost.shown_difference(-math.inf) == "∞%"
     assert cost.shown_bound(math.log(1.25)) == "20.0% better"
     assert [one.words for one in objectives(["accuracy@time=2000", "bytes@accuracy=0.855"])] == [

@@ -294,6 +294,10 @@ def test_a_target_that_was_missed_and_a_limit_with_room_are_named() -> None:
         " 'A' reached the target in 1 of 3 seeds only: use more rounds, or a lower target."
     )
     assert missed.about_limits == ""
+    never = race(row("A", BEST, scores, reached=0), row("B", DROPPED, scores), objective="time@accuracy=0.8")
+    assert never.recommendation.endswith(
+        " No run of 'A' reached the target, so that this is no recommendation: use more rounds, or a lower target."
+    )
     early = race(row("A", BEST, [0.9] * 3), row("B", DROPPED, [0.5] * 3, unspent=2), objective="accuracy@time=400")
     assert early.about_limits == (
         "Most runs of 'B' end before the limit is spent, and could reach more with more rounds. To compare all rows at the limit, "

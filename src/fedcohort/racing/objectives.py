@@ -150,11 +150,11 @@ class Objective:
         )
 
     def unspent(self, run: Run) -> bool:
-        """Whether a run ended although the limit of an accuracy had room for another round; false without a limit."""
+        """Whether a run ended although the limit of an accuracy had room for another round; false without a limit or a cost."""
         if self.is_cost or not self.limit:
             return False
         used = spent(Measured(run), self.limit)
-        return bool(used[-1] * (1 + 1 / len(used)) <= self.value)
+        return bool(0 < used[-1] * (1 + 1 / len(used)) <= self.value)
 
     def _accuracy(self, measured: Measured) -> float:
         """The last accuracy that was measured within the limit; NaN if none was measured at all."""
@@ -172,7 +172,9 @@ class Objective:
 
     def shown(self, score: float) -> str:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
-        return _amount(self.measure, math.expm1(-score)) if self.is_cost else self.style.value(score)
+        return (
+            _amount(self.measure, math.expm1(-score) + 0.0) if self.is_cost else self.style.value(score)
+        )  # + 0: not −0
 
     def shown_difference(self, difference: float) -> str:
         """A difference of scores: percentage points, or percent of a cost (negative is less)."""
@@ -333,4 +335,4 @@ def _amount(cost: str, value: float) -> str:
 
 def _relative(log_ratio: float) -> float:
     """A ratio of costs as a relative difference: log 0.8 as −0.2."""
-    return math.expm1(log_ratio) if log_ratio < 50 else math.inf
+    return math.expm1(log_ratio) + 0.0 if log_ratio < 50 else math.inf  # + 0: not −0

@@ -211,6 +211,8 @@ class Race:
         missed = [row for row in left if row.reached < row.seeds]
         return "".join(
             f" {row.label!r} reached the target in {row.reached} of {_seeds(row.seeds)} only: use more rounds, or a lower target."
+            if row.reached
+            else f" No run of {row.label!r} reached the target, so that this is no recommendation: use more rounds, or a lower target."
             for row in missed
         )
 
