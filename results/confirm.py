@@ -1,22 +1,24 @@
 """Confirm a result with changed code: some of its runs are repeated, and must give the same digits.
 
 A change of a module that a result depends on need not change the result. Instead of making all of it anew, this repeats every row of a
-comparison under its first seed, or in each federation of the atlas uniform selection and one strategy in six. If every number is the
-same, the file names the present code beside that which made it, with the number of runs that were repeated.
+comparison under its first seed; in each federation of the atlas, uniform selection and one strategy in six; or all strategies of the
+held-out federations under their first seed. If every number is the same, the file names the present code beside that which made it,
+with the number of runs that were repeated.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedcohort.core.errors import UsageError
-from results.atlas.federations import federations, strategies
+from results.atlas.federations import federations, most_seeds, strategies
 from results.atlas.play import Atlas, Play, play, rounded
 from results.comparisons import ComparisonResult, compared
 from results.descriptions import DESCRIPTIONS
+from results.flash_held_out import DIGITS, FlashHeldOut, played
 from results.result_file import commit, depends, read, sources, today, write
 
-__all__ = ["confirm", "repeated_atlas", "repeated_comparison"]
+__all__ = ["confirm", "repeated_atlas", "repeated_comparison", "repeated_held_out"]
 
 ONE_IN = 6
 """Of so many strategies, one is repeated in each federation of the atlas, another one in each."""
@@ -33,9 +35,12 @@ def confirm(name: str, runs: Path) -> int:
         number = repeated_comparison(description, content["result"], runs)
     elif isinstance(description, Atlas):
         number = repeated_atlas(content["result"])
+    elif isinstance(description, FlashHeldOut):
+        number = repeated_held_out(content["result"])
     else:
         raise UsageError(
-            f"{name}: only comparisons and the atlas can be confirmed; make it anew: make results NAME={name}"
+            f"{name}: only comparisons, the atlas and the held-out federations can be confirmed; make it anew: make results "
+            f"NAME={name}"
         )
     content["depends"] = depends(description.experiments, known)
     content["confirmed"] = {"commit": made_by, "date": today(), "runs": number}
@@ -57,6 +62,26 @@ def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], 
                 if row["label"] != before["label"] or row[key][0] != before[key][0]:
                     raise UsageError(
                         f"{before['label']}: {key} of the first seed are {row[key][0]} instead of {before[key][0]}; make it anew"
+                    )
+            number += 1
+    return number
+
+
+def repeated_held_out(
+    kept: Mapping[str, Any], played: Callable[..., Mapping[str, Mapping[str, float]]] = played
+) -> int:
+    """Repeat the first seed of every federation.
+
+    Raises:
+        UsageError: an accuracy differs.
+    """
+    number = 0
+    for place in federations():
+        for strategy, values in played(place, most_seeds()).items():
+            for measure, known in kept[place.name][strategy].items():
+                if round(values[measure], DIGITS) != known[0]:
+                    raise UsageError(
+                        f"{place.name}, {strategy}: {measure} is {values[measure]} instead of {known[0]}; make it anew"
                     )
             number += 1
     return number

@@ -8,7 +8,8 @@ from results.atlas.play import Atlas
 from results.comparisons import ComparisonResult
 from results.diagnoses import Diagnoses
 from results.estimates import Estimates
-from results.flash_study import FlashDefaults, PlantedRewards
+from results.flash_held_out import FlashHeldOut
+from results.flash_study import FlashDefaults, PlantedRegret, PlantedRewards
 from results.race_errors import RaceErrors
 from results.source_runs import SOURCE_RUNS, SOURCE_TABLE
 
@@ -108,7 +109,9 @@ DESCRIPTIONS: Mapping[str, Description] = {
     **SOURCE_RUNS,
     "register": Estimates(),
     "flash-planted": PlantedRewards(),
+    "flash-regret": PlantedRegret(),
     "flash-defaults": FlashDefaults(),
+    "flash-held-out": FlashHeldOut(),
     "atlas": Atlas(),
     "race": RaceErrors(),
     "diagnoses": Diagnoses(),

@@ -11,10 +11,20 @@ import fedcohort
 from fedcohort.core.parameters import make
 from fedcohort.selection import STRATEGIES
 from results.comparisons import KEPT
-from results.planted import KINDS, mean_reward
+from results.planted import KINDS, mean_reward, regret_by_round
 from results.result_file import ROOT
+from results.tables import signed, table
 
-__all__ = ["SETTINGS", "FlashDefaults", "PlantedRewards"]
+__all__ = [
+    "SETTINGS",
+    "FlashDefaults",
+    "PlantedRegret",
+    "PlantedRewards",
+    "about_choice",
+    "chosen_setting",
+    "regret_tables",
+    "won",
+]
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     f"{unit}, γ × {scale:g}": {"reward_unit": unit, "gamma_scale": scale}
@@ -64,6 +74,48 @@ def won(rewards: list[list[float]], kind: str) -> float:
 
 
 @dataclass(frozen=True)
+class PlantedRegret:
+    """How the regret of FLASH grows with the rounds, on planted federations in which something can be learned."""
+
+    quick: bool = False
+    minutes: float = 4
+    seeds: int = 5
+    lengths: tuple[int, ...] = (50, 100, 200, 400, 800)
+    experiments: ClassVar[list[str]] = ["results/planted.py", "results/flash_study.py"]
+
+    def make(self, runs: Path) -> dict[str, Any]:  # noqa: ARG002
+        """Kind of federation → row → seeds × regrets up to the end of some rounds. The row ``uniform`` is the choice by chance."""
+        found: dict[str, Any] = {"rounds": list(self.lengths)}
+        ends = np.array(self.lengths) - 1
+        for kind in KINDS[:3]:
+            rows: dict[str, list[list[float]]] = {"uniform": []}
+            for name in ("flash", "flash_printed", "flash_linucb"):
+                rows[name] = []
+                for seed in range(self.seeds):
+                    strategy = make(STRATEGIES.find(name, name), {}, "selection")
+                    own, chance = regret_by_round(strategy, kind, seed, max(self.lengths))
+                    rows[name].append(own[ends].tolist())
+                    if name == "flash":
+                        rows["uniform"].append(chance[ends].tolist())
+            found[kind] = rows
+        return found
+
+
+def regret_tables(result: Mapping[str, Any]) -> str:
+    """Mean regret up to some rounds in units of that of uniform selection after 50 rounds, and the exponent of its growth."""
+    rounds = result["rounds"]
+    heads = ["planted", "strategy", *(f"{t} rounds" for t in rounds), f"exponent, {rounds[-2]} to {rounds[-1]} rounds"]
+    lines = []
+    for kind in KINDS[:3]:
+        unit = np.mean(result[kind]["uniform"], axis=0)[0]
+        for name, regrets in result[kind].items():
+            mean = np.mean(regrets, axis=0)
+            growth = np.log(mean[-1] / mean[-2]) / np.log(rounds[-1] / rounds[-2])
+            lines.append([kind, f"`{name}`", *(f"{value / unit:.2f}" for value in mean), f"{growth:.2f}"])
+    return table(heads, lines)
+
+
+@dataclass(frozen=True)
 class FlashDefaults:
     """Accuracy and time to a target of each setting on federations that the other results do not use."""
 
@@ -82,10 +134,47 @@ class FlashDefaults:
         found = {}
         for file in self.experiments:
             experiment = fedcohort.load_experiment(ROOT / file).with_overrides({"variants": rows})
-            comparison = fedcohort.compare(experiment, runs=runs)
-            table = comparison.to_json()["rows"]
+            compared = fedcohort.compare(experiment, runs=runs).to_json()["rows"]
             found[experiment.name] = [
                 {name: row[name] for name in KEPT} | {"accuracies": [run["accuracy"] for run in row["runs"]]}
-                for row in table
+                for row in compared
             ]
         return found
+
+
+AT_MOST_BELOW = 0.01
+"""How far the mean accuracy of the default may be below that of uniform selection on each federation."""
+
+
+def relative_times(result: Mapping[str, Any], label: str) -> list[float]:
+    """Time to the target of a row divided by that of uniform selection on each federation; inf if a seed did not reach it."""
+    ratios = []
+    for rows in result.values():
+        own, uniform = (next(row for row in rows if row["label"] == name) for name in (label, "uniform"))
+        reached = own["reached"] == own["seeds"]
+        ratios.append(own["time_to_target"] / uniform["time_to_target"] if reached else np.inf)
+    return ratios
+
+
+def differences(result: Mapping[str, Any], label: str) -> list[float]:
+    """Mean accuracy of a row minus that of uniform selection on each federation."""
+    return [next(row["difference"] for row in rows if row["label"] == label) for rows in result.values()]
+
+
+def chosen_setting(result: Mapping[str, Any]) -> str:
+    """The fastest setting (geometric mean of the relative times) whose mean accuracy is nowhere far below uniform selection."""
+    fit = [label for label in SETTINGS if min(differences(result, label)) >= -AT_MOST_BELOW]
+    return min(fit, key=lambda label: float(np.mean(np.log(relative_times(result, label)))))
+
+
+def about_choice(result: Mapping[str, Any]) -> str:
+    """Which setting the rule chooses, and how it compares with uniform selection, in sentences."""
+    label = chosen_setting(result)
+    fit = sum(min(differences(result, name)) >= -AT_MOST_BELOW for name in SETTINGS)
+    times = ", ".join(f"{ratio:.2f}" for ratio in relative_times(result, label))
+    points = ", ".join(signed(100 * value) for value in differences(result, label))
+    return (
+        f"The rule: the fastest setting with a mean accuracy that is on each federation at most {100 * AT_MOST_BELOW:.0f} point below "
+        f"uniform selection. {fit} of {len(SETTINGS)} settings meet the condition, and the fastest of them is *{label}*. It needs "
+        f"{times} times the time of uniform selection to the targets, and its mean accuracy differs by {points} points."
+    )

@@ -10,7 +10,8 @@ from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
 from results.diagnoses import diagnosis_table
 from results.estimates import register
-from results.flash_study import PlantedRewards, won
+from results.flash_held_out import flash_held_out
+from results.flash_study import PlantedRewards, about_choice, regret_tables, won
 from results.planted import KINDS
 from results.race_errors import race_tables
 from results.register_table import register_table, scale
@@ -88,13 +89,15 @@ def flash_defaults(result: Mapping[str, Any]) -> str:
         for rows in result.values():
             cells += [CELLS[kind](rows[position]) for kind in ("accuracy", "difference", "time to target", "jain")]
         lines.append(cells)
-    return table(heads, lines)
+    return f"{table(heads, lines)}\n\n{about_choice(result)}"
 
 
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "register": register_table,
     "flash-planted": planted,
+    "flash-regret": regret_tables,
     "flash-defaults": flash_defaults,
+    "flash-held-out": flash_held_out,
     "atlas": lambda result: atlas_federations(Findings(result)),
     "race": race_tables,
     "diagnoses": diagnosis_table,

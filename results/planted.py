@@ -17,7 +17,7 @@ import numpy as np
 from fedcohort import Chooser, ClientResult
 from fedcohort.selection import Census, Question, Selector
 
-__all__ = ["KINDS", "Planted", "mean_reward"]
+__all__ = ["KINDS", "Planted", "mean_reward", "regret_by_round"]
 
 KINDS = ("speed", "loss", "noise", "nothing")
 
@@ -67,26 +67,41 @@ class Planted:
         self.held_out = np.where(self.wrong, self.first, falling) * self.rng.uniform(0.99, 1.01, self.m)
 
 
-def mean_reward(strategy: Selector, kind: str, seed: int, rounds: int) -> tuple[float, float, float]:
-    """The mean reward per round of a strategy, of the best clients, and of all clients with equal chance.
+def rewards_by_round(strategy: Selector, kind: str, seed: int, rounds: int) -> Array:
+    """The reward of each round of a strategy, of the best clients, and of all clients with equal chance, [rounds, 3].
 
-    The reward of a client is its gain per second; the reward of a round is the sum over its k clients. The first tenth of the rounds
-    does not count.
+    The reward of a client is its gain per second; the reward of a round is the sum over its k clients. A round with another number of
+    clients, such as the first one of FLASH, has no rewards: NaN.
     """
     world = Planted(kind, seed)
     census = Census(np.full(world.m, 100), 10, world.k, rounds=rounds)
     chooser = Chooser(strategy, census, seed=seed)
-    totals = np.zeros(3)
+    found = np.full((rounds, 3), np.nan)
     for t in range(rounds):
         cohort = chooser.select(range(world.m), world.ask)
         gains = world.gains()
         rates = gains / world.seconds
-        if t >= rounds // 10 and len(cohort.clients) == world.k:
+        if len(cohort.clients) == world.k:
             known = 0.02 / world.seconds if kind == "nothing" else rates  # nobody can know the gains of this round
-            totals += rates[cohort.clients].sum(), np.sort(known)[-world.k :].sum(), world.k * rates.mean()
+            found[t] = rates[cohort.clients].sum(), np.sort(known)[-world.k :].sum(), world.k * rates.mean()
         chooser.observe(
             chooser.outcome({int(i): ClientResult(duration=float(world.seconds[i])) for i in cohort.clients})
         )
         world.play(np.isin(np.arange(world.m), cohort.clients), gains)
-    mine, best, uniform = totals / rounds
+    return found
+
+
+def mean_reward(strategy: Selector, kind: str, seed: int, rounds: int) -> tuple[float, float, float]:
+    """The mean of :func:`rewards_by_round` over rounds. The first tenth of the rounds does not count."""
+    mine, best, uniform = np.nansum(rewards_by_round(strategy, kind, seed, rounds)[rounds // 10 :], axis=0) / rounds
     return float(mine), float(best), float(uniform)
+
+
+def regret_by_round(strategy: Selector, kind: str, seed: int, rounds: int) -> tuple[Array, Array]:
+    """The regret up to the end of each round, of a strategy and of a choice with equal chance, [rounds] each.
+
+    The regret of a round is the reward of the best clients minus the own one; it is 0 in rounds without rewards.
+    """
+    mine, best, uniform = rewards_by_round(strategy, kind, seed, rounds).T
+    own, chance = (np.nancumsum(best - each) for each in (mine, uniform))
+    return own, chance

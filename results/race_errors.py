@@ -1,12 +1,13 @@
 """How often a race errs, and how many runs it saves.
 
-1. Errors: rows with equal means race. Every row that is dropped is an error. Scores are made up (Gaussian, Student's t with 3
-   degrees of freedom, rows with very different spreads), or those of the atlas, with every strategy shifted to the same mean in each
-   federation. Seeds are drawn with replacement, for all strategies together: from those of one federation, or from those of all
-   federations, each with differences that are scaled to the same spread. Gaussian scores with the same covariances show how much of
-   the errors is due to laws that are not Gaussian.
-2. Savings: the strategies race in each federation of the atlas, with seeds drawn in the same way, so that the best one is known. The
-   full grid has all strategies with as many seeds as the race needed.
+1. Errors: rows with equal means race. Every row that is dropped is an error. Scores are made up (Gaussian, and laws that the test does
+   not assume: heavy tails, different spreads, few different values, skew, rows that sometimes fail), or those of the atlas, with every
+   strategy shifted to the same mean in each federation. Seeds are drawn with replacement, for all strategies together: from those of
+   one federation, or from those of all federations, each with differences that are scaled to the same spread. Gaussian scores with the
+   same covariances show how much of the errors is due to laws that are not Gaussian.
+2. Answers and savings: the strategies race in each federation of the atlas, with seeds drawn in the same way, so that the best one is
+   known, and with Gaussian scores of the same means and covariances. The full grid has all strategies with as many seeds as the race
+   needed.
 """
 
 import math
@@ -22,7 +23,7 @@ from fedcohort.core.random_streams import rng
 from fedcohort.racing.rule import RaceRule
 from results.atlas.means import Findings
 from results.result_file import read
-from results.tables import table
+from results.tables import signed, table
 
 __all__ = ["RaceErrors", "race_tables"]
 
@@ -40,6 +41,10 @@ SPREAD = 0.03
 """Standard deviation of made-up scores."""
 MARGINS = (0.005, 0.02)
 """Differences of accuracy that do not matter; the first one is the default of races."""
+FAILING, FAILURE = 0.05, 0.2
+"""Share of seeds in which some made-up rows fail, and how much lower they are then."""
+ROUNDING = 1e-12
+"""Differences of accuracies that are due to rounding."""
 OBJECTIVES: Mapping[str, str] = {"accuracy": "accuracy", "at_time": "accuracy at half the time"}
 """Objectives of the atlas that race → how they are called."""
 
@@ -60,23 +65,44 @@ def errors(name: str, draw: Draw, races: int) -> int:
     return sum(bool(raced(draw(generator), MARGINS[0]).drops) for _ in range(races))
 
 
-def savings(name: str, scores: Values, races: int, margin: float) -> dict[str, float]:
-    """How often races recommend a row that is worse than the best by more than the margin, and their runs beside the full grid's.
+SUMS = (
+    "races", "wrong", "best_dropped", "bound_wrong", "interval_wrong", "as_good_as_grid", "decided", "bias", "runs", "grid_runs",
+)  # fmt: skip
+"""What is summed over races, see :func:`savings`."""
+
+
+def savings(name: str, scores: Values, races: int, margin: float, *, gaussian: bool = False) -> dict[str, float]:
+    """How often the answers of races are wrong, and their runs beside the full grid's.
+
+    Summed over races: ``wrong``, the recommended row is worse than the best by more than the margin; ``best_dropped``;
+    ``bound_wrong``, a row is better than the recommended one by more than the race says; ``interval_wrong``, an interval misses;
+    ``as_good_as_grid``; ``decided``; ``bias``, the mean that is shown for the recommended row minus its true mean; ``runs``;
+    ``grid_runs``.
 
     Args:
         name: names the stream of random numbers.
         scores: scores [rows, seeds] of which seeds are drawn.
         races: number of races.
         margin: difference that does not matter.
+        gaussian: draw Gaussian scores with their means and covariances instead.
     """
     generator, means = rng(1, name), scores.mean(axis=1)
-    found = dict.fromkeys(("races", "wrong", "best_dropped", "as_good_as_grid", "decided", "runs", "grid_runs"), 0.0)
+    draw = _with_means(means, gaussian_rows(scores, LONGEST)) if gaussian else drawn_seeds(scores)
+    found = dict.fromkeys(SUMS, 0.0)
     for _ in range(races):
-        drawn = scores[:, generator.integers(0, scores.shape[1], LONGEST)]
+        drawn = draw(generator)
         rule = raced(drawn, margin)
-        depth = int(rule.counts.max())
+        leader, depth = rule.leader, int(rule.counts.max())
         grid = int(drawn[:, :depth].mean(axis=1).argmax())
+        others = {row: rule.difference(row, leader) for row in range(len(scores)) if row != leader}
+        bound = max([0.0, *(high for row, (_, _, high) in others.items() if row not in rule.drops)])
+        true = means - means[leader]
         found["races"] += 1
+        found["bound_wrong"] += bool(true.max() > bound + ROUNDING)
+        found["interval_wrong"] += any(
+            not low - ROUNDING <= true[row] <= high + ROUNDING for row, (_, low, high) in others.items()
+        )
+        found["bias"] += float(drawn[leader, :depth].mean() - means[leader])
         found["wrong"] += bool(means[rule.leader] < means.max() - margin)
         found["best_dropped"] += int(means.argmax()) in rule.drops
         found["as_good_as_grid"] += bool(means[rule.leader] >= means[grid] - margin)
@@ -89,9 +115,31 @@ def savings(name: str, scores: Values, races: int, margin: float) -> dict[str, f
 def made_up() -> Iterator[tuple[str, Draw]]:
     """Laws of made-up scores of equal rows."""
     spreads = np.geomspace(0.1, 10, ROWS)[:, None]
+    signs = (-1.0) ** np.arange(ROWS)[:, None]
     yield "Gaussian", lambda g: SPREAD * g.normal(size=(ROWS, HORIZON))
     yield "Student's t, 3 degrees of freedom", lambda g: SPREAD * g.standard_t(3, size=(ROWS, HORIZON))
     yield "Gaussian, spreads from 1 to 100", lambda g: SPREAD * spreads * g.normal(size=(ROWS, HORIZON))
+    yield "Gaussian, pairs of rows with correlation 0.99", _in_pairs
+    yield (
+        "two values, half a point apart",
+        lambda g: MARGINS[0] * g.integers(0, 2, size=(ROWS, HORIZON)).astype(np.float64),
+    )
+    yield "exponential, half of the rows mirrored", lambda g: SPREAD * signs * (g.exponential(size=(ROWS, HORIZON)) - 1)
+    yield "half of the rows fail in one seed of 20", _with_failures
+
+
+def _in_pairs(g: np.random.Generator) -> Values:
+    """Gaussian scores, of which those of two neighbouring rows are nearly the same."""
+    shared = np.repeat(g.normal(size=(ROWS // 2, HORIZON)), 2, axis=0)
+    return SPREAD * (math.sqrt(0.99) * shared + math.sqrt(0.01) * g.normal(size=(ROWS, HORIZON)))
+
+
+def _with_failures(g: np.random.Generator) -> Values:
+    """Gaussian scores; every other row is 20 points lower in one seed of 20, and a point higher in all, so that means are equal."""
+    risky = (np.arange(ROWS) % 2 == 0)[:, None]
+    fails, shift = (g.random(size=(ROWS, HORIZON)) < FAILING) & risky, FAILURE * FAILING * risky
+    found: Values = SPREAD * g.normal(size=(ROWS, HORIZON)) / 3 + shift - FAILURE * fails
+    return found
 
 
 def equal_rows(*federations: Values) -> Draw:
@@ -106,11 +154,21 @@ def equal_rows(*federations: Values) -> Draw:
     return lambda g: equal[:, g.integers(0, equal.shape[1], HORIZON)]
 
 
-def gaussian_rows(scores: Values) -> Draw:
-    """Draw Gaussian scores of mean 0 with the covariance between rows of scores [rows, seeds]."""
+def drawn_seeds(scores: Values) -> Draw:
+    """Draw the most seeds of scores [rows, seeds], with replacement."""
+    return lambda g: scores[:, g.integers(0, scores.shape[1], LONGEST)]
+
+
+def _with_means(means: Values, draw: Draw) -> Draw:
+    """Add means [rows] to what is drawn."""
+    return lambda g: means[:, None] + draw(g)
+
+
+def gaussian_rows(scores: Values, seeds: int = HORIZON) -> Draw:
+    """Draw Gaussian scores of mean 0, [rows, ``seeds``], with the covariance between rows of scores [rows, seeds]."""
     number = scores.shape[1]
     root = (scores - scores.mean(axis=1, keepdims=True)) / math.sqrt(number - 1)
-    return lambda g: root @ g.normal(size=(number, HORIZON))
+    return lambda g: root @ g.normal(size=(number, seeds))
 
 
 @dataclass(frozen=True)
@@ -147,12 +205,14 @@ class RaceErrors:
             )
             wrong = errors(measure, equal_rows(*scores.values()), RACES)
             found["errors"].append({"scores": f"atlas, {words}, all federations", "races": RACES, "wrong": wrong})
-            for margin in MARGINS:
+            for margin, gaussian in ((MARGINS[0], False), (MARGINS[1], False), (MARGINS[0], True)):
                 rows = {
-                    f: savings(f"{measure} {f}", values, FEDERATION_RACES["savings"], margin)
+                    f: savings(f"{measure} {f}", values, FEDERATION_RACES["savings"], margin, gaussian=gaussian)
                     for f, values in scores.items()
                 }
-                found["savings"].append({"scores": words, "margin": margin, "federations": rows})
+                found["savings"].append(
+                    {"scores": words + ", Gaussian" * gaussian, "margin": margin, "federations": rows}
+                )
         return found
 
 
@@ -178,29 +238,59 @@ def race_tables(result: Mapping[str, Any]) -> str:
     )
     about_savings = (
         f"The strategies of the atlas race in each of its {len(seeds)} federations, with at most {LONGEST} seeds that are drawn with "
-        f"replacement from those that were played ({seeds[0]} to {seeds[-1]}). *Wrong*: the recommended strategy is worse than the "
-        "best by more than the margin. *As good as the grid*: it is not worse than the best strategy of the full grid by more than "
-        "the margin. The full grid has all strategies with as many seeds as the race. *Times fewer* is the mean over all races, with "
-        "the range over federations:"
+        f"replacement from those that were played ({_range(seeds)}); *Gaussian*: scores with the same means and covariances are drawn "
+        "instead. Shares are those of races:"
+    )
+    about_runs = (
+        "The same races, with their runs. The full grid has all strategies with as many seeds as the race, and its answer is the "
+        "highest mean. *Times fewer* is the ratio of all runs, with the range over federations:"
     )
     heads = ["scores", "races", "with an error", "standard error"]
-    savings_table = table(list(SAVING_HEADS), [_saving_cells(row) for row in result["savings"]])
-    return "\n\n".join([about_errors, table(heads, rows), about_savings, savings_table])
+    answers = table(list(ANSWER_HEADS), [_answer_cells(row) for row in result["savings"]])
+    runs = table(list(RUN_HEADS), [_run_cells(row) for row in result["savings"]])
+    return "\n\n".join([about_errors, table(heads, rows), about_savings, answers, about_runs, runs])
 
 
-SAVING_HEADS = (
-    "objective", "margin, points", "races", "wrong", "best dropped", "as good as the grid", "decided", "runs", "full grid",
-    "times fewer",
+ANSWER_HEADS = (
+    "objective", "margin, points", "races", "recommended is worse than the best by more than the margin", "best dropped",
+    "best exceeds the bound", "an interval misses", "reported mean too high by, points",
+)  # fmt: skip
+RUN_HEADS = (
+    "objective", "margin, points", "decided", "as good as the grid", "runs", "full grid", "times fewer", "at least 4 times fewer in",
 )  # fmt: skip
 
 
-def _saving_cells(row: Mapping[str, Any]) -> list[str]:
+def _totals(row: Mapping[str, Any]) -> dict[str, float]:
+    """The sums over all federations."""
     found = row["federations"].values()
-    total = {key: sum(one[key] for one in found) for key in next(iter(found))}
+    return {key: sum(one[key] for one in found) for key in SUMS}
+
+
+def _answer_cells(row: Mapping[str, Any]) -> list[str]:
+    total = _totals(row)
     races = total["races"]
-    ratios = sorted(one["grid_runs"] / one["runs"] for one in found)
-    shares = (f"{100 * total[key] / races:.1f}%" for key in ("wrong", "best_dropped", "as_good_as_grid", "decided"))
+    shares = (f"{100 * total[key] / races:.1f}%" for key in ("wrong", "best_dropped", "bound_wrong", "interval_wrong"))
     return [
-        row["scores"], f"{100 * row['margin']:.1f}", f"{races:,.0f}", *shares, f"{total['runs'] / races:,.0f}",
-        f"{total['grid_runs'] / races:,.0f}", f"{total['grid_runs'] / total['runs']:.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})",
+        row["scores"],
+        f"{100 * row['margin']:.1f}",
+        f"{races:,.0f}",
+        *shares,
+        signed(100 * total["bias"] / races, 2),
+    ]
+
+
+def _run_cells(row: Mapping[str, Any]) -> list[str]:
+    total = _totals(row)
+    races = total["races"]
+    ratios = sorted(one["grid_runs"] / one["runs"] for one in row["federations"].values())
+    shares = (f"{100 * total[key] / races:.1f}%" for key in ("decided", "as_good_as_grid"))
+    return [
+        row["scores"], f"{100 * row['margin']:.1f}", *shares, f"{total['runs'] / races:,.0f}", f"{total['grid_runs'] / races:,.0f}",
+        f"{total['grid_runs'] / total['runs']:.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f})",
+        f"{sum(ratio >= 4 for ratio in ratios)} of {len(ratios)} federations",
     ]  # fmt: skip
+
+
+def _range(numbers: list[int]) -> str:
+    """Sorted numbers as a range: ``11`` or ``11 to 12``."""
+    return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"

@@ -10,6 +10,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.study.verdicts import BETTER, FEWEST, TOO_FEW, WORSE, needed_seeds
+from results.atlas.in_short import in_short
 from results.atlas.means import OBJECTIVES, REFERENCE, Findings
 from results.atlas.ranks import average_ranks, critical_difference, friedman
 from results.atlas.recommend import RULES, SPLITS, Checked, checked
@@ -78,7 +79,7 @@ def map_of(measure: str) -> Callable[[Findings], str]:
             ]
             rows.append([f"`{strategy}`", *cells, signed(float(differences.mean()))])
         heads = ["strategy", *(f"{name} ({findings.seeds(name)})" for name in findings.federations), "mean"]
-        text = f"{table(heads, rows)}\n\n{_said(findings, measure, verdicts)}"
+        text = f"{table(heads, rows)}\n\n{_said(findings, measure, verdicts)}{_at_limits(findings, measure)}"
         return f"{PICTURE}\n\n{text}" if measure == "accuracy" else text
 
     return written
@@ -103,6 +104,31 @@ def _said(findings: Findings, measure: str, verdicts: Mapping[str, Mapping[str, 
             f"federations with the fewest have {fewest}. So a cell without a mark says nothing against a difference."
         )
     return " ".join([*lines, _over_federations(findings, measure)])
+
+
+def _at_limits(findings: Findings, measure: str) -> str:
+    """The strategies with runs that end before the limit is spent, or spend it before the first test; empty without a limit."""
+    cost = {"at_time": "time", "at_bytes": "bytes"}.get(measure)
+    if cost is None:
+        return ""
+    early, none = {}, {}
+    for strategy in findings.strategies:
+        ended, untested = [], []
+        for name in findings.federations:
+            limit = findings.values(name, REFERENCE, cost) / 2
+            ended.append((findings.values(name, strategy, cost) < limit).mean())
+            untested.append((findings.values(name, strategy, measure) == 0).mean())
+        early[strategy], none[strategy] = float(np.mean(ended)), float(np.mean(untested))
+    return (
+        f"\n\nShares of runs that end before the limit is spent, so that more rounds would help them: {_shares(early)}. Shares of "
+        f"runs that spend it before the first model is tested, which counts as an accuracy of 0: {_shares(none)}."
+    )
+
+
+def _shares(found: Mapping[str, float]) -> str:
+    """Strategies with their shares of at least 5%, the largest first."""
+    named = sorted((name for name in found if found[name] >= 0.05), key=lambda name: -found[name])
+    return ", ".join(f"`{name}` {100 * found[name]:.0f}%" for name in named) or "none of at least 5%"
 
 
 def _over_federations(findings: Findings, measure: str) -> str:
@@ -268,6 +294,7 @@ def _beats(difference: measures.PairedInterval) -> str:
 
 
 PARTS: Mapping[str, Callable[[Findings], str]] = {
+    "in short": in_short,
     "map": map_of("accuracy"),
     "map at equal time": map_of("at_time"),
     "map at equal bytes": map_of("at_bytes"),

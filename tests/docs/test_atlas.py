@@ -128,6 +128,36 @@ def test_costs_are_relative_to_uniform_selection() -> None:
     assert Findings(atlas).relative("bytes").tolist() == pytest.approx([1.0, 2.0])
 
 
+def test_the_sentences_in_short_follow_from_the_numbers() -> None:
+    table = np.array([[0.5, 0.6, 0.4, 0.5 - 0.01 * f] for f in range(8)])
+    text = parts(invented(table, names=("uniform", "oort", "s2", "flash")))["atlas in short"]()
+    assert (
+        "* **At equal bytes**, `oort` (+10.0 points, 1.0 × the bytes) is clearly better than uniform selection on average over the "
+        "federations, and `s2` and `flash` are clearly worse. The highest mean is most often that of `oort`, in 8 of 8 federations."
+    ) in text
+    assert "is largest on *f7* (" in text
+    assert "−3.5 [−5.5, −1.5] points at equal rounds (clearly worse)" in text
+    assert "a mean regret of 0.0 points at equal rounds (always uniform 10.0, always oort 0.0)" in text
+
+
+def test_the_published_sentences_in_short_are_about_every_budget() -> None:
+    text = parts(read("atlas")["result"])["atlas in short"]()
+    for words in OBJECTIVES.values():
+        assert f"* **At {words}**, " in text
+    assert re.search(r"On \*objects\* \(\d+\.\d%, chance 10%\), uniform selection", text)
+
+
+def test_runs_that_end_before_the_limit_or_are_never_tested_within_it_are_named() -> None:
+    atlas = invented(np.array([[0.5, 0.6, 0.4]] * 2))
+    atlas["f0"]["runs"]["oort"]["time"] = [0.9] * 4
+    atlas["f1"]["runs"]["s2"]["at_time"] = [0.0, 0.4, 0.4, 0.4]
+    text = parts(atlas)["atlas map at equal time"]()
+    assert "Shares of runs that end before the limit is spent, so that more rounds would help them: `oort` 50%." in text
+    assert "which counts as an accuracy of 0: `s2` 12%." in text
+    assert "none of at least 5%" in parts(atlas)["atlas map at equal bytes"]()
+    assert "limit" not in parts(atlas)["atlas map"]()
+
+
 # --- recommendations -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,25 @@
 """The studies behind results: errors of races, whether scores predict what they promise, and results that are confirmed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from results import race_errors
+from results import flash_held_out, flash_study, planted, race_errors
 from results.atlas.federations import Federation, federations, strategies
 from results.atlas.play import Played
 from results.comparisons import ComparisonResult
-from results.confirm import confirm, repeated_atlas, repeated_comparison
+from results.confirm import confirm, repeated_atlas, repeated_comparison, repeated_held_out
 from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
+from results.result_file import read
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.core.parameters import make
+from fedcohort.racing.rule import RaceRule
+from fedcohort.selection import STRATEGIES, Flash
 from tests.docs.pages import ROOT
 
 STUDY = "experiments/studies/diagnoses.toml"
@@ -58,7 +63,89 @@ def test_a_race_between_rows_that_differ_much_saves_runs_and_does_not_err() -> N
     text = race_errors.race_tables(result)
     assert "| Gaussian | 200 | 2.0% | 1.0% |" in text
     assert "(11 to 12)" in text
-    assert f"| accuracy | 0.5 | 6 | 0.0% | 0.0% | 100.0% | 100.0% | {found['runs'] / 3:,.0f} |" in text
+    assert "| accuracy | 0.5 | 6 | 0.0% | 0.0% | 0.0% | 0.0% | " in text
+    assert f"| accuracy | 0.5 | 100.0% | 100.0% | {found['runs'] / 3:,.0f} | {found['grid_runs'] / 3:,.0f} |" in text
+    assert text.endswith(" | 0 of 2 federations |")
+
+
+def test_an_interval_and_a_bound_that_miss_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Races that drop nothing, and claim that all rows differ by exactly what was drawn."""
+
+    class Certain(RaceRule):
+        def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
+            mean, _, _ = super().difference(row, other, objective)
+            return mean, mean, mean
+
+    monkeypatch.setattr(race_errors, "RaceRule", Certain)
+    scores = np.random.default_rng(0).normal(size=(4, 11))
+    scores += 0.01 * np.arange(4)[:, None] - scores.mean(axis=1, keepdims=True)
+    found = race_errors.savings("test", scores, races=6, margin=0.005, gaussian=True)
+    assert found["interval_wrong"] == 6
+    assert 0 < found["bound_wrong"] == found["wrong"] <= 6
+
+
+def test_the_mean_of_the_recommended_row_is_too_high_if_all_are_equal() -> None:
+    scores = race_errors.equal_rows(np.random.default_rng(0).normal(size=(20, 30)))(np.random.default_rng(1))
+    found = race_errors.savings("test", scores, races=10, margin=0.005, gaussian=True)
+    assert found["bias"] / found["races"] > 0.02
+
+
+# --- the defaults of FLASH -------------------------------------------------------------------------------------------------------
+
+
+def flash_rows(differences: Mapping[str, float], times: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The rows of one federation."""
+    return [
+        {"label": name, "difference": differences[name], "time_to_target": times[name], "reached": 5, "seeds": 5}
+        for name in times
+    ]
+
+
+def test_the_fastest_setting_that_costs_little_accuracy_is_chosen() -> None:
+    first, second, third, *rest = flash_study.SETTINGS
+    times = {"uniform": 10.0, first: 9.0, second: 8.0, third: 2.0} | dict.fromkeys(rest, 20.0)
+    differences = {"uniform": 0.0, first: 0.0, second: -0.009, third: -0.02} | dict.fromkeys(rest, 0.0)
+    result = {"a": flash_rows(differences, times), "b": flash_rows({**differences, third: 0.0}, times)}
+    assert flash_study.chosen_setting(result) == second
+    text = flash_study.about_choice(result)
+    assert f"9 of 10 settings meet the condition, and the fastest of them is *{second}*" in text
+    assert "0.80, 0.80 times the time" in text
+
+
+def test_the_defaults_of_flash_are_those_that_the_study_chooses() -> None:
+    result = read("flash-defaults")
+    if "table" in result:
+        pytest.skip("kept without the values of its seeds")
+    chosen = flash_study.SETTINGS[flash_study.chosen_setting(result["result"])]
+    assert {name: getattr(Flash(), name) for name in chosen} == chosen
+
+
+def test_differences_on_federations_that_had_no_part_in_the_choice() -> None:
+    g = np.random.default_rng(0)
+    noise = {name: 0.01 * g.normal(size=30) for name in ("uniform", "flash", "oort")}
+    better = {"uniform": 0.5, "flash": 0.6, "oort": 0.6}
+    result = {
+        name: {
+            one: {"accuracy": (0.5 + noise[one]).tolist(), "at_time": (level[one] + noise[one]).tolist()}
+            for one in noise
+        }
+        for name, level in (("even", dict.fromkeys(better, 0.5)), ("stragglers", better))
+    }
+    text = flash_held_out.flash_held_out(result)
+    assert (
+        "* At equal simulated time, `flash` is clearly better than `uniform` on 1 federation (*stragglers*), and clearly worse on no"
+        in text
+    )
+    assert "* At equal rounds, `flash` is clearly better than `uniform` on no federation" in text
+    assert text.count("▲ |") == 1
+
+
+@pytest.mark.parametrize(("name", "grows"), [("uniform", True), ("flash_linucb", False)])
+def test_the_regret_of_a_bandit_grows_more_slowly_than_that_of_chance(name: str, grows: bool) -> None:
+    strategy = make(STRATEGIES.find("flash_linucb", "flash_linucb"), {}, "selection")
+    own, chance = planted.regret_by_round(strategy, "speed", 0, 60)
+    regret = chance if name == "uniform" else own
+    assert (regret[-1] > 1.6 * regret[29]) == grows
 
 
 # --- results that are confirmed --------------------------------------------------------------------------------------------------
@@ -96,9 +183,19 @@ def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
         repeated_atlas(kept, lambda *given: Played(values, {}))
 
 
+def test_the_held_out_federations_are_confirmed_by_their_first_seed() -> None:
+    values = {"accuracy": 0.51234567, "at_time": 0.4, "bytes": 3.0}
+    kept = {place.name: {"flash": {"accuracy": [0.512346, 0.9], "at_time": [0.4, 0.9]}} for place in federations()}
+    assert repeated_held_out(kept, lambda place, seed: {"flash": values} if seed == 11 else {}) == 13
+    kept["objects"]["flash"]["at_time"][0] = 0.41
+    with pytest.raises(UsageError, match=r"^objects, flash: at_time is 0\.4 instead of 0\.41; make it anew"):
+        repeated_held_out(kept, lambda place, seed: {"flash": values})
+
+
 def test_only_comparisons_and_the_atlas_can_be_confirmed(tmp_path: Path) -> None:
     with pytest.raises(
-        UsageError, match=r"register: only comparisons and the atlas can be confirmed; make it anew: make results"
+        UsageError,
+        match=r"register: only comparisons, the atlas and the held-out federations can be confirmed; make it",
     ):
         confirm("register", tmp_path)
 

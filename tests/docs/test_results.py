@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from results import __main__ as command
 from results import result_file
+from results.atlas.means import Findings
 from results.comparisons import ComparisonResult
 from results.descriptions import DESCRIPTIONS
 from results.estimates import register
@@ -114,6 +116,25 @@ def test_what_a_row_of_the_register_says() -> None:
     assert text.startswith("small scale (`breast_cancer`, `logistic`, 10 clients, 30 rounds, 10 seeds), in %")
     assert text.endswith("It differs.")
     assert ours({**row, "see": ["never-made"]}, {"a.toml": 250.0}) == "not run: needs 250 h"
+
+
+def test_what_the_page_says_about_the_sources_follows_from_the_results() -> None:
+    def mean(name: str, label: str, key: str = "bests") -> float:
+        (rows,) = read(name)["result"].values()
+        return float(np.mean(next(row for row in rows if row["label"] == label)[key]))
+
+    for name in ("thesis-scores", "thesis-scores-15"):
+        assert mean(name, "all") - 0.02 < mean(name, "a quarter")
+        assert max(mean(name, score) for score in ("s1", "s2", "s3")) < mean(name, "a quarter")
+    assert mean("thesis-scores", "s2") > mean("thesis-scores", "s3") > mean("thesis-scores", "s1")
+    assert mean("thesis-logistic", "all", "accuracies") == mean("thesis-logistic", "centralised", "accuracies")
+    rounds = [row["rounds_to_target"] for row in read("thesis-logistic")["result"][""]]
+    assert rounds[1:] == sorted(rounds[1:], reverse=True)
+    for name in ("flash-figure5-femnist", "flash-changing-cohorts"):
+        (rows,) = read(name)["result"].values()
+        assert all(row["difference"] < 0 for row in rows if row["label"].startswith(("α", "FLASH")))
+    over = Findings(read("atlas")["result"]).over_federations
+    assert (over("accuracy")["flash"].words, over("at_time")["oort"].words) == ("worse", "better")
 
 
 def test_intervals_without_zero_are_named() -> None:

@@ -57,6 +57,11 @@ def test_the_twin_has_the_clients_of_the_table() -> None:
     assert experiment.selection.k == 3
 
 
+@pytest.mark.parametrize(("clients", "k"), [(2, 1), (3, 1), (5, 2), (6, 3), (8, 3), (60, 6)])
+def test_a_twin_always_has_clients_to_select_among(clients: int, k: int) -> None:
+    assert twin(pd.DataFrame({"samples": [10] * clients})).experiment.selection.k == k
+
+
 def test_own_data_are_named_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twin can be saved in another folder than that of the table of samples."""
     rows = pd.DataFrame({"x": np.arange(60.0), "y": np.arange(60.0) % 7, "label": np.arange(60) % 2})

@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("time@accuracy=0.6", 20),
         ("bytes@accuracy=0.65", 4000),
         ("rounds@accuracy=0.2", 1),
-        ("time@accuracy=0.9", 2 * 40),
+        ("time@accuracy=0.9", 10 * 40),
     ],
 )
 def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> None:
@@ -67,12 +67,46 @@ def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> Non
     assert objective.reached(run) == (text != "time@accuracy=0.9")
 
 
+@pytest.mark.parametrize(
+    ("text", "unspent"),
+    [("accuracy@time=49", False), ("accuracy@time=50", True), ("accuracy@rounds=5", True), ("accuracy@rounds=4", False),
+     ("accuracy", False), ("time@accuracy=0.9", False), ("time", False)],
+)  # fmt: skip
+def test_a_run_leaves_a_limit_unspent_if_another_round_would_fit(run: Run, text: str, unspent: bool) -> None:
+    assert objectives(text)[0].unspent(run) is unspent
+
+
+def test_a_limit_that_is_spent_before_the_first_test_counts_as_no_accuracy(tmp_path: Path) -> None:
+    """The model is tested after every third round only."""
+    rows = [
+        played(t, [0], test_accuracy=accuracy, simulated_time=10.0 * t)
+        for t, accuracy in enumerate((math.nan, math.nan, 0.6, math.nan), 1)
+    ]
+    measured = Measured(written(tmp_path / "run", rows, measures={"evaluate_every": 3}))
+    found = {
+        text: objectives(text)[0].value_of(measured) for text in ("accuracy@time=20", "accuracy@time=35", "accuracy")
+    }
+    assert found == {"accuracy@time=20": 0.0, "accuracy@time=35": 0.6, "accuracy": 0.6}
+
+
+def test_a_cheap_run_that_misses_the_target_is_worse_than_one_with_dear_rounds_that_reaches_it(
+    run: Run, tmp_path: Path
+) -> None:
+    """The whole run that misses needs 40 units of time; the other one reaches the target after 320."""
+    rows = [played(t, [0], test_accuracy=t / 4, simulated_time=80.0 * t) for t in (1, 2, 3, 4)]
+    (objective,) = objectives("time@accuracy=0.9")
+    dear = written(tmp_path / "dear", rows)
+    assert objective.score(dear) > objective.score(run)
+    assert not objectives("accuracy@disclosure=5")[0].unspent(dear)  # more rounds would not spend it either
+
+
 def test_numbers_are_shown_in_their_unit() -> None:
     accuracy, cost = objectives(["accuracy", "bytes"])
     assert (accuracy.shown(0.912), accuracy.shown_difference(-0.013)) == ("91.2", "−1.3")
     assert accuracy.shown_bound(0.013) == "1.3 points better"
     assert cost.shown(-math.log(1 + 2e6)) == "2.0 MB"
     assert cost.shown_difference(math.log(2)) == "−50.0%"
+    assert (cost.shown(0.0), cost.shown_difference(0.0)) == ("0 B", "+0.0%")
     assert cost.shown_difference(-math.inf) == "∞%"
     assert cost.shown_bound(math.log(1.25)) == "20.0% better"
     assert [one.words for one in objectives(["accuracy@time=2000", "bytes@accuracy=0.855"])] == [
@@ -130,12 +164,34 @@ def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
     with pytest.raises(UsageError, match=r"^data.validation = 0: the objective 'validation_accuracy'"):
         Objective("validation_accuracy").check("UCB", small(data={"validation": 0}))
     Objective("worst_accuracy").check("UCB", small(measures={"clients_every": 1}))
+    rare = small(rounds=9, measures={"evaluate_every": 3})
+    with pytest.raises(
+        UsageError, match=r"^measures.evaluate_every = 3: no model is tested within .*rounds=2' in row 'UCB'; use 1"
+    ):
+        objectives("accuracy@rounds=2")[0].check("UCB", rare)
+    objectives("accuracy@rounds=3")[0].check("UCB", rare)
 
 
 def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
     run = written(tmp_path / "run", [played(1, [0], test_accuracy=math.nan)])
     with pytest.raises(UsageError, match=r"^objective = 'accuracy': .*run has no test accuracy; choose another"):
         objectives("accuracy")[0].score(run)
+
+
+def test_a_regression_that_diverges_counts_as_a_low_score(tmp_path: Path) -> None:
+    """Tested after every second round, and after the last one: 0.3, diverged, diverged."""
+    rows = [
+        played(t, [0], test_accuracy=score, simulated_time=10.0 * t)
+        for t, score in enumerate((math.nan, 0.3, math.nan, math.nan, -math.inf), 1)
+    ]
+    measured = Measured(written(tmp_path / "run", rows, measures={"evaluate_every": 2}))
+    found = [
+        dataclasses.replace(objectives(text)[0], labels="numbers").value_of(measured)
+        for text in ("accuracy", "accuracy@time=35", "accuracy@time=15")
+    ]
+    assert found == [-1.0, 0.3, 0.0]
+    low = written(tmp_path / "low", [played(1, [0], test_accuracy=-40.0)])
+    assert dataclasses.replace(objectives("accuracy")[0], labels="numbers").score(low) == -1.0
 
 
 def test_objectives_of_a_regression_name_its_scores() -> None:

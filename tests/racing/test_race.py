@@ -232,7 +232,7 @@ def row(label: str, state: str, scores: list[float], **values: Any) -> RacedRow:
     """A row without runs, of which each cost 100 bytes and 2 seconds."""
     runs: Any = dict.fromkeys(range(len(scores)))
     cost = Cost(1, 100, 3, 50, 2).times(len(scores))
-    return RacedRow(label, runs, (tuple(scores),), state, cost=cost, reached=len(scores), **values)
+    return RacedRow(label, runs, (tuple(scores),), state, cost=cost, **{"reached": len(scores)} | values)
 
 
 def race(*rows: RacedRow, ended: str = "best", objective: str = "accuracy") -> Race:
@@ -285,6 +285,25 @@ def test_a_cost_is_shown_as_a_cost() -> None:
         "race ended at its largest number of seeds."
     )
     assert result.table["time@accuracy=0.8"].tolist() == pytest.approx([2000, 2000])
+
+
+def test_a_target_that_was_missed_and_a_limit_with_room_are_named() -> None:
+    scores = [-math.log1p(2000)] * 3
+    missed = race(row("A", BEST, scores, reached=1), row("B", DROPPED, scores), objective="time@accuracy=0.8")
+    assert missed.recommendation.endswith(
+        " 'A' reached the target in 1 of 3 seeds only: use more rounds, or a lower target."
+    )
+    assert missed.about_limits == ""
+    never = race(row("A", BEST, scores, reached=0), row("B", DROPPED, scores), objective="time@accuracy=0.8")
+    assert never.recommendation.endswith(
+        " No run of 'A' reached the target, so that this is no recommendation: use more rounds, or a lower target."
+    )
+    early = race(row("A", BEST, [0.9] * 3), row("B", DROPPED, [0.5] * 3, unspent=2), objective="accuracy@time=400")
+    assert early.about_limits == (
+        "Most runs of 'B' end before the limit is spent, and could reach more with more rounds. To compare all rows at the limit, "
+        "raise rounds."
+    )
+    assert race(row("A", BEST, [0.9] * 3), row("B", DROPPED, [0.5] * 3, unspent=1)).about_limits == ""
 
 
 def test_a_race_in_python_prints_its_table(raced: fedcohort.Race) -> None:

@@ -13,6 +13,7 @@ high: number? - Upper end of its interval.
 dropped_by: any - The row that it was clearly worse than, if it was dropped.
 dropped_after: any - Number of seeds after which it was dropped.
 reached: integer? - Number of seeds that reached the target.
+unspent: integer - Number of runs that ended although the limit had room for another round.
 total_runs: number? - Number of runs.
 total_bytes: number? - Bytes sent and received.
 total_client_passes: number? - Passes over a client's training data.

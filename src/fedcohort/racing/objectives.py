@@ -10,6 +10,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
@@ -36,8 +37,12 @@ COSTS = {
 MARGINS = {"accuracy": 0.005, "cost": 0.05}
 """Default margins: half a percentage point of accuracy, and 5% of a cost."""
 
-PENALTY = 2.0
-"""A run that does not reach the target counts as if it had needed this many times its whole cost."""
+PENALTY = 10.0
+"""A run that does not reach the target counts as if it had needed this many times its whole cost, as in the PAR10 score of algorithm
+configuration. With a small factor, a row with cheap runs that never reach the target would be better than one that always does."""
+
+WORST_SCORE = -1.0
+"""A lower R², or that of a model that diverged, counts as this, so that one useless model does not decide about a mean."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,15 @@ class Objective:
     def _limit_words(self) -> str:
         """The limit of an accuracy in words, such as ``5.0 MB`` or ``a simulated time of 2,000``."""
         amount = _amount(self.limit, self.value)
-        return {"time": f"a simulated time of {amount}", "bytes": amount}.get(
-            self.limit, f"{amount} {COSTS[self.limit]}"
-        )
+        words = {"time": f"a simulated time of {amount}", "bytes": amount, "rounds": counted(self.value, "round")}
+        return words.get(self.limit, f"{amount} {COSTS[self.limit]}")
+
+    @property
+    def about_target(self) -> str:
+        """How runs count that do not reach the target, in a sentence; empty without a target."""
+        if not (self.is_cost and self.limit):
+            return ""
+        return f"A run that does not reach the target counts with {PENALTY:g} times its whole cost."
 
     @property
     def score_margin(self) -> float:
@@ -138,20 +149,32 @@ class Objective:
             measures.rounds_to(measured.series("test_accuracy"), self.value)
         )
 
+    def unspent(self, run: Run) -> bool:
+        """Whether a run ended although the limit of an accuracy had room for another round; false without a limit or a cost."""
+        if self.is_cost or not self.limit:
+            return False
+        used = spent(Measured(run), self.limit)
+        return bool(0 < used[-1] * (1 + 1 / len(used)) <= self.value)
+
     def _accuracy(self, measured: Measured) -> float:
-        """The last accuracy that was measured within the limit; NaN if there is none."""
+        """The last accuracy that was measured within the limit; NaN if none was measured at all."""
         rounds, values = _accuracies(measured, self.measure)
+        if self.style.numeric:
+            values = _bounded(values, rounds, 1 if self.measure == "worst_accuracy" else _tested_every(measured))
+        known = np.isfinite(values)
+        rounds, values = rounds[known], values[known]
         if self.limit:
             within = spent(measured, self.limit)[rounds - 1] <= self.value
             if len(values) and not within.any():
                 return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
             values = values[within]
-        known = values[np.isfinite(values)]
-        return float(known[-1]) if len(known) else math.nan
+        return float(values[-1]) if len(values) else math.nan
 
     def shown(self, score: float) -> str:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
-        return _amount(self.measure, math.expm1(-score)) if self.is_cost else self.style.value(score)
+        return (
+            _amount(self.measure, math.expm1(-score) + 0.0) if self.is_cost else self.style.value(score)
+        )  # + 0: not −0
 
     def shown_difference(self, difference: float) -> str:
         """A difference of scores: percentage points, or percent of a cost (negative is less)."""
@@ -175,6 +198,11 @@ class Objective:
             raise UsageError(
                 f"measures.clients_every = 0: the objective 'worst_accuracy' needs the accuracy of all clients in row {label!r}; "
                 "use 1, or the number of rounds"
+            )
+        every = experiment.measures.evaluate_every
+        if self.limit == "rounds" and not self.is_cost and self.value < min(every, experiment.rounds):
+            raise UsageError(
+                f"measures.evaluate_every = {every}: no model is tested within the limit of {self.text!r} in row {label!r}; use 1"
             )
         if self.measure == "validation_accuracy" and not experiment.data.validation:
             raise UsageError(
@@ -255,6 +283,19 @@ def _accuracies(measured: Measured, measure: str) -> tuple[Indices, Values]:
     return by_client.index.to_numpy(np.int64), np.array(values, dtype=np.float64)
 
 
+def _tested_every(measured: Measured) -> int:
+    """After every how many rounds the model is tested; it is always tested after the last one."""
+    every: int = measured.run.experiment.measures.evaluate_every
+    return every
+
+
+def _bounded(scores: Values, rounds: Indices, every: int) -> Values:
+    """Scores of numbers, of which the tested ones are at least :data:`WORST_SCORE`; those of the other rounds stay NaN."""
+    tested = (rounds % every == 0) | (rounds == rounds[-1:])
+    found: Values = np.where(tested & ~np.isfinite(scores), WORST_SCORE, np.maximum(scores, WORST_SCORE))
+    return found
+
+
 def spent(measured: Measured, cost: str) -> Values:
     """A cost up to the end of each round, float64 [n]."""
     return _SPENT[cost](measured)
@@ -294,4 +335,4 @@ def _amount(cost: str, value: float) -> str:
 
 def _relative(log_ratio: float) -> float:
     """A ratio of costs as a relative difference: log 0.8 as −0.2."""
-    return math.expm1(log_ratio) if log_ratio < 50 else math.inf
+    return math.expm1(log_ratio) + 0.0 if log_ratio < 50 else math.inf  # + 0: not −0

@@ -73,7 +73,8 @@ class RacedRow:
         difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have,
             and its interval, which is valid at any time, for all rows together; NaN for the recommended row and with two objectives.
         cost: the cost of its runs.
-        reached: number of runs that reached the target of the first objective; all of them without a target.
+        reached: number of runs that reached the targets of all objectives; all of them without a target.
+        unspent: number of runs that ended although the limit of an accuracy had room for another round.
     """
 
     label: str
@@ -87,6 +88,7 @@ class RacedRow:
     high: float = math.nan
     cost: Cost = field(default_factory=Cost)
     reached: int = 0
+    unspent: int = 0
 
     @property
     def seeds(self) -> int:
@@ -169,7 +171,7 @@ class Race:
             "runs": " The race ended at its largest number of runs.",
             "minutes": " The race ended at its time limit.",
         }[self.ended]
-        return (self._best() if len(self.objectives) == 1 else self._front()) + how
+        return (self._best() if len(self.objectives) == 1 else self._front()) + how + self._about_targets()
 
     @property
     def about_cost(self) -> str:
@@ -192,6 +194,28 @@ class Race:
             "time, if paired differences between seeds are Gaussian."
         )
 
+    @property
+    def about_limits(self) -> str:
+        """Which rows could do more within the limit of an accuracy if they had more rounds, in a sentence; empty if none."""
+        early = [row.label for row in self.rows if 2 * row.unspent > row.seeds]
+        if not early:
+            return ""
+        return (
+            f"Most runs of {_listed(early)} end before the limit is spent, and could reach more with more rounds. To compare all rows "
+            "at the limit, raise rounds."
+        )
+
+    def _about_targets(self) -> str:
+        """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
+        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+        missed = [row for row in left if row.reached < row.seeds]
+        return "".join(
+            f" {row.label!r} reached the target in {row.reached} of {_seeds(row.seeds)} only: use more rounds, or a lower target."
+            if row.reached
+            else f" No run of {row.label!r} reached the target, so that this is no recommendation: use more rounds, or a lower target."
+            for row in missed
+        )
+
     def __repr__(self) -> str:
         """The recommended row or rows, and how many there were."""
         chosen = self.recommended if isinstance(self.recommended, str) else ", ".join(self.recommended[:5])
@@ -205,7 +229,8 @@ class Race:
 
         ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
         costs, and ``… sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
-        ``dropped_by``, ``dropped_after``; ``reached``; and ``total_…``: the fields of :class:`Cost`, summed over its runs.
+        ``dropped_by``, ``dropped_after``; ``reached``, ``unspent``; and ``total_…``: the fields of :class:`Cost`, summed over its
+        runs.
         """
         import pandas as pd
 
@@ -241,7 +266,7 @@ class Race:
             values[objective.text] = math.expm1(-mean) if objective.is_cost else mean
             if not objective.is_cost:
                 values[f"{objective.text} sd"] = measures.mean_sd(scores)[1]
-        for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached"):
+        for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached", "unspent"):
             values[name] = getattr(row, name)
         return values | {f"total_{name}": value for name, value in asdict(row.cost).items()}
 

@@ -66,12 +66,13 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _Played:
-    """A finished run, its score in each objective, and what it cost."""
+    """A finished run, its scores, what it cost, whether it reached all targets, and whether it ended before a limit was spent."""
 
     run: Run
     scores: tuple[float, ...]
     cost: Cost
     reached: bool
+    unspent: bool
 
 
 @dataclass
@@ -177,7 +178,9 @@ class PlannedRace:
         for (row, seed), cell in zip(block, cells, strict=True):
             run = run_cell(cell, self.rows[row].given, runs=runs, progress=progress, trust=trust)
             scores = tuple(objective.score(run) for objective in self.objectives)
-            played[row, seed] = _Played(run, scores, _cost(run), self.objectives[0].reached(run))
+            reached = all(objective.reached(run) for objective in self.objectives)
+            unspent = any(objective.unspent(run) for objective in self.objectives)
+            played[row, seed] = _Played(run, scores, _cost(run), reached, unspent)
 
     def _tell(self, rule: RaceRule) -> None:
         """Log how far the race is."""
@@ -218,6 +221,7 @@ class PlannedRace:
             high=difference[2],
             cost=sum((each.cost for each in own), Cost()),
             reached=sum(each.reached for each in own),
+            unspent=sum(each.unspent for each in own),
         )
 
     def _state(self, row: int, leader: int, rule: RaceRule) -> str:

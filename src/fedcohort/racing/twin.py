@@ -116,7 +116,7 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, object], gi
     own |= {
         "federation": {"clients": len(table), "partition": partition},
         "systems": _systems(table),
-        "selection": {"k": min(len(table), max(3, round(len(table) / 10)))},
+        "selection": {"k": _selected(len(table))},
     }
     experiment = Experiment(**merge(own, settings, where=""))
     _check_length(experiment, table)
@@ -163,6 +163,11 @@ def _why(table: ClientTable, dataset: Dataset, pools: Indices, order: Indices) -
         f"{dataset.name} has {count(pools.sum())} training samples, {count(pools[of_class])} of class {dataset.classes[of_class]!r}, "
         f"which stands for {table.classes[limiting]!r}"
     )
+
+
+def _selected(clients: int) -> int:
+    """Clients in a round: a tenth, at least 3, but at most half of them, since there is nothing to select among otherwise."""
+    return max(1, min(clients // 2, max(3, round(clients / 10))))
 
 
 def _systems(table: ClientTable) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
         Column("state", [row.words for row in rows], left=True, widest=max(24, width // 4)),
         *(
             [Column("reached", [f"{row.reached}/{row.seeds}" for row in rows], 2)]
-            if objective.value and _has_target(objective)
+            if any(each.about_target for each in result.objectives)
             else []
         ),
     ]
@@ -44,15 +44,12 @@ def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
     notes = [
         result.about_confidence,
         _about_objectives(result),
+        result.about_limits,
         result.about_cost,
         _about_skipped(result),
         about_hidden(hidden),
     ]
     return [table, "", *dimmed(*notes)]
-
-
-def _has_target(objective: "Objective") -> bool:
-    return objective.is_cost and bool(objective.limit)
 
 
 def _mean(row: "RacedRow", objective: "Objective", number: int) -> str:
@@ -84,8 +81,7 @@ def _about_objectives(result: "Race") -> str:
             sentence = f"{words[0].upper()}{words[1:]}{style.in_unit}: mean ± standard deviation over seeds"
             margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
-    if any(_has_target(objective) for objective in result.objectives):
-        sentences.append("A run that does not reach the target counts with twice its whole cost.")
+    sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
     if len(result.objectives) == 1:
         sentences.append(
             "Difference: to the first row, over the seeds that both have, with an interval that is valid at any time."
