@@ -37,6 +37,9 @@ HEIGHT = 240
 PHONE = 270
 """About the width of the chart on a phone, in pixels."""
 
+NAME = 18
+"""Number of letters to which the page's script cuts names on a phone."""
+
 ALL_NAMED = 12
 """With more rows at a point, names and intervals of all of them would cover each other."""
 
@@ -153,7 +156,7 @@ def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[floa
     """The heights of the names beside their points: moved apart where names of a group would cover each other on a phone."""
     heights = frame["accuracy"].astype(float).copy()
     highest = max(float(frame["at"].max()), 1e-9)  # the axis begins at 0
-    width = (0.55 * look.size * frame["name"].str.len() + 8) / PHONE * highest
+    width = (0.55 * look.size * frame["name"].str.len().clip(upper=NAME) + 8) / PHONE * highest
     left = frame["at"].where(frame["at"] <= highest / 2, frame["at"] - width)
     for group in compared.groups:
         own = frame.assign(left=left, right=left + width)[frame.index.isin(group.rows)].sort_values(
