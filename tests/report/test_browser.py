@@ -4,6 +4,7 @@ Needs Chromium (``apt-get install chromium``, or any whose path is in ``FEDCOHOR
 """
 
 import csv
+import itertools
 import os
 import shutil
 import sqlite3
@@ -228,6 +229,8 @@ def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
     cut = """[...document.querySelectorAll('.view:not([hidden]) svg text')].filter(text => text.textContent &&
         text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 2).map(text => text.textContent)"""
     assert page.evaluate(cut) == []
+    heights = "[...document.querySelectorAll('#ledger tbody tr')].map(row => row.getBoundingClientRect().height)"
+    assert max(page.evaluate(heights)) < 140, "words about disclosure are not squeezed into a narrow column"
     assert watched.empty_charts() == []
     assert watched.complaints == []
     page.close()
@@ -247,6 +250,13 @@ def test_pictures_of_clients_fit_a_phone_and_pies_are_one_file(browser: Any, tmp
         "[...document.querySelectorAll('#figure-class-shares .role-legend-label text')].map(text => text.textContent)"
     )
     assert page.evaluate(legend) == list("0123456789")
+    labels = """[...document.querySelectorAll('#figure-class-shares .view:not([hidden]) .role-axis-label text')].filter(text =>
+        /^[0-9]+$/.test(text.textContent) && text.getAttribute('opacity') !== '0').map(text => {
+            const box = text.getBoundingClientRect(); return (box.left + box.right) / 2; })"""
+    places = page.evaluate(labels)
+    gaps = [after - before for before, after in itertools.pairwise(places)]
+    assert len(gaps) >= 4
+    assert max(gaps) - min(gaps) < 2, "numbers of clients stand at even distances"
     page.locator('#figure-class-shares .switch input[value="1"]').check(force=True)
     page.evaluate("fedcohort.drawAll()")
     for kind in ("svg", "csv"):

@@ -1,5 +1,6 @@
 """Pictures of a federation: single clients that exist, the extremes of all of them, and words that say what is held."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from fedcohort.cli import cli
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.figure import Figure
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.report.pages import Page
@@ -81,6 +83,18 @@ def test_equal_clients_are_one_bar_of_whole_numbers() -> None:
     assert bar["from"] <= 125 < bar["to"]
     assert (bar["clients"], bar["from"] % 1, bar["to"] % 1) == (50, 0, 0)
     assert sizes.views[0].panels[0].chart.to_dict()["encoding"]["x"]["scale"]["domain"] == [0, bar["to"]]
+
+
+def test_few_samples_have_whole_numbers_in_legends_and_axes() -> None:
+    """The legend of clients with one or two samples read 0, 1, 1, 2, 2, and the bar of one sample lay between 1 and 2."""
+    counts = np.array([[1, 0], [0, 2], [1, 1], [1, 0]])
+    clients = Clients(0, ["a", "b"], {"samples": counts.sum(axis=1), "counts": counts})
+    drawn = {figure.key: figure for figure in federation(clients, paper(1))}
+    figure = drawn["classes-of-clients"]
+    svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
+    assert re.findall(r">([0-9.]+)<", svg.partition("role-legend-entry")[2]) == ["0", "1", "2"]
+    sizes = drawn["sizes"].data["sizes"]
+    assert sizes[["from", "left", "right", "clients"]].to_numpy().tolist() == [[1, 0.5, 1.5, 2], [2, 1.5, 2.5, 2]]
 
 
 def made(**values: Any) -> tuple[Survey, Page]:

@@ -1,5 +1,6 @@
 """Charts of a sweep show the clients of the chosen point, panels are titled by strategy, and names of reports are words."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from fedcohort.core.report_names import REPORTS
 from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.candidate_scores import candidates
+from fedcohort.report.charts.client_accuracy import class_accuracy
 from fedcohort.report.charts.cost import wall
+from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.charts.selection_raster import raster
+from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.detail_rows import wall_rows
 from fedcohort.report.figure import Figure
@@ -19,9 +24,10 @@ from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import Part, at_point, figures, parts
 from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.compare_existing_runs import side_by_side
-from fedcohort.study.comparison import Comparison
+from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import summaries
 from tests.experiments import UCB, small
+from tests.records import played, written
 from tests.report.pages import Page
 from tests.report.test_browser import browser, pytestmark
 from tests.report.test_pointer import opened, visible
@@ -250,3 +256,91 @@ def test_names_in_the_chart_of_costs_have_a_ground_behind_them(on_page: dict[str
     assert kinds == [
         ("rule", None), ("text", PAGE.ground), ("text", PAGE.ground), ("point", None), ("text", None), ("text", None),
     ]  # fmt: skip
+
+
+def test_panels_have_the_axes_of_their_own_point(tmp_path: Path) -> None:
+    """Next to a point with 100 clients, the bars of four clients were a histogram as high as a hair."""
+    experiment = small(
+        rounds=2,
+        seeds=1,
+        federation={"clients": 4, "partition": "iid"},
+        variants=[{"label": "UCB", "selection": UCB}],
+        sweep={"federation.clients": [4, 100]},
+    )
+    fedcohort.compare(experiment, runs=tmp_path / "runs")
+    story = gather(find_runs([tmp_path / "runs"]))
+    figure = selections(story, replace(PAGE, rows=story.row_looks))
+    assert figure is not None
+    heights = {}
+    for panel in figure.views[0].panels:
+        y_axes = [layer["encoding"].get("y") for layer in panel.chart.to_dict(validate=False)["layer"]]
+        (title,) = {y["title"] for y in y_axes if y and y.get("title")}
+        heights[panel.strategy] = (title, max(y["scale"]["domain"][1] for y in y_axes if y and "scale" in y))
+    assert {heights[label] for label in heights if "clients=4" in str(label)} == {("times selected", 2.0)}
+    for label in (label for label in heights if "clients=100" in str(label)):
+        assert heights[label][0] == "clients"
+        assert heights[label][1] > 90
+    assert figure.note.startswith("Up to 60 clients: Gray: the range")
+    assert " of 4 clients a round" in figure.note
+    assert " of 100 clients a round" in figure.note
+
+
+def test_panels_that_are_shown_together_have_as_many_rounds(tmp_path: Path) -> None:
+    """The panels of an unfinished run were as wide as those of a finished one, with a wider cell for each round."""
+    runs = [
+        written(tmp_path / label, [played(t, [0, 1]) for t in range(1, rounds + 1)], label=label)
+        for label, rounds in (("whole", 6), ("half", 3))
+    ]
+    story = gather(runs)
+    for figure in (raster(story, PAGE), class_accuracy(story, PAGE)):
+        assert figure is not None
+        charts = [panel.chart.to_dict(validate=False) for panel in figure.views[0].panels]
+        assert [chart["encoding"]["x"]["scale"]["domain"] for chart in charts] == [[0.5, 6.5], [0.5, 6.5]]
+
+
+def test_heat_maps_of_a_sweep_have_the_same_axes_where_a_strategy_lacks_a_point(tmp_path: Path) -> None:
+    cells = [
+        ("uniform", 4, 0.1),
+        ("uniform", 4, 0.5),
+        ("mine", 4, 0.1),
+        ("mine", 4, 0.5),
+        ("mine", 5, 0.1),
+        ("mine", 5, 0.5),
+    ]
+    runs = [
+        written(
+            tmp_path / f"{name}{clients}{rate}",
+            [played(1, [0, 1])],
+            label=f"{name}, clients={clients}, lr={rate}",
+            federation={"clients": clients},
+            training={"lr": rate},
+            selection="uniform" if name == "uniform" else UCB,
+        )
+        for name, clients, rate in cells
+    ]
+    (figure,) = studies(gather(runs), PAGE)
+    for panel in figure.views[0].panels:
+        encoding = panel.chart.to_dict(validate=False)["layer"][0]["encoding"]
+        axes = [encoding[axis]["scale"]["domain"] for axis in "xy"]
+        assert sorted(map(len, axes)) == [2, 2]
+
+
+def test_rows_of_a_point_with_the_same_name_keep_their_numbers(tmp_path: Path) -> None:
+    """A file was changed and compared again: its old and new rows had one name and one color."""
+    runs = [
+        written(
+            tmp_path / f"{alpha}{size}",
+            [played(1, [0, 1])],
+            label=f"uniform, alpha={alpha}",
+            federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": alpha, "min_size": size}},
+        )
+        for alpha in (0.1, 1.0)
+        for size in (0, 1)
+    ]
+    rows = tuple(
+        Row(f"uniform, alpha={alpha} ({number})", run.described, {0: run})
+        for run, (alpha, number) in zip(runs, [(0.1, 1), (0.1, 2), (1.0, 1), (1.0, 2)], strict=True)
+    )
+    compared = Comparison("changed", rows)
+    assert [group.rows for group in compared.groups] == [(0, 1), (2, 3)]
+    assert compared.names_without_settings == ["uniform (1)", "uniform (2)", "uniform (1)", "uniform (2)"]

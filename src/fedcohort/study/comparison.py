@@ -16,7 +16,7 @@ from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measured_values import Result, plain, result
-from fedcohort.study.references import Entry, Group, grouped, swept_settings, without_settings
+from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
 from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
@@ -102,9 +102,8 @@ class Comparison:
 
     @cached_property
     def names_without_settings(self) -> list[str]:
-        """The label of each row without the settings of a sweep."""
-        settings = swept_settings(self._entries)
-        return [without_settings(row.label, own) for row, own in zip(self.rows, settings, strict=True)]
+        """The label of each row without the settings of a sweep; different for all rows of a group."""
+        return names_at_points(self._entries, self.groups)
 
     @cached_property
     def references(self) -> list[int]:

@@ -10,7 +10,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.experiment import Experiment
 
-__all__ = ["Entry", "Group", "check_reference", "grouped", "swept_settings", "without_settings"]
+__all__ = ["Entry", "Group", "check_reference", "grouped", "names_at_points", "swept_settings", "without_settings"]
 
 SETTING = re.compile(r", ([\w.]+)=(\{[^{}]*\}|\[[^\[\]]*\]|[^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -193,6 +193,19 @@ def without_settings(label: str, settings: Mapping[str, str]) -> str:
     return SETTING.sub(
         lambda match: "" if match[1] in settings else match[0], NUMBERED.sub("", label) if settings else label
     )
+
+
+def names_at_points(entries: Sequence[Entry], groups: Sequence[Group]) -> list[str]:
+    """The labels without the settings of a sweep. Rows of a group that would have the same name keep the number of their label."""
+    settings = swept_settings(entries)
+    names = [without_settings(entry.label, own) for entry, own in zip(entries, settings, strict=True)]
+    for group in groups:
+        taken = [names[i] for i in group.rows]
+        for i in group.rows:
+            number = NUMBERED.search(entries[i].label)
+            if taken.count(names[i]) > 1 and number is not None:
+                names[i] += number[0]
+    return names
 
 
 def _settings(entry: Entry) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost, front
+from fedcohort.report.charts.accuracy_and_cost import HEIGHT, accuracy_and_cost, front
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.experiments import UCB
@@ -46,6 +46,22 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
     assert all(f">{name}<" in svg for name in ("uniform", "best", "beaten"))
     assert svg.count('fill-opacity="0"') == 1
+
+
+def test_names_on_both_sides_do_not_cover_each_other_on_a_phone(tmp_path: Path) -> None:
+    """A name of the left half is written to the right, one of the right half to the left: they meet in the middle."""
+    runs = [
+        *runs_of(tmp_path, "uniform selection", [0.8] * 3, [exchange(45, 45)]),
+        *runs_of(tmp_path, "power-of-choice", [0.8] * 3, DEAR, selection=UCB),
+        *runs_of(tmp_path, "low", [0.2] * 3, CHEAP, selection={"name": "powd", "d": 4}),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    rows = figure.data["tradeoff_bytes"].set_index("strategy")
+    low, high = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    apart = (rows["name_y"]["power-of-choice"] - rows["name_y"]["uniform selection"]) / (high - low) * HEIGHT
+    assert abs(apart) >= PAGE.size
+    assert rows["name_y"]["low"] == pytest.approx(0.2), "no other name is near"
 
 
 def test_costs_begin_at_0(tmp_path: Path) -> None:

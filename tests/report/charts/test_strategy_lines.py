@@ -11,7 +11,7 @@ import pytest
 
 from fedcohort.report.chart_style import PAGE, Look, RowLooks, short
 from fedcohort.report.charts.accuracy import accuracy
-from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, accuracy_and_cost
+from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.strategy_lines import name_positions
 from fedcohort.report.report_data import gather
@@ -100,6 +100,31 @@ def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_pa
     table = figure.data["tradeoff_bytes"]
     assert table[table["named"]]["strategy"].tolist() == ["row 0", "row 3"]
     assert "point at a row for its name" in figure.note
+
+
+def test_many_rows_with_the_same_cost_are_drawn_at_this_cost(tmp_path: Path) -> None:
+    """A hundred rows side by side were drawn from less than half of their cost to one and a half of it, all with a name."""
+    rows = [(f"row {i}", [0.5] * 3, 100) for i in range(40)] + [("dear", [0.6] * 3, 160), ("uniform", [0.4] * 3, 100)]
+    runs = [
+        run
+        for i, (label, accuracies, spent) in enumerate(rows)
+        for run in runs_of(
+            tmp_path,
+            label,
+            accuracies,
+            [exchange(spent, 0)],
+            selection="uniform" if label == "uniform" else {"name": "powd", "d": 3 + i},
+        )
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    table = figure.data["tradeoff_bytes"].set_index("strategy")
+    same = table[table["x"] == 100]
+    assert same["at"].max() - same["at"].min() <= 0.061 * 160
+    assert same["at"].nunique() == 41
+    named = table[table["named"]]
+    assert {"uniform", "dear"} < set(named.index)
+    assert len(named) == FRONT_NAMED + 1
 
 
 def test_bars_of_many_rows_are_low() -> None:

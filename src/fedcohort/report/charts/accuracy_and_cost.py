@@ -37,8 +37,17 @@ HEIGHT = 240
 PHONE = 270
 """About the width of the chart on a phone, in pixels."""
 
+NAME = 18
+"""Number of letters to which the page's script cuts names on a phone."""
+
 ALL_NAMED = 12
 """With more rows at a point, names and intervals of all of them would cover each other."""
+
+FRONT_NAMED = 6
+"""Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
+
+SPREAD = 0.06
+"""Largest distance between the first and the last of the rows with one cost, as a share of the axis."""
 
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
@@ -87,7 +96,7 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
         "for at most this cost. Hollow: another row has."
     )
     if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
-        note += " Names: the rows that are filled, and the reference; point at a row for its name."
+        note += f" Names: the reference, and the rows that are filled, at most the {FRONT_NAMED} best of them; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
@@ -113,16 +122,18 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
 
 def _side_by_side(compared: Comparison, costs: "pd.Series[float]") -> tuple["pd.Series[float]", bool]:
     """Where rows are drawn along the axis of costs: rows of a point with almost the same cost are moved apart, so that no interval
-    covers another; and whether any was moved."""
-    step = 0.012 * max(float(costs.max() - min(0.0, float(costs.min()))), 1e-9)
+    covers another, but not far from their costs; and whether any was moved."""
+    whole = max(float(costs.max() - min(0.0, float(costs.min()))), 1e-9)
+    step = 0.012 * whole
     places, moved = costs.astype(float).copy(), False
     for group in compared.groups:
         own = costs[costs.index.isin(group.rows)].sort_values(kind="stable")
         cluster: list[int] = []
         for row, cost in [*own.items(), (-1, math.inf)]:
             if cluster and cost - own[cluster[-1]] > step / 2:
+                each = min(step, SPREAD * whole / max(1, len(cluster) - 1))
                 for i, member in enumerate(cluster):
-                    places[member] = own[member] + step * (i - (len(cluster) - 1) / 2)
+                    places[member] = own[member] + each * (i - (len(cluster) - 1) / 2)
                 moved, cluster = moved or len(cluster) > 1, []
             cluster.append(int(str(row)))
     return places, moved
@@ -141,19 +152,23 @@ def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict
 
 
 def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
-    """Whether each row has its name beside its point: with many rows at a point, only those on the front, and the reference."""
-    many = {i for group in compared.groups if len(group.rows) > ALL_NAMED for i in group.rows}
-    references = {group.reference for group in compared.groups}
-    return [
-        bool(front) or i not in many or i in references for i, front in zip(frame.index, frame["front"], strict=True)
-    ]
+    """Whether each row has its name beside its point: with many rows at a point, only the best on the front, and the reference."""
+    named = set()
+    for group in compared.groups:
+        own = frame[frame.index.isin(group.rows)]
+        if len(group.rows) > ALL_NAMED:
+            best = own[own["front"].astype(bool)].sort_values("accuracy", ascending=False, kind="stable")
+            named |= {*best.index[:FRONT_NAMED], group.reference}
+        else:
+            named |= set(own.index)
+    return [i in named for i in frame.index]
 
 
 def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
     """The heights of the names beside their points: moved apart where names of a group would cover each other on a phone."""
     heights = frame["accuracy"].astype(float).copy()
     highest = max(float(frame["at"].max()), 1e-9)  # the axis begins at 0
-    width = (0.55 * look.size * frame["name"].str.len() + 8) / PHONE * highest
+    width = (0.55 * look.size * frame["name"].str.len().clip(upper=NAME) + 8) / PHONE * highest
     left = frame["at"].where(frame["at"] <= highest / 2, frame["at"] - width)
     for group in compared.groups:
         own = frame.assign(left=left, right=left + width)[frame.index.isin(group.rows)].sort_values(

@@ -10,9 +10,11 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Drawing
+from fedcohort.report.report_data import Reading, Story
 
 __all__ = [
     "NAMED",
+    "beside",
     "color",
     "crowded",
     "dash",
@@ -24,6 +26,7 @@ __all__ = [
     "outlined",
     "panel_name",
     "round_axis",
+    "rounds_beside",
     "rows_height",
     "sized",
     "strategy_axis",
@@ -95,6 +98,17 @@ def of_strategy(name: str, label: str) -> alt.Chart:
 def panel_name(label: str, look: Look) -> str:
     """The title of a strategy's panel: on the page, which shows one point of a sweep at a time, without the settings of the point."""
     return look.rows.names.get(label, label) if look.page else label
+
+
+def beside(story: Story, label: str) -> list[Reading]:
+    """The runs whose panels are shown together with that of a strategy, and need the same axes: those at its point of a sweep."""
+    groups = [group for group in story.row_looks.groups if label in group]
+    return [reading for name, reading in story.panels if not groups or name in groups[0]]
+
+
+def rounds_beside(story: Story, label: str) -> int:
+    """The largest number of rounds of these runs."""
+    return max(reading.num_rounds for reading in beside(story, label))
 
 
 def outlined(texts: alt.Chart, look: Look, width: float = 3) -> alt.Chart:

@@ -18,6 +18,7 @@ from fedcohort.report.charts.axes_and_legends import (
     of_strategy,
     panel_name,
     round_axis,
+    rounds_beside,
     rows_height,
     sized,
     strategy_axis,
@@ -152,7 +153,7 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
     for label, reading in measured:
         frames.append(_class_cells(label, reading, classes))
         height = min(300, max(120, 16 * len(classes)))
-        chart = sized(_class_chart(label, reading, classes, look), look, height)
+        chart = sized(_class_chart(label, rounds_beside(story, label), classes, look), look, height)
         panels.append(Panel(chart, panel_name(label, look), strategy=label))
     seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
     note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. Seed {measured[0][1].seed}."
@@ -185,10 +186,10 @@ def _class_cells(label: str, reading: Reading, classes: list[str]) -> pd.DataFra
     return frame.assign(x=tested[np.searchsorted(tested, until) - 1], x2=until)
 
 
-def _class_chart(label: str, reading: Reading, classes: list[str], look: Look) -> Drawing:
+def _class_chart(label: str, rounds: int, classes: list[str], look: Look) -> Drawing:
     y = alt.Y("class:N", sort=classes, title="class", axis=alt.Axis(labelLimit=90, labelOverlap=True))
     shade = alt.Opacity("accuracy:Q", scale=alt.Scale(domain=[0, 1], range=[0.03, 1]), legend=None)
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("class:N"), number_tooltip("accuracy", "percent")]
     cells = of_strategy("class_accuracy", label).mark_rect(color=look.heat)
-    chart: Drawing = cells.encode(round_axis(reading.num_rounds), y, alt.X2("x2:Q"), opacity=shade, tooltip=tooltip)
+    chart: Drawing = cells.encode(round_axis(rounds), y, alt.X2("x2:Q"), opacity=shade, tooltip=tooltip)
     return chart

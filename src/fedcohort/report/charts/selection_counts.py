@@ -10,7 +10,7 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, of_strategy, panel_name, sized
+from fedcohort.report.charts.axes_and_legends import beside, marks, number_tooltip, of_strategy, panel_name, sized
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -26,14 +26,19 @@ MOST_CHANCES = 4
 
 
 def selections(story: Story, look: Look) -> Figure | None:
-    """How often each client was selected, beside uniform chance: one panel for each strategy."""
+    """How often each client was selected, beside uniform chance: one panel for each strategy.
+
+    Panels that are shown together, those at the same point of a sweep, have the same axes and the same kind of chart.
+    """
     if not story.first:
         return None
-    many = max(reading.num_clients for reading in story.first) > SHOWN
     panels, frames, chances = [], [], []
     colors = look.of_rows([label for label, _ in story.panels])[0]
-    axes = _Axes.of([reading for _, reading in story.panels])
+    kinds = set()
     for (label, reading), color in zip(story.panels, colors, strict=True):
+        together = beside(story, label)
+        many, axes = max(other.num_clients for other in together) > SHOWN, _Axes.of(together)
+        kinds.add(many)
         counts = reading.selected.sum(axis=0)
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
@@ -44,7 +49,11 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    note, title = f"{_legend(data['selections'], many)} {_chance_note(story)}", "How often each client was selected"
+    about = {many: _legend(data["selections"], many) for many in kinds}
+    words = (
+        f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
+    )
+    note, title = f"{words} {_chance_note(story)}", "How often each client was selected"
     if len({reading.seed for reading in story.everything}) > 1:
         title += f", seed {story.first[0].seed}"
         note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
@@ -64,13 +73,18 @@ def _legend(frame: pd.DataFrame, many: bool) -> str:
 def _chance_note(story: Story) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
     settings = sorted({(reading.per_round, reading.num_clients, reading.num_rounds) for reading in story.first})
-    several, texts = len({k for k, _, _ in settings}) > 1, []
+    differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
     for k, m, n in settings[:MOST_CHANCES]:
         chance = measures.jain_random(m, k, n)
-        each = f" with {formatted_values.counted(k, 'client')} a round" if several else ""
+        clients = (
+            f"{k} of {formatted_values.counted(m, 'client')}" if differ[1] else formatted_values.counted(k, "client")
+        )
+        each = f" with {clients} a round" if differ[0] or differ[1] else ""
+        each += f" in {formatted_values.counted(n, 'round')}" if differ[2] else ""
         low, high = formatted_values.index(chance.q05), formatted_values.index(chance.q95)
         texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({low} to {high} in 90% of runs)")
-    return f"Uniform chance gives a Jain's index of {'; '.join(texts)}."
+    more = "; tables show it for each row" if len(settings) > MOST_CHANCES else ""
+    return f"Uniform chance gives a Jain's index of {'; '.join(texts)}{more}."
 
 
 def _per_client(label: str, reading: Reading) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from fedcohort.report.charts.axes_and_legends import (
     of_strategy,
     panel_name,
     round_axis,
+    rounds_beside,
     sized,
 )
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
@@ -117,7 +118,7 @@ def _view(name: str, story: Story, look: Look) -> _View:
         height = max(120, min(420, (9 if reading.num_clients <= 40 else 6) * len(set(grid.rows.tolist()) - {-1})))
         panels.append(
             Panel(
-                sized(_chart(name, label, reading, grid, color, look), look, height),
+                sized(_chart(name, label, reading, grid, color, look, rounds_beside(story, label)), look, height),
                 panel_name(label, look),
                 strategy=label,
             )
@@ -154,7 +155,7 @@ def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
     return frame.assign(client=grid.labels[i * grid.tall])
 
 
-def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, look: Look) -> Drawing:
+def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, look: Look, rounds: int) -> Drawing:
     number = len(grid.labels)
     by_number = reading.num_clients <= SHOWN
     labels: dict[str, Any] = {}
@@ -163,7 +164,7 @@ def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, loo
     title = "client" if by_number else "clients, most often selected first"
     axis = alt.Axis(grid=False, values=marks(number), **labels)
     y = alt.Y("y:Q", title=title, scale=client_scale(number), axis=axis)
-    edges = [round_axis(reading.num_rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
+    edges = [round_axis(rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
     base = of_strategy(name, label)
     more = {"usermeta": {"clients": number}} if by_number and look.page else {}
     if grid.wide * grid.tall > 1:

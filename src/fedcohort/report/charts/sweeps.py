@@ -152,12 +152,13 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     frame = means.rename(columns={across: "x", up: "y"})
     frame["text"] = [score.value(value) for value in frame["accuracy"]]
     labels = sweep.labels
-    shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()))
+    axes = sorted(set(frame["x"])), sorted(set(frame["y"]))
+    shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
     views, data = [View(score.name, cells)], {"heat": frame}
     if len(labels) > 1:
         gaps = _differences(frame, labels, score)
-        shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9))
+        shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9), *axes)
         title = f"difference{score.points and ','}{score.points}"
         differences = [
             Panel(
@@ -188,19 +189,21 @@ def _differences(frame: pd.DataFrame, labels: Sequence[str], score: ScoreStyle) 
 
 @dataclass(frozen=True)
 class _Shade:
-    """The column that shades cells, and its values for the lightest and the darkest shade."""
+    """The column that shades cells, its values for the lightest and the darkest shade, and the values of both axes in all panels."""
 
     field: str
     low: float
     high: float
+    across: list[float]
+    up: list[float]
 
 
 def _cells(
     name: str, label: str, shade: _Shade, across: str, up: str, look: Look, title: str, *, signed: bool = False
 ) -> Drawing:
     base = of_strategy(name, label)
-    x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0))
-    y = alt.Y("y:O", title=up, sort="descending")
+    x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0), scale=alt.Scale(domain=shade.across))
+    y = alt.Y("y:O", title=up, scale=alt.Scale(domain=shade.up[::-1]))
     scale = alt.Scale(domain=[shade.low, shade.high], range=[0.05, 0.6])
     negative = alt.condition("datum.accuracy < 0", alt.value(look.cold), alt.value(look.heat))
     cells = base.mark_rect().encode(

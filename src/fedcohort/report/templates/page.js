@@ -74,6 +74,22 @@ function shortened(names) {
   return found;
 }
 
+/* Shortens the names of strategies on axes and beside points, for which phones have no room; those of a sweep without its settings. */
+function shortenNames(spec) {
+  encodings(spec, "y", y => {
+    if (!y.axis || !(y.axis.labelLimit > 130)) return;
+    const known = /^(\{.*\})\[datum\.label\] \|\| datum\.label$/.exec(y.axis.labelExpr || ""), names = known ? JSON.parse(known[1]) : {};
+    const labels = y.sort || [], short = shortened(labels.map(label => names[label] || label));
+    const found = Object.fromEntries(labels.map(label => [label, short[names[label] || label] || names[label] || label]));
+    y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
+  });
+  for (const [table, rows] of Object.entries(spec.datasets)) {
+    if (!table.startsWith("tradeoff_")) continue;
+    const short = shortened(rows.map(row => row.name));
+    spec.datasets[table] = rows.map(row => ({...row, name: short[row.name] || row.name}));
+  }
+}
+
 async function draw(place) {
   const key = place.dataset.chart;
   const spec = structuredClone(chartOf(key));
@@ -88,7 +104,7 @@ async function draw(place) {
   if (labelled && (width < NARROW || logarithmic)) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
-  if (width < 420) encodings(spec, "y", y => { if (y.axis && y.axis.labelLimit > 130) y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(shortened(y.sort || []))}[datum.label] || ${y.axis.labelExpr || "datum.label"}`}; });
+  if (width < 420) shortenNames(spec);
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
