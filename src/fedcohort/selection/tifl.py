@@ -5,10 +5,10 @@ Clients are asked once for the time that they expect to need, and sorted into ``
 If the tiers are formed again later, measured times replace stated ones. Each round draws a tier, and k of its available clients
 uniformly. If they are fewer than k, clients of the nearest tiers fill the cohort.
 
-With ``policy = "static"``, the tiers have fixed probabilities. With ``policy = "adaptive"``, tier j may be drawn a limited number of
-times, its credit, and fast tiers have more credit. Every ``interval`` rounds, the available clients of the n tiers with credit are asked
-for the accuracy of the model on their data. The tiers are ranked by the mean accuracy of their clients, lowest first, and tiers with low
-accuracy are drawn more often:
+With ``policy = "static"``, the tiers have fixed probabilities. With ``policy = "adaptive"``, tier j may be drawn a limited number
+of times, its credit, and fast tiers have more credit. Every ``interval`` rounds, the available clients of the n tiers with credit
+are asked for the accuracy of the model on their data. The tiers are ranked by the mean accuracy of their clients, lowest first, and
+tiers with low accuracy are drawn more often:
 
     p = (n − rank)/D,   D = n(n + 1)/2,   rank = 0 … n − 1
 
