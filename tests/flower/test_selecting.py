@@ -226,7 +226,7 @@ def test_a_client_that_is_back_before_its_old_node_is_gone_takes_part_again() ->
 
 
 def test_a_node_that_was_not_reached_is_asked_again() -> None:
-    unreached = []
+    unreached = list[Message]()
 
     def dying(position: int, message: Message, reply: Message) -> Message:
         if position == 2 and not unreached:

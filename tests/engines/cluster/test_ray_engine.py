@@ -340,14 +340,15 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
 @pytest.mark.usefixtures("runs_on_hosts")
 @pytest.mark.parametrize(
     ("strategy", "algorithm"),
-    [(name, "fedavg") for name in STRATEGIES.builtin] + [("uniform", name) for name in ALGORITHMS.builtin],
+    [(name, "fedavg") for name in STRATEGIES.builtin]
+    + [("uniform", name) for name in ALGORITHMS.builtin if name != "fedavg"],
 )
 def test_every_strategy_and_every_algorithm_plays_the_same_run_on_a_cluster(
     strategy: str, algorithm: str, tmp_path: Path
 ) -> None:
     experiment = hard(strategy, algorithm, rounds=3)
     local = fedcohort.run(experiment, runs=tmp_path / "local")
-    remote = fedcohort.run(experiment.with_overrides({"engine.name": "ray"}), runs=tmp_path / "ray")
+    remote = fedcohort.run(experiment.with_overrides({"engine": {"name": "ray"}}), runs=tmp_path / "ray")
     assert remote.path.name == local.path.name
     assert content(remote) == content(local)
 
