@@ -48,8 +48,9 @@ class OwnCnn(nn.Module):
         return logits
 
 
-def _mlp(activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), activation(), nn.Linear(200, 10))
+def _mlp(activation: Callable[[], nn.Module] = nn.ReLU, *, dropout: float = 0.0) -> nn.Module:
+    dropped = [nn.Dropout(dropout)] if dropout else []
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), activation(), *dropped, nn.Linear(200, 10))
 
 
 def _cnn(activation: Callable[[], nn.Module] = nn.ReLU, *, norm: bool = False, dropout: float = 0.0) -> nn.Module:
@@ -69,6 +70,7 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "mlp": lambda _: _mlp(),
     "own_mlp": lambda _: OwnMlp(),
     "mlp_gelu": lambda _: _mlp(nn.GELU),
+    "mlp_dropout": lambda _: _mlp(dropout=0.5),
     "logistic": lambda case: nn.Sequential(nn.Flatten(), nn.Linear(int(torch.Size(case.shape).numel()), 10)),
     "cnn": lambda _: _cnn(),
     "own_cnn": lambda _: OwnCnn(),

@@ -105,11 +105,16 @@ def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
 
 
 def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
-    """It takes a second to load."""
+    """It takes a second to load, and so does sympy, which autograd imports when it is given a gradient. The second run compares the
+    bits of a program with those of autograd, and its stacks use autograd."""
     code = """
 import sys, fedcohort
-run = fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1), runs=sys.argv[1])
-print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1), runs=sys.argv[1])
+from torch import nn
+network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 10))
+run = fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1, engine={"plan": "stacked"}), model=network, runs=sys.argv[1])
+assert run.experiment.engine.plan == "stacked"
+print("torch" in sys.modules, "torch._dynamo" in sys.modules or "sympy" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["True", "False"], done.stdout

@@ -1,7 +1,7 @@
 """What limits networks that autograd trains, and which library multiplies faster on this processor.
 
-    python benchmarks/kernel_shares.py [--steps 5] [--only resnet-group transformer]
-    python benchmarks/kernel_shares.py --products
+    python -m benchmarks.cases.kernel_shares [--seconds 5] [--only resnet-group transformer]
+    python -m benchmarks.cases.kernel_shares --products
 
 The first command profiles the gradients of networks of ``benchmarks/cases`` on one core, and prints which share of their time is spent
 in convolutions, in products, in recurrent layers and in attention, that is, in the libraries that PyTorch calls for them (oneDNN and
@@ -10,20 +10,16 @@ by oneDNN, and whether both give the same bits. Use a machine that does nothing 
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from benchmarks.cases.definitions import CASES
-from benchmarks.cases.networks import build
+from .definitions import CASES
+from .networks import build
 
 NETWORKS = ("resnet-group", "resnet-batch", "cnn-groupnorm", "lstm", "transformer")
 KINDS = {
@@ -64,14 +60,16 @@ def gradient(name: str) -> Callable[[], None]:
     return compute
 
 
-def shares(name: str, steps: int) -> dict[str, float]:
-    """The share of the time of a gradient that each kind of work takes, and ``ms``, its processor time."""
+def shares(name: str, seconds: float) -> dict[str, float]:
+    """The share of the time of a gradient that each kind of work takes, and ``ms``, its processor time, from as many gradients as take
+    this number of seconds."""
     compute = gradient(name)
     compute()
     begin = time.process_time()
-    for _ in range(steps):
+    steps, spent = 0, 0.0
+    while spent < seconds:
         compute()
-    spent = time.process_time() - begin
+        steps, spent = steps + 1, time.process_time() - begin
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         for _ in range(steps):
             compute()
@@ -124,7 +122,7 @@ def print_products() -> None:
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=5, help="gradients that are profiled")
+    parser.add_argument("--seconds", type=float, default=5.0, help="processor time of the gradients that are profiled")
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, help="networks")
     parser.add_argument("--products", action="store_true", help="compare the libraries instead")
     args = parser.parse_args()
@@ -133,7 +131,7 @@ def main() -> None:
         print_products()
         return
     for name in args.only:
-        found = shares(name, args.steps)
+        found = shares(name, args.seconds)
         work = ", ".join(f"{kind} {share:.0%}" for kind, share in found.items() if kind != "ms" and share >= 0.005)
         print(f"{name}: {found['ms']:.1f} ms of processor time for a gradient: {work}", flush=True)
 

@@ -1,31 +1,27 @@
 """What ``engine.plan = "auto"`` chooses for cases of ``benchmarks/cases``, and what the choice costs.
 
-    python benchmarks/plan_choice.py [--only w2 w3] [--times 2]
+    python -m benchmarks.cases.plan_choice [--only w2 w3] [--times 2]
 
 Every choice is made with an empty cache. The data are in memory already.
 """
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 import warnings
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from benchmarks.cases.definitions import CASES, Case
-from benchmarks.cases.networks import build
-from benchmarks.cases.ours import dataset, experiment_of
 
 from fedcohort.engines.plans import Choice, choose_plan
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Partition
 from fedcohort.models import as_model
+
+from .definitions import CASES, Case
+from .networks import build
+from .ours import dataset, experiment_of
 
 MODELS = ("w2", "w3", "w2-own", "lstm", "logistic", "mlp-sizes")
 """A built-in perceptron and CNN, a module of one's own, an LSTM, logistic regression, and clients of very different size."""
