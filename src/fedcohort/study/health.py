@@ -1,7 +1,7 @@
 """The health of a comparison: runs in which training failed, and results that say little, each with what to try."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,15 +65,21 @@ class Finding:
 def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = ()) -> list[Finding]:
     """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
     found = list(_other_rounds(rows))
-    found += [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
-    told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    for check in (_no_update, _diverged, _one_class):
+        found += _of_rows(check, rows)
+    told = _rows_that_failed(found)
     chance = _no_better_than_the_mean if score.numeric else _chance
     found += _of_rows(chance, [row for row in rows if row.label not in told])
-    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    failing = _rows_that_failed(found)
     for target in dict.fromkeys(row.target for row in rows):
         missed = [row.label for row in rows if not row.reached and row.target == target]
         found += _target_missed(missed, failing, target, score)
     return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
+
+
+def _rows_that_failed(found: Iterable[Finding]) -> set[str]:
+    """The rows with a finding that explains their accuracy."""
+    return {label for finding in found if finding.kind != "diverged" for label in finding.rows}
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:

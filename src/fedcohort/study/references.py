@@ -110,18 +110,20 @@ def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]
         alike.setdefault(frozenset(_clients_and_data(entries[i]) for i in rows), []).append(point)
     if len(alike) < 2:
         return dict.fromkeys(points, "")
-    names = {}
+    names: dict[Point, str] = {}
     for own in alike.values():
-        label = entries[points[own[0]][0]].label
-        shared = tuple(part for part in own[0] if all(part in point for point in own))
         others = [point for point in points if point not in own]
-        if any(shared) and not any(set(shared) <= set(point) for point in others):
-            text = _in_words(shared, label)
-        else:
-            more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
-            text = f"{_in_words(own[0], label)}{more}"
-        names |= dict.fromkeys(own, text)
+        names |= dict.fromkeys(own, _name_of_points(own, others, entries[points[own[0]][0]].label))
     return names
+
+
+def _name_of_points(own: Sequence[Point], others: Sequence[Point], label: str) -> str:
+    """The settings that points share and no others have, or the first point and the number of the rest; ``label`` is that of a row."""
+    shared = tuple(part for part in own[0] if all(part in point for point in own))
+    if any(shared) and not any(set(shared) <= set(point) for point in others):
+        return _in_words(shared, label)
+    more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
+    return f"{_in_words(own[0], label)}{more}"
 
 
 def _clients_and_data(entry: Entry) -> str:
