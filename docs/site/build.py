@@ -96,7 +96,7 @@ def assemble(source: Path, drawn: dict[str, str], runs: Path | None) -> None:
         write(source / f"{name}.md", text.rstrip() + _toctrees(name) + "\n")
     for old in set(source.rglob("*.md")) - written:
         old.unlink()
-    for picture in [*DOCS.glob("*.png"), *DOCS.glob("tutorials/*.png")]:
+    for picture in [*DOCS.glob("*.png"), *DOCS.glob("*.svg"), *DOCS.glob("tutorials/*.png")]:
         target = source / picture.relative_to(DOCS)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(picture, target)

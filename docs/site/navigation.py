@@ -44,6 +44,7 @@ PARTS = (
         "How-to guides",
         "how-to",
         (
+            "docs/installation.md",
             "docs/compare-strategies.md",
             "docs/race.md",
             "docs/advise.md",

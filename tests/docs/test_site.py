@@ -34,10 +34,16 @@ def modules() -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def pages(modules: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """All pages of the site without pictures, by their names."""
-    source = tmp_path_factory.mktemp("site")
-    modules["build"].assemble(source, {}, None)
+def source(modules: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder from which Sphinx would build the site, without the pictures of runs."""
+    folder = tmp_path_factory.mktemp("site")
+    modules["build"].assemble(folder, {}, None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(source: Path) -> dict[str, str]:
+    """All pages of the site without the pictures of runs, by their names."""
     return {path.relative_to(source).as_posix().removesuffix(".md"): read(path) for path in source.rglob("*.md")}
 
 
@@ -69,6 +75,18 @@ def test_links_between_pages_of_the_site_lead_to_pages(pages: dict[str, str]) ->
                     posixpath.normpath(posixpath.join(posixpath.dirname(name), target)).removesuffix(".md") in pages
                 ), (name, target)
     assert links > 400
+
+
+def test_every_picture_of_a_page_is_in_the_folder(pages: dict[str, str], source: Path) -> None:
+    named = [
+        (name, target)
+        for name, page in pages.items()
+        for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", without_code(page))
+    ]
+    assert len(named) >= 8
+    for name, targets in named:
+        picture = source / posixpath.dirname(name) / ("".join(targets))
+        assert picture.is_file(), f"{name}: {picture.name}"
 
 
 def test_a_link_to_no_file_ends_the_build(modules: dict[str, Any]) -> None:

@@ -319,8 +319,8 @@ class Measures(Section):
     """Own measures: functions in files, such as ``["my.py:f1"]``. After each evaluation on the test set, each is called with the
     predictions, float64 [samples, classes], and the labels [samples], and returns one number. Strategies do not see the results."""
     target_accuracy: Annotated[Annotated[float, Gt(0), Le(1)] | None, NotInKey()] = None
-    """Target test accuracy, to which rounds, time and bytes are counted; by default a level that every row of a comparison reaches on
-    average."""
+    """Target test accuracy, to which rounds, time and bytes are counted; by default a level that the mean best accuracy of every row
+    of a comparison reaches, without the rows that fail."""
     patience: Annotated[int, Ge(1), NotInKey()] = 100
     """Number of rounds without a better validation accuracy after which early stopping ends a run."""
     checkpoint_every: Annotated[int, Ge(0), NotInKey()] = 0

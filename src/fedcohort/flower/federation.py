@@ -1,4 +1,4 @@
-"""The clients of a Flower federation as a strategy sees them: a census, who is there, and answers to questions."""
+"""The clients of a Flower federation as a strategy sees them: a census, the clients that are connected, and answers to questions."""
 
 import dataclasses
 import logging

@@ -1,4 +1,4 @@
-"""The contract of a clock: who is available, how long clients need, and when a round ends."""
+"""The contract of a clock: which clients are available, how long they need, and when a round ends."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol

@@ -5,15 +5,14 @@ Clients are asked once for the time that they expect to need, and sorted into ``
 If the tiers are formed again later, measured times replace stated ones. Each round draws a tier, and k of its available clients
 uniformly. If they are fewer than k, clients of the nearest tiers fill the cohort.
 
-* ``static``: the tiers have fixed probabilities.
-* ``adaptive``: tier j may be drawn a limited number of times, its credit, and fast tiers have more credit. Every ``interval`` rounds,
-  the available clients of the n tiers with credit are asked for the accuracy of the model on their data. The tiers are ranked by the
-  mean accuracy of their clients, lowest first, and
+With ``policy = "static"``, the tiers have fixed probabilities. With ``policy = "adaptive"``, tier j may be drawn a limited number
+of times, its credit, and fast tiers have more credit. Every ``interval`` rounds, the available clients of the n tiers with credit
+are asked for the accuracy of the model on their data. The tiers are ranked by the mean accuracy of their clients, lowest first, and
+tiers with low accuracy are drawn more often:
 
-      p = (n − rank)/D,   D = n(n + 1)/2,   rank = 0 … n − 1
+    p = (n − rank)/D,   D = n(n + 1)/2,   rank = 0 … n − 1
 
-  so that tiers with low accuracy are drawn more often. A tier without a known accuracy ranks first. If all credits are used up, every
-  tier has the same probability.
+A tier without a known accuracy ranks first. If all credits are used up, every tier has the same probability.
 
 Clients that did not report a speed belong to no tier, and are selected only if the other clients are not enough.
 
