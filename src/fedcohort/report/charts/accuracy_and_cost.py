@@ -96,7 +96,8 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
         "for at most this cost. Hollow: another row has."
     )
     if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
-        note += f" Names: the reference, and the rows that are filled, at most the {FRONT_NAMED} best of them; point at a row for its name."
+        best = f"at most the {FRONT_NAMED} best of them"
+        note += f" Names: the reference, and the rows that are filled, {best}; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
