@@ -13,6 +13,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
+    LISTED,
     color,
     hideable,
     legend_columns,
@@ -144,7 +145,10 @@ def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict
     """The color of each strategy; in papers also its symbol, with the legend of both."""
     if look.page:
         return color(labels, look, legend=False), {}
-    legend = alt.Legend(title=None, columns=legend_columns(labels, look), symbolStrokeWidth=1, symbolSize=36)
+    columns, drawn = legend_columns(labels, look), len(labels) <= LISTED
+    legend = (
+        alt.Legend(title=None, columns=columns, symbolStrokeWidth=1, symbolSize=36, symbolOpacity=1) if drawn else None
+    )
     colors, _, symbols = look.of_rows(labels)
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=list(labels), range=colors), legend=legend),
