@@ -1,5 +1,6 @@
 """The target accuracy of a comparison: one level for all rows about the same clients and data, which failing rows do not lower."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,23 +113,32 @@ def group_targets(
         score: name of the score, for the words.
     """
     found: dict[str, Target] = {}
-    for group in groups:
-        if group.federation in found:
-            continue
-        alike = [other for other in groups if other.federation == group.federation]
-        own = [i for other in alike for i in other.rows]
-        chosen = next((level for i in (group.reference, *own) if (level := given[i]) is not None), None)
-        if chosen is not None:
-            found[group.federation] = Target(chosen, "measures.target_accuracy")
-            continue
-        found[group.federation] = common_target(
-            [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
-            [labels[i] for i in own],
-            [failure(rows[i]) for i in own],
-            [[own.index(i) for i in other.rows] for other in alike],
-            score,
-        )
+    for federation in dict.fromkeys(group.federation for group in groups):
+        alike = [group for group in groups if group.federation == federation]
+        level = _set_before(alike, given)
+        found[federation] = _taken_from(labels, rows, alike, score) if level is None else level
     return [found[group.federation] for group in groups]
+
+
+def _set_before(groups: Sequence[Group], given: Sequence[float | None]) -> Target | None:
+    """The target of the reference of the first group, or else of the first row that has one; None if no row has one."""
+    rows = itertools.chain([groups[0].reference], *(group.rows for group in groups))
+    level = next((given[i] for i in rows if given[i] is not None), None)
+    return None if level is None else Target(level, "measures.target_accuracy")
+
+
+def _taken_from(
+    labels: Sequence[str], rows: Sequence[Sequence[Measured]], groups: Sequence[Group], score: str
+) -> Target:
+    """The target of groups with the same clients and data, from the results of their rows."""
+    own = [i for group in groups for i in group.rows]
+    return common_target(
+        [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
+        [labels[i] for i in own],
+        [failure(rows[i]) for i in own],
+        [[own.index(i) for i in group.rows] for group in groups],
+        score,
+    )
 
 
 def about_targets(targets: Sequence[Target], groups: Sequence[Group], score: ScoreStyle = ACCURACY) -> str:
