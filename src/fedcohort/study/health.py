@@ -1,7 +1,7 @@
 """The health of a comparison: runs in which training failed, and results that say little, each with what to try."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,21 +65,13 @@ class Finding:
 def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = ()) -> list[Finding]:
     """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
     found = list(_other_rounds(rows))
-    for check in (_no_update, _diverged, _one_class):
-        found += _of_rows(check, rows)
-    told = _rows_that_failed(found)
+    found += [finding for check in (_no_update, _diverged, _one_class) for finding in _of_rows(check, rows)]
+    told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
     chance = _no_better_than_the_mean if score.numeric else _chance
     found += _of_rows(chance, [row for row in rows if row.label not in told])
-    failing = _rows_that_failed(found)
-    for target in dict.fromkeys(row.target for row in rows):
-        missed = [row.label for row in rows if not row.reached and row.target == target]
-        found += _target_missed(missed, failing, target, score)
+    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+    found += _targets_missed(rows, failing, score)
     return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
-
-
-def _rows_that_failed(found: Iterable[Finding]) -> set[str]:
-    """The rows with a finding that explains their accuracy."""
-    return {label for finding in found if finding.kind != "diverged" for label in finding.rows}
 
 
 def _of_rows(check: Callable[[Checked], Finding | None], rows: Sequence[Checked]) -> Iterator[Finding]:
@@ -237,6 +229,13 @@ def _no_better_than_the_mean(row: Checked) -> Finding | None:
         return None
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
     return Finding("chance", (row.label,), text, _scaling(row) + _smaller_steps(row) + _MORE_TRAINING)
+
+
+def _targets_missed(rows: Sequence[Checked], failing: set[str], score: ScoreStyle) -> Iterator[Finding]:
+    """The rows that did not reach their target, target by target."""
+    for target in dict.fromkeys(row.target for row in rows):
+        missed = [row.label for row in rows if not row.reached and row.target == target]
+        yield from _target_missed(missed, failing, target, score)
 
 
 def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:

@@ -110,15 +110,15 @@ def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]
         alike.setdefault(frozenset(_clients_and_data(entries[i]) for i in rows), []).append(point)
     if len(alike) < 2:
         return dict.fromkeys(points, "")
-    names: dict[Point, str] = {}
+    names = {}
     for own in alike.values():
         others = [point for point in points if point not in own]
-        names |= dict.fromkeys(own, _name_of_points(own, others, entries[points[own[0]][0]].label))
+        names |= dict.fromkeys(own, _name_of_federation(own, others, entries[points[own[0]][0]].label))
     return names
 
 
-def _name_of_points(own: Sequence[Point], others: Sequence[Point], label: str) -> str:
-    """The settings that points share and no others have, or the first point and the number of the rest; ``label`` is that of a row."""
+def _name_of_federation(own: Sequence[Point], others: Sequence[Point], label: str) -> str:
+    """The settings that some points share and no others have, in words; or else the first point, and the number of the others."""
     shared = tuple(part for part in own[0] if all(part in point for point in own))
     if any(shared) and not any(set(shared) <= set(point) for point in others):
         return _in_words(shared, label)

@@ -1,5 +1,6 @@
 """The target accuracy of a comparison: one level for all rows about the same clients and data, which failing rows do not lower."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,27 +119,28 @@ def group_targets(
     found: dict[str, Target] = {}
     for federation in dict.fromkeys(group.federation for group in groups):
         alike = [group for group in groups if group.federation == federation]
-        found[federation] = _given_target(given, alike) or _target_of_results(labels, rows, alike, score)
+        level = _set_before(alike, given)
+        found[federation] = _taken_from(labels, rows, alike, score) if level is None else level
     return [found[group.federation] for group in groups]
 
 
-def _given_target(given: Sequence[float | None], alike: Sequence[Group]) -> Target | None:
-    """The target that the reference of the first group sets, or else the first row that sets one; None without one."""
-    levels = [given[alike[0].reference], *(given[i] for group in alike for i in group.rows)]
-    chosen = next((level for level in levels if level is not None), None)
-    return None if chosen is None else Target(chosen, "measures.target_accuracy")
+def _set_before(groups: Sequence[Group], given: Sequence[float | None]) -> Target | None:
+    """The target of the reference of the first group, or else of the first row that has one; None if no row has one."""
+    rows = itertools.chain([groups[0].reference], *(group.rows for group in groups))
+    level = next((given[i] for i in rows if given[i] is not None), None)
+    return None if level is None else Target(level, "measures.target_accuracy")
 
 
-def _target_of_results(
-    labels: Sequence[str], rows: Sequence[Sequence[Measured]], alike: Sequence[Group], score: str
+def _taken_from(
+    labels: Sequence[str], rows: Sequence[Sequence[Measured]], groups: Sequence[Group], score: str
 ) -> Target:
-    """The common target of groups with the same clients and data."""
-    own = [i for group in alike for i in group.rows]
+    """The target of groups with the same clients and data, from the results of their rows."""
+    own = [i for group in groups for i in group.rows]
     return common_target(
         [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
         [labels[i] for i in own],
         [failure(rows[i]) for i in own],
-        [[own.index(i) for i in group.rows] for group in alike],
+        [[own.index(i) for i in group.rows] for group in groups],
         score,
     )
 

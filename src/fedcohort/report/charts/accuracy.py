@@ -24,10 +24,10 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
 from fedcohort.report.charts.strategy_lines import Axes, lines
-from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.question_costs import NO_TIME, about_questions
 from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import LEVEL
 
@@ -160,12 +160,11 @@ def differences(story: Story, look: Look) -> Figure | None:
     }
     chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
     chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
-    note = _about_differences(intervals, look)
-    return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
+    return Figure("differences", title, _about_differences(intervals, look), [View("difference", [Panel(chart)])], data)
 
 
 def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
-    """How to read the chart of differences."""
+    """The caption: what marks and colors mean, and what is corrected."""
     if (intervals["seeds"] == 1).all():
         return (
             "Each row shares one seed with its reference. One seed gives no interval, so it is not known whether differences are "

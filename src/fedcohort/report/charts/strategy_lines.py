@@ -76,7 +76,7 @@ def lines(
     """
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[Drawing] = chart.reference() if reference else []
-    layers += chart.means_and_levels(targets or {})
+    layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
         layers.append(chart.points())
@@ -138,11 +138,11 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def means_and_levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
-        """The mean lines, between the rules of the targets within the range of the y axis and their names."""
+    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+        """The lines of the strategies over those of the targets within the range of the y axis, and the names of the targets."""
         low, high = self.axes.span
-        inside = {own: level for own, level in targets.items() if low < level.accuracy < high}
-        if not inside or not (self.look.page or len(targets) == 1):
+        inside = {own: target for own, target in targets.items() if low < target.accuracy < high}
+        if not inside or (len(targets) > 1 and not self.look.page):
             return self.means()
         rule, *names = self.levels(inside)
         return [rule, *self.means(), *names]
