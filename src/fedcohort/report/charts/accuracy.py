@@ -24,10 +24,10 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
 from fedcohort.report.charts.strategy_lines import Axes, lines
+from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.question_costs import NO_TIME, about_questions
 from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import LEVEL
 
