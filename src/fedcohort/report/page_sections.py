@@ -20,6 +20,7 @@ from fedcohort.report.charts import (
     selection_reasons,
     sweeps,
 )
+from fedcohort.report.charts.axes_and_legends import LISTED
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
@@ -212,6 +213,16 @@ AT_A_POINT = {
 """Keys of figures that papers show for each point of a sweep: the rows of all points in one chart could not be told apart."""
 
 
+OF_ROWS = {"accuracy", "tradeoff", "loss", "own_measures", "jain", "participation", "client-accuracy"}
+"""Keys of figures with a line or a point for each row, which a legend names."""
+
+OF_PANELS = {"selections", "raster", "class-accuracy"}
+"""Keys of figures with a panel for each row."""
+
+NO_LEGEND = f"There is no legend for more than {LISTED} rows; the figures of differences and of the final accuracy name every row."
+"""What captions of such figures say in papers."""
+
+
 def figures(story: Story, look: Look) -> Iterator[Figure]:
     """All figures in the order of the report, and then those that only papers show.
 
@@ -245,7 +256,17 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
     """All figures in the order of the report."""
     for section in parts(story, look).values():
         for part in section:
-            yield from part.figures
+            yield from part.figures if look.page else (_told(story, figure) for figure in part.figures)
+
+
+def _told(story: Story, figure: Figure) -> Figure:
+    """The figure with a sentence in its caption about what papers leave out of many rows."""
+    rows, panels, note = len(story.played), len(story.panels), figure.note
+    if rows > LISTED and figure.key in OF_ROWS:
+        note += f" {NO_LEGEND}"
+    if rows > panels and figure.key in OF_PANELS:
+        note += f" Panels: {panels} of {rows} rows."
+    return replace(figure, note=note)
 
 
 def at_point(story: Story, number: int) -> Story:

@@ -19,7 +19,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Row
-from fedcohort.study.summary import TO_TARGET
+from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE
 
 if TYPE_CHECKING:

@@ -70,9 +70,7 @@ def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verd
     chance = _no_better_than_the_mean if score.numeric else _chance
     found += _of_rows(chance, [row for row in rows if row.label not in told])
     failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    for target in dict.fromkeys(row.target for row in rows):
-        missed = [row.label for row in rows if not row.reached and row.target == target]
-        found += _target_missed(missed, failing, target, score)
+    found += _targets_missed(rows, failing, score)
     return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
 
 
@@ -231,6 +229,13 @@ def _no_better_than_the_mean(row: Checked) -> Finding | None:
         return None
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
     return Finding("chance", (row.label,), text, _scaling(row) + _smaller_steps(row) + _MORE_TRAINING)
+
+
+def _targets_missed(rows: Sequence[Checked], failing: set[str], score: ScoreStyle) -> Iterator[Finding]:
+    """The rows that did not reach their target, target by target."""
+    for target in dict.fromkeys(row.target for row in rows):
+        missed = [row.label for row in rows if not row.reached and row.target == target]
+        yield from _target_missed(missed, failing, target, score)
 
 
 def _target_missed(labels: Sequence[str], failing: set[str], target: Target, score: ScoreStyle) -> Iterator[Finding]:

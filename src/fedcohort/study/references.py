@@ -112,16 +112,18 @@ def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]
         return dict.fromkeys(points, "")
     names = {}
     for own in alike.values():
-        label = entries[points[own[0]][0]].label
-        shared = tuple(part for part in own[0] if all(part in point for point in own))
         others = [point for point in points if point not in own]
-        if any(shared) and not any(set(shared) <= set(point) for point in others):
-            text = _in_words(shared, label)
-        else:
-            more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
-            text = f"{_in_words(own[0], label)}{more}"
-        names |= dict.fromkeys(own, text)
+        names |= dict.fromkeys(own, _name_of_federation(own, others, entries[points[own[0]][0]].label))
     return names
+
+
+def _name_of_federation(own: Sequence[Point], others: Sequence[Point], label: str) -> str:
+    """The settings that some points share and no others have, in words; or else the first point, and the number of the others."""
+    shared = tuple(part for part in own[0] if all(part in point for point in own))
+    if any(shared) and not any(set(shared) <= set(point) for point in others):
+        return _in_words(shared, label)
+    more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
+    return f"{_in_words(own[0], label)}{more}"
 
 
 def _clients_and_data(entry: Entry) -> str:

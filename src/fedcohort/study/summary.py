@@ -14,9 +14,9 @@ from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
 from fedcohort.study.run_measures import Measured, level_below
-from fedcohort.study.targets import Target, group_targets
+from fedcohort.study.targets import TO_TARGET, Target, group_targets
 
-__all__ = ["TO_TARGET", "OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
+__all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,6 @@ class OverSeeds:
     seeds: int
     reached: int
     accuracy_sd: float
-
-
-TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
-"""Costs whose means are over the seeds that reached the target only."""
 
 
 def over_seeds(runs: Sequence[Summary]) -> OverSeeds:

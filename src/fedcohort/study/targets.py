@@ -1,5 +1,6 @@
 """The target accuracy of a comparison: one level for all rows about the same clients and data, which failing rows do not lower."""
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = [
     "FAILING",
+    "TO_TARGET",
     "Target",
     "about_targets",
     "at_chance",
@@ -23,6 +25,9 @@ __all__ = [
     "group_targets",
     "one_class",
 ]
+
+TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
+"""Columns of costs whose means are over the seeds that reached the target only, in the order of :class:`Cost`."""
 
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
@@ -112,23 +117,32 @@ def group_targets(
         score: name of the score, for the words.
     """
     found: dict[str, Target] = {}
-    for group in groups:
-        if group.federation in found:
-            continue
-        alike = [other for other in groups if other.federation == group.federation]
-        own = [i for other in alike for i in other.rows]
-        chosen = next((level for i in (group.reference, *own) if (level := given[i]) is not None), None)
-        if chosen is not None:
-            found[group.federation] = Target(chosen, "measures.target_accuracy")
-            continue
-        found[group.federation] = common_target(
-            [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
-            [labels[i] for i in own],
-            [failure(rows[i]) for i in own],
-            [[own.index(i) for i in other.rows] for other in alike],
-            score,
-        )
+    for federation in dict.fromkeys(group.federation for group in groups):
+        alike = [group for group in groups if group.federation == federation]
+        level = _set_before(alike, given)
+        found[federation] = _taken_from(labels, rows, alike, score) if level is None else level
     return [found[group.federation] for group in groups]
+
+
+def _set_before(groups: Sequence[Group], given: Sequence[float | None]) -> Target | None:
+    """The target of the reference of the first group, or else of the first row that has one; None if no row has one."""
+    rows = itertools.chain([groups[0].reference], *(group.rows for group in groups))
+    level = next((given[i] for i in rows if given[i] is not None), None)
+    return None if level is None else Target(level, "measures.target_accuracy")
+
+
+def _taken_from(
+    labels: Sequence[str], rows: Sequence[Sequence[Measured]], groups: Sequence[Group], score: str
+) -> Target:
+    """The target of groups with the same clients and data, from the results of their rows."""
+    own = [i for group in groups for i in group.rows]
+    return common_target(
+        [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
+        [labels[i] for i in own],
+        [failure(rows[i]) for i in own],
+        [[own.index(i) for i in group.rows] for group in groups],
+        score,
+    )
 
 
 def about_targets(targets: Sequence[Target], groups: Sequence[Group], score: ScoreStyle = ACCURACY) -> str:
@@ -152,8 +166,7 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
     costs = [run.cost_of(target) for run in runs]
     reached = [cost for cost in costs if math.isfinite(cost.rounds)]
     means = np.mean(reached, axis=0).tolist() if reached else [math.nan] * 3
-    names = ("rounds_to_target", "time_to_target", "bytes_to_target")
-    return {"target_accuracy": target, **dict(zip(names, means, strict=True)), "reached": len(reached)}
+    return {"target_accuracy": target, **dict(zip(TO_TARGET, means, strict=True)), "reached": len(reached)}
 
 
 LISTED = 12

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.chart_style import PAGE, Look, RowLooks, short
+from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper, short
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.strategy_lines import name_positions
+from fedcohort.report.page_sections import figures
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from fedcohort.report.table_rows import strategies
 from tests.records import exchange
@@ -124,6 +126,15 @@ def test_many_rows_with_the_same_cost_are_drawn_at_this_cost(tmp_path: Path) -> 
     assert same["at"].nunique() == 41
     named = table[table["named"]]
     assert {"uniform", "dear"} < set(named.index)
+    drawn = {figure.key: figure for figure in figures(gather(runs), paper(1))}
+    for key in ("accuracy", "tradeoff"):
+        svg = draw(composed(drawn[key], drawn[key].views[0], paper(1)), "svg").decode()
+        assert "entries<" not in svg, "no legend that names some of the rows"
+        assert "role-legend" not in svg
+        assert drawn[key].note.endswith("name every row.")
+    assert drawn["selections"].note.endswith("Panels: 12 of 42 rows.")
+    svg = draw(composed(drawn["bars"], drawn["bars"].views[0], paper(1)), "svg").decode()
+    assert all(f">row {i}<" in svg for i in range(40))
     assert len(named) == FRONT_NAMED + 1
 
 

@@ -160,20 +160,23 @@ def differences(story: Story, look: Look) -> Figure | None:
     }
     chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
     chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
+    return Figure("differences", title, _about_differences(intervals, look), [View("difference", [Panel(chart)])], data)
+
+
+def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
+    """The caption: what marks and colors mean, and what is corrected."""
     if (intervals["seeds"] == 1).all():
-        note = (
+        return (
             "Each row shares one seed with its reference. One seed gives no interval, so it is not known whether differences are "
             "due to chance. Run more seeds."
         )
-    else:
-        uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
-        tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
-        note = (
-            "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. Colored: clear after "
-            "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
-            f"{uncorrected} excludes 0.{tooltips}"
-        )
-    return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
+    uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
+    tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
+    return (
+        "Diamond: mean over paired seeds. Line: its 95% interval (Student's t). Circles: single seeds. Colored: clear after "
+        "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
+        f"{uncorrected} excludes 0.{tooltips}"
+    )
 
 
 def _written(compared: Comparison, difference: float) -> str:

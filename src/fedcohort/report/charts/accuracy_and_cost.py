@@ -13,6 +13,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
+    LISTED,
     color,
     hideable,
     legend_columns,
@@ -96,7 +97,8 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
         "for at most this cost. Hollow: another row has."
     )
     if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
-        note += f" Names: the reference, and the rows that are filled, at most the {FRONT_NAMED} best of them; point at a row for its name."
+        best = f"at most the {FRONT_NAMED} best of them"
+        note += f" Names: the reference, and the rows that are filled, {best}; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
@@ -143,7 +145,10 @@ def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict
     """The color of each strategy; in papers also its symbol, with the legend of both."""
     if look.page:
         return color(labels, look, legend=False), {}
-    legend = alt.Legend(title=None, columns=legend_columns(labels, look), symbolStrokeWidth=1, symbolSize=36)
+    columns, drawn = legend_columns(labels, look), len(labels) <= LISTED
+    legend = (
+        alt.Legend(title=None, columns=columns, symbolStrokeWidth=1, symbolSize=36, symbolOpacity=1) if drawn else None
+    )
     colors, _, symbols = look.of_rows(labels)
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=list(labels), range=colors), legend=legend),

@@ -13,6 +13,7 @@ from fedcohort.report.figure import Drawing
 from fedcohort.report.report_data import Reading, Story
 
 __all__ = [
+    "LISTED",
     "NAMED",
     "beside",
     "color",
@@ -47,8 +48,8 @@ DENSE = 24
 """Largest number of bars that are as high as looks best."""
 
 LISTED = 20
-"""Largest number of lines with a legend beside them: it would take the room of the chart. The list of strategies above the charts has
-the colors of all."""
+"""Largest number of lines with a legend: that of more would take the room of the chart, or name some of them only. The list of
+strategies above the charts has the colors of all; in papers, captions say that there is none."""
 
 
 def crowded(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> bool:
@@ -169,6 +170,8 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
             return None
         beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
         return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, **beside)
+    if len(labels) > LISTED:
+        return None
     return alt.Legend(
         title=None,
         columns=legend_columns(labels, look),

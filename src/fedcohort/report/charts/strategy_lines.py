@@ -76,12 +76,7 @@ def lines(
     """
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[Drawing] = chart.reference() if reference else []
-    inside = {own: level for own, level in (targets or {}).items() if axes.span[0] < level.accuracy < axes.span[1]}
-    if inside and (look.page or len(targets or {}) == 1):
-        rule, *names = chart.levels(inside)
-        layers += [rule, *chart.means(), *names]
-    else:
-        layers += chart.means()
+    layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
         layers.append(chart.points())
@@ -142,6 +137,15 @@ class _Lines:
             gray.mark_area(opacity=0.14, color=soft).encode(self.x, self.y("low"), y2=alt.Y2("high:Q")),
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
+
+    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+        """The lines of the strategies over those of the targets within the range of the y axis, and the names of the targets."""
+        low, high = self.axes.span
+        inside = {own: target for own, target in targets.items() if low < target.accuracy < high}
+        if not inside or (len(targets) > 1 and not self.look.page):
+            return self.means()
+        rule, *names = self.levels(inside)
+        return [rule, *self.means(), *names]
 
     def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
         """A horizontal line at each target accuracy, with its name and where it comes from; the page shows those of one point."""
