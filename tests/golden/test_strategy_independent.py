@@ -4,7 +4,7 @@ and batch orders (R6). The tests capture all of them where the rounds use them, 
 import hashlib
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,16 +67,24 @@ class RecordingGenerator:
 def record_batch_orders(monkeypatch: pytest.MonkeyPatch, batch_orders: dict[tuple[int, int], list[np.ndarray]]) -> None:
     """Record the permutations of samples by (round, client), wherever local training draws them."""
 
-    def recording_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> Any:
-        generator = random_streams.rng(seed, purpose, round, client)
+    def recording(generator: np.random.Generator, purpose: str, round: int, client: int) -> Any:
         if purpose != "batches":
             return generator
         return RecordingGenerator(generator, batch_orders.setdefault((round, client), []))
+
+    def recording_rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> Any:
+        return recording(random_streams.rng(seed, purpose, round, client), purpose, round, client)
+
+    def recording_rngs(seed: int, purpose: str, round: int, clients: Sequence[int]) -> Iterator[Any]:
+        for client, generator in zip(clients, random_streams.rngs(seed, purpose, round, clients), strict=True):
+            yield recording(generator, purpose, round, client)
 
     for name in [info.name for info in pkgutil.iter_modules(fedcohort.training.__path__)]:
         module = importlib.import_module(f"fedcohort.training.{name}")
         if getattr(module, "rng", None) is random_streams.rng:
             monkeypatch.setattr(module, "rng", recording_rng)
+        if getattr(module, "rngs", None) is random_streams.rngs:
+            monkeypatch.setattr(module, "rngs", recording_rngs)
 
 
 def conditions_under(selection: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Conditions:
