@@ -110,7 +110,7 @@ def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]
         alike.setdefault(frozenset(_clients_and_data(entries[i]) for i in rows), []).append(point)
     if len(alike) < 2:
         return dict.fromkeys(points, "")
-    names = {}
+    names: dict[Point, str] = {}
     for own in alike.values():
         others = [point for point in points if point not in own]
         names |= dict.fromkeys(own, _name_of_federation(own, others, entries[points[own[0]][0]].label))
