@@ -241,7 +241,7 @@ class Comparison:
             "seeds": self.seeds,
             "target": plain(asdict(self.target)),
             "targets": [
-                {"point": group.point, **asdict(target)}
+                plain({"point": group.point, **asdict(target)})
                 for group, target in zip(self.groups, self.targets, strict=True)
             ],
             **note,

@@ -98,9 +98,9 @@ def difference_columns(
     if not own:
         return dict.fromkeys(names, math.nan)
     mean, low, high = measures.paired_interval(own, first, limits=score.differences)
-    ends = [math.nan, math.nan]
+    ends: Sequence[float] = (math.nan, math.nan)
     if comparisons:
-        _, *ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=score.differences)
+        ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=score.differences)[1:]
     return dict(zip(names, (mean, low, high, *ends), strict=True))
 
 
