@@ -6,11 +6,13 @@ held-out federations under their first seed. If every number is the same, the fi
 with the number of runs that were repeated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcohort import measures
 from fedcohort.core.errors import UsageError
+from fedcohort.core.score_style import ACCURACY
 from results.atlas.federations import federations, most_seeds, strategies
 from results.atlas.play import Atlas, Play, play, rounded
 from results.comparisons import ComparisonResult, compared
@@ -18,7 +20,7 @@ from results.descriptions import DESCRIPTIONS
 from results.flash_held_out import DIGITS, FlashHeldOut, played
 from results.result_file import commit, depends, read, sources, today, write
 
-__all__ = ["confirm", "repeated_atlas", "repeated_comparison", "repeated_held_out"]
+__all__ = ["confirm", "renew_intervals", "repeated_atlas", "repeated_comparison", "repeated_held_out"]
 
 ONE_IN = 6
 """Of so many strategies, one is repeated in each federation of the atlas, another one in each."""
@@ -33,6 +35,8 @@ def confirm(name: str, runs: Path) -> int:
     description, content, known, made_by = DESCRIPTIONS.get(name), read(name), sources(), commit()
     if isinstance(description, ComparisonResult):
         number = repeated_comparison(description, content["result"], runs)
+        for rows in content["result"].values():
+            renew_intervals(rows)
     elif isinstance(description, Atlas):
         number = repeated_atlas(content["result"])
     elif isinstance(description, FlashHeldOut):
@@ -65,6 +69,22 @@ def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], 
                     )
             number += 1
     return number
+
+
+def renew_intervals(rows: Sequence[dict[str, Any]]) -> None:
+    """Compute the intervals of differences anew from the accuracies that are kept, since the code that computes them may have changed.
+
+    Rows with several references stay as they are.
+    """
+    references = [row for row in rows if row["verdict"] == "baseline"]
+    if len(references) != 1:
+        return
+    for row in rows:
+        if row is not references[0] and row["difference"] is not None:
+            interval = measures.paired_interval(
+                row["accuracies"], references[0]["accuracies"], limits=ACCURACY.differences
+            )
+            row["difference_low"], row["difference_high"] = interval.low, interval.high
 
 
 def repeated_held_out(

@@ -129,12 +129,14 @@ def depends(experiments: Iterable[str], known: Mapping[str, str]) -> dict[str, s
 
 
 def digest(path: Path) -> str:
-    """A short hash of what a file says: comments and docstrings do not count."""
+    """A short hash of what a file says: comments and docstrings do not count, nor of a result how it was made and confirmed."""
     text = path.read_text("utf-8")
     if path.suffix == ".py":
         text = ast.dump(_without_docstrings(ast.parse(text)))
     elif path.suffix == ".toml":
         text = json.dumps(tomllib.loads(text), sort_keys=True, default=str)
+    elif path.suffix == ".json":
+        text = json.dumps(json.loads(text)["result"], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

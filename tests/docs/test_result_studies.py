@@ -11,7 +11,7 @@ from results import flash_held_out, flash_study, planted, race_errors
 from results.atlas.federations import Federation, federations, strategies
 from results.atlas.play import Played
 from results.comparisons import ComparisonResult
-from results.confirm import confirm, repeated_atlas, repeated_comparison, repeated_held_out
+from results.confirm import confirm, renew_intervals, repeated_atlas, repeated_comparison, repeated_held_out
 from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
 from results.result_file import read
 
@@ -181,6 +181,23 @@ def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
     kept[places[2].name]["runs"]["uniform"]["bytes"] = [5.0]
     with pytest.raises(UsageError, match=r"digits, skew, uniform: bytes is 4 instead of 5\.0; make it anew"):
         repeated_atlas(kept, lambda *given: Played(values, {}))
+
+
+def test_intervals_of_a_confirmed_comparison_are_those_of_the_present_code() -> None:
+    rows: list[dict[str, Any]] = [
+        {"label": "uniform", "verdict": "baseline", "difference": 0.0, "accuracies": [0.9, 0.9]},
+        {
+            "label": "a",
+            "verdict": "not clear",
+            "difference": -0.2,
+            "accuracies": [0.5, 0.9],
+            "difference_low": -9,
+            "difference_high": 9,
+        },
+    ]
+    renew_intervals(rows)
+    assert rows[1]["difference_low"] == pytest.approx(-0.9)
+    assert rows[1]["difference_high"] == pytest.approx(0.1)
 
 
 def test_the_held_out_federations_are_confirmed_by_their_first_seed() -> None:

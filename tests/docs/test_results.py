@@ -133,6 +133,11 @@ def test_what_the_page_says_about_the_sources_follows_from_the_results() -> None
     for name in ("flash-figure5-femnist", "flash-changing-cohorts"):
         (rows,) = read(name)["result"].values()
         assert all(row["difference"] < 0 for row in rows if row["label"].startswith(("α", "FLASH")))
+    heads = {row["label"]: row for row in read("flash-figure4-heads")["result"][""]}
+    times = {label: row["time_to_target"] for label, row in heads.items() if row["reached"] == row["seeds"]}
+    assert abs(times["linear Thompson sampling"] / times["uniform"] - 1) < 0.05
+    assert times["neural"] < min(times["linear Thompson sampling"], times["uniform"])
+    assert all(row["difference"] < 0 for label, row in heads.items() if label != "uniform")
     over = Findings(read("atlas")["result"]).over_federations
     assert (over("accuracy")["flash"].words, over("at_time")["oort"].words) == ("worse", "better")
 
