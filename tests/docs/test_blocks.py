@@ -150,6 +150,68 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
             assert program in ("pip", "git", "cd", "flwr"), f"not a command this test knows: {line}"
 
 
+# --- outputs -------------------------------------------------------------------------------------------------------------------
+
+WIDTH = 120
+"""Width of the terminal for outputs with longer lines than 100 characters."""
+MEASURED = re.compile(r"\b\d[\d.,:]* ?(?:s|ms|min|MB of memory)\b|[─ ]{3,}")
+"""Wall times, and the lines and blanks whose length depends on them."""
+
+
+def plain(output: str) -> list[str]:
+    """The words of an output without wall times."""
+    return MEASURED.sub(" ", output).split()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "why.md", ROOT / "docs" / "write-a-strategy.md"])
+def test_an_output_on_a_page_is_what_is_printed(
+    page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands and code whose output follows on the page are played in full, and their output is compared with it."""
+    names: dict[str, object] = {"__name__": "page"}
+    found, compared = blocks(page), 0
+    for block, after in zip(found, [*found[1:], None], strict=True):
+        below = after.text if after is not None and after.language == "text" else ""
+        if block.language == "python":
+            monkeypatch.setenv("COLUMNS", str(columns(below)))
+            capsys.readouterr()
+            run_python(page, block, names)
+            printed = capsys.readouterr().out
+            outputs = [(printed, below)]
+        elif block.language == "toml":
+            check_toml(block)
+            outputs = []
+        else:
+            outputs = [
+                (play(line, columns(shown or below), monkeypatch), shown or below)
+                for line, shown in re.findall(
+                    r"^\$ (fedcohort (?:compare|why)[^\n]*)\n((?:(?!\$ ).*\n)*)", block.text, re.M
+                )
+                if block.language == "console"
+            ]
+        for printed, shown in outputs:
+            if shown.strip() and not shown.startswith("$ "):
+                compared += 1
+                assert plain(printed) == plain(shown), f"{page.name}, line {block.line}"
+    assert compared >= 2
+
+
+def columns(output: str) -> int:
+    """The width of the terminal in which an output was printed."""
+    return 100 if all(len(line) <= 100 for line in output.splitlines()) else WIDTH
+
+
+def play(line: str, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a command prints in a terminal of this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = shlex.split(line, comments=True)[1:]
+    words = [name for word in words for name in (sorted(glob.glob(word)) if "*" in word else [word])]  # noqa: PTH207
+    result = CliRunner().invoke(cli, words, prog_name="fedcohort")
+    assert result.exit_code == 0, f"{line}\n{result.output}"
+    return result.stdout
+
+
 def test_the_entry_point_of_the_page_adds_a_strategy(workspace: Path) -> None:
     page = ROOT / "docs" / "write-a-strategy.md"
     strategy = next(block for block in blocks(page) if block.file == "least_often.py")
