@@ -99,6 +99,8 @@ HELD_OUT = 2
 """Number of samples that each client holds out of its training."""
 NAN, BROKEN = 8, 9
 """A client with a training that overflows, and a client with data that raise an error."""
+UNKNOWN_LABEL = 99
+"""The label of the first sample of the client with data that raise an error."""
 
 
 def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> Federation:
@@ -115,7 +117,7 @@ def small_federation(sizes: Sequence[int] = SIZES, *, trouble: bool = True) -> F
     train = samples(int(offsets[-1]))
     if trouble:
         train.features[offsets[NAN] : offsets[NAN + 1]] = torch.inf
-        train.labels[offsets[BROKEN]] = 99
+        train.labels[offsets[BROKEN]] = UNKNOWN_LABEL
     shift, scale = torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
     return Federation(train, offsets, samples(40), samples(150), ("a", "b", "c"), shift, scale, held)
 
