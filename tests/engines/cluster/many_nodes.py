@@ -49,7 +49,7 @@ def kill_hosts(pool: HostPool, stop: threading.Event, killed: list[int]) -> None
 
 def lose_a_node(cluster: Any, node: Any, pool: HostPool) -> None:
     """Remove a node after the first update of a round."""
-    algorithm, training, cohort = ControlVariates(), Training(batch_size=4), Cohort(np.arange(600))
+    algorithm, training, cohort = ControlVariates(), Training(batch_size=4, epochs=40), Cohort(np.arange(600))
     clients = small_federation([6] * 600, trouble=False)
     arguments = clients, Mlp(hidden=8), training, algorithm, 3
     with closing(LocalEngine(*arguments, 2)) as local, closing(RayEngine(*arguments, pool=pool)) as remote:
