@@ -352,6 +352,10 @@ def test_the_live_page_of_several_seeds_follows_and_keeps_what_was_chosen(
     assert "It is too early to say" in page.locator(".answers").inner_text()
     assert page.locator(".health").inner_text().startswith("Health: no problem so far")
     page.locator('.controls input[name="seed"][value="1"]').check(force=True)
+    page.locator('.contents a[href="#cost"]').click()
+    page.wait_for_function("location.hash.includes('at=cost')")
+    page.locator("details.columns").first.locator("summary").click()
+    page.evaluate("window.scrollTo(0, 0)")
     shutil.copy(sources[1] / "run.sqlite", target / "run.sqlite")
     page.wait_for_function("!document.querySelector('.overall')", timeout=15000)
     page.evaluate("fedcohort.drawAll()")
@@ -359,6 +363,9 @@ def test_the_live_page_of_several_seeds_follows_and_keeps_what_was_chosen(
     assert page.locator('.controls input[name="seed"][value="1"]').is_checked()
     assert "Connected" in page.locator("#status").inner_text()
     assert "too early" not in page.locator(".answers").inner_text()
+    assert page.evaluate("window.scrollY") == 0, "the page stays where its reader is"
+    assert page.locator("details[open]").count() == 1
+    assert page.locator("details.columns").first.get_attribute("open") is not None
     assert watched.complaints == []
     server.shutdown()
     server.server_close()

@@ -209,3 +209,9 @@ def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:
 def test_long_lists_of_settings_are_their_number() -> None:
     assert formatted_values.setting([1, 2, 3]) == "[1, 2, 3]"
     assert formatted_values.setting([[10, 20]] * 40) == "40 values"
+
+
+def test_huge_numbers_have_an_exponent() -> None:
+    assert formatted_values.number(1_754_658e24) == "1.755e+30"
+    assert formatted_values.number(-1.5e300) == "−1.5e+300"
+    assert formatted_values.number(2e20) == "200,000,000,000,000,000,000"

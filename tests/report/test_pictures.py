@@ -11,6 +11,7 @@ from fedcohort.cli import cli
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
+from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
@@ -129,6 +130,25 @@ def test_the_head_says_what_is_held_and_the_facts_how() -> None:
         assert words in page.prose
     _, whole = made(name="all", federation={"clients": 5, "partition": {"name": "iid"}})
     assert "5 clients hold all 1,438 training samples" in whole.prose
+    assert "The labels of the clients' samples, with those held out, seed 0" in page.prose
+    assert "The labels that clients train on, seed 0" in whole.prose
+
+
+def test_the_terminal_explains_the_columns_that_it_has() -> None:
+    noisy = {"clients": 5, "label_noise": {"name": "constant", "rate": 0.1}}
+    texts = {}
+    for holdout in (0.0, 0.2):
+        experiment = small(federation={**noisy, "holdout": holdout})
+        dataset, survey = look(experiment, Given())
+        for width in (50, 200):
+            shown = terminal.as_text(terminal.partition(experiment, dataset, survey, width), width)
+            texts[holdout, width] = " ".join(shown.split())
+    assert "labels that clients have, including wrong ones." in texts[0.0, 200]
+    assert "including wrong ones and those of samples that they hold out." in texts[0.2, 200]
+    assert "time: simulated time of one round" in texts[0.2, 200]
+    hidden = texts[0.2, 50].partition("Hidden for lack of width:")[2]
+    assert "time" in hidden
+    assert "time: simulated time" not in texts[0.2, 50]
 
 
 @pytest.mark.parametrize("command", [["data", "describe"], ["report"], ["profile"]])

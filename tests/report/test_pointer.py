@@ -72,6 +72,19 @@ def test_a_tooltip_leaves_out_hidden_strategies(three: Watched) -> None:
     assert three.complaints == []
 
 
+def test_a_tooltip_of_many_strategies_fits_the_window(three: Watched) -> None:
+    page = three.page
+    whole = tooltip(page, "accuracy", 0.5)
+    page.evaluate("Object.defineProperty(window, 'innerHeight', {value: 80, configurable: true})")
+    lowest = whole[-1].split(" ")[0]
+    assert tooltip(page, "accuracy", 0.5) == [*whole[:3], "and 2 more"]
+    page.locator(f'.strategies .light[data-name="{lowest}"]').click()
+    assert tooltip(page, "accuracy", 0.5) == [*whole[:3], whole[-1], "and 1 more"]
+    page.locator(f'.strategies .light[data-name="{lowest}"]').click()
+    page.evaluate("delete window.innerHeight")
+    assert three.complaints == []
+
+
 def test_a_tooltip_over_bytes_says_what_was_reached_by_then(three: Watched) -> None:
     three.page.locator('#figure-accuracy .switch input[value="2"]').check(force=True)
     three.page.evaluate("fedcohort.drawAll()")

@@ -126,6 +126,7 @@ def test_an_address_restores_the_page(browser: Any, shown: Watched) -> None:
     watched = Watched(browser)
     chosen = (
         "at=cost&seed=1&order=size&log=1&strategy=loss&off=0&view-loss=1&sort-results=1.descending&columns-results=2.3"
+        "&sort-clients-figure-client-table-seed-1=2.ascending&of-figure-client-table-seed-1=UCB"
     )
     page = watched.open(f"{address}#{chosen}")
     assert page.locator('.controls input[value="1"]').is_checked()
@@ -136,6 +137,12 @@ def test_an_address_restores_the_page(browser: Any, shown: Watched) -> None:
     assert page.locator("#results th[aria-sort=descending]").count() == 1
     assert page.locator("#results th").nth(2).is_hidden()
     assert page.locator("#figure-raster-seed-1").is_visible()
+    clients = page.locator("#figure-client-table-seed-1")
+    assert clients.locator("select").input_value() == "UCB"
+    assert clients.locator("th").nth(2).get_attribute("aria-sort") == "ascending"
+    clients.locator("select").select_option("loss")
+    assert "of-figure-client-table-seed-1=loss" in page.evaluate("location.hash")
+    assert clients.locator("th").nth(2).get_attribute("aria-sort") == "ascending"
     assert watched.empty_charts() == []
     page.locator("#figure-loss .switch input").first.check(force=True)
     assert "view-loss" not in page.evaluate("location.hash")

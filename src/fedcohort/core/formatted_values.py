@@ -44,6 +44,9 @@ D3_FORMATS = {"percent": ".1%", "share": ".0%", "count": ",.0f", "index": ".3f",
 large tables contain only numbers, and the browser formats them in tooltips."""
 
 
+LARGEST_WHOLE = 1e21
+"""From here on, :func:`number` writes an exponent, as browsers do."""
+
 LONGEST_LIST = 60
 """Length in characters of the longest list that :func:`setting` writes out."""
 
@@ -134,10 +137,11 @@ def index(value: float) -> str:
 
 def number(value: float, digits: int = 4) -> str:
     """Any number with four significant digits; with more digits before the point, and from 1,000 on, rounded to an integer: 1.438,
-    209,600, −0.02."""
+    209,600, −0.02. Huge numbers, such as losses of models that diverge, have an exponent: 1.755e+30."""
     if not math.isfinite(value):
         return _not_finite(value)
-    text = f"{value:,.0f}" if abs(value) >= min(1000, 10**digits - 0.5) else f"{value:.{digits}g}"
+    whole = min(1000, 10**digits - 0.5) <= abs(value) < LARGEST_WHOLE
+    text = f"{value:,.0f}" if whole else f"{value:.{digits}g}"
     return text.replace("-", "−")
 
 

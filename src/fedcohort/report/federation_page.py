@@ -33,7 +33,10 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
         "samples": report.sizes, "counts": report.counts, "wrong_labels": survey.wrong_labels, "time": survey.time,
         "sending": survey.sending, "presence": survey.presence,
     }  # fmt: skip
-    clients = Clients(experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline)
+    clients = Clients(
+        experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline,
+        with_held_out=bool(survey.held_out.any()),
+    )  # fmt: skip
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
     sentences = [_held(experiment, dataset, survey)]
     return gallery(

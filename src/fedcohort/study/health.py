@@ -176,8 +176,9 @@ def _smaller_steps(row: Checked) -> str:
     if not unstable:
         return ""
     rate = formatted_values.setting(row.runs[0].experiment.training.lr)
-    loss = formatted_values.number(unstable[0], 3) if math.isfinite(unstable[0]) else "infinite"
-    return f"lower training.lr (now {rate}: with a test loss of {loss}, steps seem too large), "
+    finite = math.isfinite(unstable[0])
+    loss = f"a test loss of {formatted_values.number(unstable[0], 3)}" if finite else "an infinite test loss"
+    return f"lower training.lr (now {rate}: with {loss}, steps seem too large), "
 
 
 def _too_high_loss(run: Measured) -> float:

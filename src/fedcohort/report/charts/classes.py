@@ -57,8 +57,13 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
             chart = alt.layer(chart, _numbers(field, frame, x, y, look))
         chart = sized(chart, look, height, paper_height(height))
         views.append(View(name, [Panel(chart)]))
+    labels_of = (
+        "The labels of the clients' samples, with those held out"
+        if clients.with_held_out
+        else "The labels that clients train on"
+    )
     note = (
-        f"The labels that clients train on, seed {clients.seed}. An empty cell is a class that the client does not have."
+        f"{labels_of}, seed {clients.seed}. An empty cell is a class that the client does not have."
         f"{sample_note(clients, drawn)}"
     )
     return Figure("classes-of-clients", "Clients × classes", note, views, {"class_counts": frame})

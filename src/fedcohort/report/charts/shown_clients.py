@@ -44,6 +44,7 @@ class Clients:
         facts: arrays by name, as in :class:`fedcohort.record.round_rows.Portrait`.
         whole: whether all clients are known, and not only those that were selected.
         deadline: simulated time after which the server stops waiting; None if it waits for all clients.
+        with_held_out: whether samples and counts include those that clients hold out, which a run's record leaves out.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Clients:
     facts: dict[str, np.ndarray]
     whole: bool = True
     deadline: float | None = None
+    with_held_out: bool = False
 
     @staticmethod
     def of(portrait: Portrait, seed: int, deadline: float | None = None) -> "Clients | None":

@@ -116,7 +116,8 @@ async function draw(place) {
   await result.view.runAsync();
 }
 
-/* One tooltip with all strategies at the pointer's x: of each, the last point up to there. Charts of lines name their table in "tip". */
+/* One tooltip with the strategies at the pointer's x, as many as the window holds: of each, the last point up to there. Charts of lines
+   name their table in "tip". */
 function atOnce(key, value) {
   const tip = (chartOf(key).usermeta || {}).tip;
   if (!tip || !value || value[tip.x] === undefined) return "";
@@ -136,15 +137,17 @@ function atOnce(key, value) {
   const shown = name => label(name) ? label(name).querySelector(".light").textContent : name;
   const number = x => written(x, tip.kind);
   const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
-  const lines = rows.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
+  const room = Math.max(2, Math.floor(window.innerHeight / 64)), chosen = row => label(row.strategy) && label(row.strategy).querySelector(".light").dataset.name === lit;
+  const fitting = rows.length > room ? rows.filter((row, i) => i < room - 1 || chosen(row)) : rows, more = rows.length - fitting.length;
+  const lines = fitting.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
-  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>`;
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>${more ? `<p class="what">and ${more} more</p>` : ""}`;
 }
 
-/* A number as Python writes it: a share in percent, or four significant digits. */
+/* A number as Python writes it: a share in percent, or four significant digits, from 1e21 on with an exponent. */
 function written(x, kind) {
   const text = kind === "percent" ? `${(100 * x).toFixed(1)}%`
-    : Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en-US") : String(Number(x.toPrecision(4)));
+    : Math.abs(x) >= 1000 && Math.abs(x) < 1e21 ? Math.round(x).toLocaleString("en-US") : String(Number(x.toPrecision(4)));
   return text.replace("-", "−");
 }
 
@@ -406,7 +409,13 @@ function fillSheets() {
       + `<table id="clients-${words(figure.id)}"><thead><tr>${Object.values(heads).map(head => `<th scope="col">${words(head)}</th>`).join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
     equip(place);
     if (turned >= 0 && direction) sort(place.querySelector("table"), turned, direction);
+    else if (!old) sortAsAddressed(place.querySelector("table"), new URLSearchParams(location.hash.slice(1)));
   }
+}
+
+/* Shows a strategy in a table of single clients until another one is highlighted. */
+function pick(place, label) {
+  Object.assign(place.dataset, {chosen: label, picked: label, lit});
 }
 
 /* The number in a cell, or its text; unknown values come last. */
@@ -463,14 +472,21 @@ function remember() {
     const list = listOf(table), gone = list ? all("input", list).map((box, i) => box.checked ? -1 : i + 1).filter(i => i >= 0) : [];
     if (gone.length) parts.set(`columns-${table.id}`, gone.join("."));
   }
+  for (const place of all(".sheet")) if (place.dataset.picked && place.dataset.picked === place.dataset.chosen) parts.set(`of-${place.closest("figure").id}`, place.dataset.picked);
   const text = parts.toString();
   try { history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search); } catch { /* pages in frames have no address */ }
 }
 
 const initial = {};
 
-/* Sets the page to the state in its address. */
-function restore() {
+/* Sorts a table as the address says. */
+function sortAsAddressed(table, parts) {
+  const [column, direction] = (parts.get(`sort-${table.id}`) || "").split(".");
+  if (["ascending", "descending"].includes(direction) && all("thead th", table)[column]) sort(table, Number(column), direction);
+}
+
+/* Sets the page to the state in its address; a live page that is renewed stays where the reader is. */
+function restore(scrolls = true) {
   const text = decodeURIComponent(location.hash.slice(1));
   if (!location.hash.includes("=")) { at = text; return; }
   restoring = true;
@@ -492,14 +508,17 @@ function restore() {
     all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
   }
   for (const table of all("table[data-equipped]")) {
-    const [column, direction] = (parts.get(`sort-${table.id}`) || "").split(".");
-    if (["ascending", "descending"].includes(direction) && all("thead th", table)[column]) sort(table, Number(column), direction);
+    sortAsAddressed(table, parts);
     const gone = new Set((parts.get(`columns-${table.id}`) || "").split(".")), list = listOf(table);
     if (list && gone.size) { all("input", list).forEach((box, i) => { box.checked = !gone.has(String(i + 1)); }); columns(table); }
   }
+  for (const place of all(".sheet")) {
+    const label = parts.get(`of-${place.closest("figure").id}`);
+    if (label) pick(place, label);
+  }
   restoring = false;
   const target = at && document.getElementById(at);
-  if (target) target.scrollIntoView();
+  if (target && scrolls) target.scrollIntoView();
 }
 
 /* --- saving ------------------------------------------------------------------------------------------------------------- */
@@ -601,12 +620,19 @@ async function follow() {
   }
 }
 
+/* What tells a foldable part from the others of the page: its place, its kind, and the table or the row that it is about. */
+function nameOf(part) {
+  const around = part.parentElement.closest("[id]"), table = part.nextElementSibling && part.nextElementSibling.querySelector("table[id]");
+  const row = part.querySelector("summary .name");
+  return JSON.stringify([around ? around.id : "", part.className, table ? table.id : "", row ? row.textContent : ""]);
+}
+
 async function renew() {
   const answer = await fetch(location.href, {cache: "no-store"});
   if (!answer.ok) throw new Error(answer.status);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const chosen = all("figure .switch input:checked").map(input => [input.name, input.value]);
-  const open = all("details").map(part => part.open);
+  const open = new Map(all("details").map(part => [nameOf(part), part.open]));
   const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
   const chosenControls = ["seed", "order"].map(name => [name, value(name)]), log = document.querySelector('.controls input[name="log"]:checked');
@@ -625,8 +651,6 @@ async function renew() {
     input.checked = true;
     all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
   });
-  all("details").forEach((part, i) => { if (open[i] !== undefined) part.open = open[i]; });
-  all(".strategies input").forEach(box => { box.checked = !unchecked.includes(box.value); });
   const radio = document.querySelector(`.points input[value="${CSS.escape(here)}"]`);
   if (radio) radio.checked = true;
   for (const [name, chosen] of chosenControls) {
@@ -637,7 +661,9 @@ async function renew() {
   const logBox = document.querySelector('.controls input[name="log"]');
   if (logBox) logBox.checked = Boolean(log);
   equip();
-  restore();
+  all("details").forEach(part => { part.open = open.get(nameOf(part)) ?? part.open; });
+  restore(false);
+  all(".strategies input").forEach(box => { box.checked = !unchecked.includes(box.value); });
   mark();
   for (const place of all(".chart")) {
     const was = before.get(place.dataset.chart), key = place.dataset.chart;
@@ -658,7 +684,7 @@ document.addEventListener("change", event => {
   const control = event.target;
   if (control.matches(".points input, .strategies input, .controls input[name=seed]")) hide();
   else if (control.matches(".controls input[name=log], .controls select[name=order]")) redraw();
-  else if (control.matches(".sheet-of")) { control.closest(".sheet").dataset.chosen = control.value; fillSheets(); }
+  else if (control.matches(".sheet-of")) { pick(control.closest(".sheet"), control.value); fillSheets(); remember(); }
   else if (control.matches(".switch input")) { switchView(control); remember(); }
 });
 document.addEventListener("click", event => {

@@ -63,6 +63,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
     table, hidden = _matrix(data, survey, shown, width)
     parts += [table, ""]
     named = any(name != str(i) for i, name in enumerate(data.classes))
+    held = " and those of samples that they hold out" if survey.held_out.any() else ""
     notes = [
         ""
         if "distance" in hidden
@@ -70,18 +71,20 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         f"{counted(report.dropped, 'training sample')} belong{'s' * (report.dropped == 1)} to no client."
         if report.dropped
         else "",
-        "Counts are of the labels that clients train on, including wrong ones." if survey.wrong_labels.any() else "",
-        "time: simulated time of one round of nominal work"
-        + (
-            "."
-            if experiment.systems.latency.name == "given_times"
-            else "; the fastest possible client needs 1 unit per sample."
-        ),
+        f"Counts are of the labels that clients have, including wrong ones{held}." if survey.wrong_labels.any() else "",
+        "" if "time" in hidden and m <= shown else _about_time(experiment),
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _names(survey.names[:shown]),
         about_hidden(hidden),
     ]
     return Group(*parts, *dimmed(*notes))
+
+
+def _about_time(experiment: "Experiment") -> str:
+    """What the column of times holds."""
+    unit = "; the fastest possible client needs 1 unit per sample"
+    given = experiment.systems.latency.name == "given_times"
+    return f"time: simulated time of one round of nominal work{'' if given else unit}."
 
 
 def _names(names: Sequence[str]) -> str:
