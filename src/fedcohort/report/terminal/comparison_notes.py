@@ -75,8 +75,8 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) ->
         return ""
     name = "score" if compared.score.numeric else compared.score.name
     return (
-        f"Over clients: {name} on each client's own {own_samples(compared)}, mean ± standard deviation over clients; worst tenth: mean "
-        f"of the 10% of the clients with the lowest {name}." + _about_scores(compared.score)
+        f"Over clients: {name} on each client's own {own_samples(compared)}, mean ± standard deviation over clients; worst tenth: "
+        f"mean of the 10% of the clients with the lowest {name}." + _about_scores(compared.score)
     )
 
 
