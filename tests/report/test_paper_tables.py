@@ -96,11 +96,13 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> No
     assert "Over clients" not in to_latex(compared)
     table = compared.table.assign(client_accuracy=0.8125, client_accuracy_sd=0.0625, worst_client_accuracy=0.5)
     records = [{str(key): value for key, value in record.items()} for record in table.to_dict("records")]
-    heading, first, *_ = cells_of(latex := latex_table("x", records, [0], ""))
+    heading, first, *_ = cells_of(latex := latex_table("x", records, [0], "", own="test samples"))
     at = heading.index("Over clients")
     assert heading[at + 1] == "Worst tenth"
     assert first[at : at + 2] == [r"81.2 $\pm$ 6.2", "50.0"]
     assert "Over clients: accuracy on each client's own test samples" in latex
+    vars(compared)["table"] = table
+    assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
 
 
 def test_labels_are_escaped(compared: Comparison) -> None:

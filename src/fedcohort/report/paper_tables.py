@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.terminal.comparison_notes import own_samples
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
@@ -48,7 +49,8 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     notes, score = [about_targets, compared.note], compared.score
-    text = latex_table(compared.name, records, compared.seeds, compared.goal, notes, compared.own_measures, score)
+    measures, own = compared.own_measures, own_samples(compared)
+    text = latex_table(compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own)
     return _written(text, file)
 
 
@@ -60,6 +62,8 @@ def latex_table(
     notes: Sequence[str] = (),
     own_measures: Sequence[str] = (),
     score: ScoreStyle = ACCURACY,
+    *,
+    own: str = "data",
 ) -> str:
     """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
 
@@ -71,6 +75,7 @@ def latex_table(
         notes: more sentences for the caption; empty ones are left out.
         own_measures: names of own measures, each of which is a column.
         score: how the score is named and written.
+        own: the samples of clients on which their accuracy is measured.
     """
     columns = _columns(rows, goal, own_measures, score)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
@@ -79,7 +84,7 @@ def latex_table(
             r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, notes, score)}}}",
+            rf"  \caption{{{_caption(name, rows, seeds, notes, score, own)}}}",
             rf"  \label{{tab:{_key(name)}}}",
             r"  \footnotesize\setlength{\tabcolsep}{4pt}",
             rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
@@ -109,7 +114,7 @@ def measured_columns(
 
 
 def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
-    """The accuracy on the clients' own test samples, if it was measured."""
+    """The accuracy on the clients' own samples, if it was measured."""
     if not _measured(rows, "client_accuracy"):
         return []
     means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
@@ -187,7 +192,12 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
 
 
 def _caption(
-    name: str, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int], notes: Sequence[str], score: ScoreStyle
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    notes: Sequence[str],
+    score: ScoreStyle,
+    own: str,
 ) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
@@ -206,7 +216,7 @@ def _caption(
         )
     if _measured(rows, "client_accuracy"):
         sentences.append(
-            f"Over clients: {score.name} on each client's own test samples, mean and standard deviation over clients; worst "
+            f"Over clients: {score.name} on each client's own {own}, mean and standard deviation over clients; worst "
             "tenth: mean of the tenth of the clients with the lowest."
         )
     return escaped(" ".join([*sentences, *(note for note in notes if note)]))

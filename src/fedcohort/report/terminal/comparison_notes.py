@@ -14,7 +14,7 @@ from fedcohort.study.verdicts import UNCLEAR
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_federations", "about_references", "listed", "notes"]
+__all__ = ["about_federations", "about_references", "listed", "notes", "own_samples"]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -61,22 +61,22 @@ def about_federations(compared: "Comparison") -> str:
     )
 
 
+def own_samples(compared: "Comparison") -> str:
+    """The samples of clients on which their accuracy is measured."""
+    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
+    if tested == {True}:
+        return "test samples"
+    return "data" if True in tested else "held-out or training data"
+
+
 def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
     """What the accuracy over clients is measured on."""
     if not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
     name = "score" if compared.score.numeric else compared.score.name
-    tested = {run.meta.get("client data") == "test samples" for row in compared.rows for run in row.runs.values()}
-    own = (
-        "test samples"
-        if tested == {True}
-        else "data"
-        if False in tested and len(tested) > 1
-        else "held-out or training data"
-    )
     return (
-        f"Over clients: {name} on each client's own {own}, mean ± standard deviation over clients; worst tenth: mean of the 10% of "
-        f"the clients with the lowest {name}." + _about_scores(compared.score)
+        f"Over clients: {name} on each client's own {own_samples(compared)}, mean ± standard deviation over clients; worst tenth: "
+        f"mean of the 10% of the clients with the lowest {name}." + _about_scores(compared.score)
     )
 
 
