@@ -13,6 +13,7 @@ import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, TypeVar
@@ -27,7 +28,6 @@ from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
-from fedcohort.engines.base import naming_client
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, ReusedRows, as_arrays, as_tensors
 from fedcohort.engines.cluster.messages import (
@@ -42,13 +42,13 @@ from fedcohort.engines.cluster.messages import (
 from fedcohort.engines.cluster.ray_package import lost_errors
 from fedcohort.engines.local_engine import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
+from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.stack import Stack
-from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["Host"]
@@ -271,15 +271,11 @@ def _train(
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
         yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
         return
-    stop = build_rule(cohort.stop)
-    epochs = [None] * len(cohort.clients) if cohort.epochs is None else cohort.epochs.tolist()
-    for client, passes in zip(cohort.clients.tolist(), epochs, strict=True):
-        with naming_client(client):
-            trained = site.trainer.train(
-                model, t, client, epochs=passes, sampling=cohort.sampling, stop=stop, received=received,
-                memory=site.memory(client),
-            )  # fmt: skip
-        yield trained
+    trainer = CohortTrainer(model, t, cohort, received, lambda: nullcontext(site.trainer), site.memory)
+    epochs = 1 if cohort.epochs is None else cohort.epochs
+    costs = (site.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
+    for part in trainer.parts(costs, site.layout.num_bytes // 4, 1):
+        yield from trainer.train(part)
 
 
 FIELDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")
