@@ -190,3 +190,28 @@ def test_processes_make_the_same_runs(tmp_path: Path) -> None:
     two = fedcohort.compare(experiment, runs=tmp_path / "two", jobs=2)
     for row, other in zip(one.rows, two.rows, strict=True):
         assert [record(run) for run in row.runs.values()] == [record(run) for run in other.runs.values()]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+def test_a_process_that_ends_before_its_signal_is_no_error() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    class Ended:
+        pid = ended.pid
+        joined = False
+
+        def is_alive(self) -> bool:
+            return True  # as it was a moment ago
+
+        def join(self) -> None:
+            self.joined = True
+
+    class Pool:
+        def shutdown(self, **_: bool) -> None:
+            pass
+
+    process: Any = Ended()
+    pool: Any = Pool()
+    parallel_runs._stop(pool, {process}, signal.SIGTERM, multiprocessing.Value("i", 1))
+    assert process.joined

@@ -148,7 +148,8 @@ def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int, b
                 process.kill()
         for process in processes:
             if process.pid is not None and process.is_alive():
-                os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
         _wait_for(processes)  # the pool no longer does, after the call above
     except KeyboardInterrupt:
         for process in processes:
