@@ -154,8 +154,11 @@ def run_console(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
 
 WIDTH = 120
 """Width of the terminal for outputs with longer lines than 100 characters."""
-MEASURED = re.compile(r"\b\d[\d.,:]* ?(?:s|ms|min|MB of memory)\b|[─ ]{3,}")
+MEASURED = re.compile(r"\b\d[\d.,:]* ?(?:s|ms|min)\b|[\d.]+\s+times\s+the\s+wall\s+time|[─ ]{3,}")
 """Wall times, and the lines and blanks whose length depends on them."""
+PLAYED = re.compile(r"^\$ (fedcohort (?:compare|why|race|advise)[^\n]*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+"""A command, and its output in the same block."""
+WITH_OUTPUTS = ("compare-strategies", "why", "write-a-strategy", "race", "advise")
 
 
 def plain(output: str) -> list[str]:
@@ -164,7 +167,9 @@ def plain(output: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "why.md", ROOT / "docs" / "write-a-strategy.md"])
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in WITH_OUTPUTS)], ids=lambda page: page.stem
+)
 def test_an_output_on_a_page_is_what_is_printed(
     page: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,25 +178,23 @@ def test_an_output_on_a_page_is_what_is_printed(
     found, compared = blocks(page), 0
     for block, after in zip(found, [*found[1:], None], strict=True):
         below = after.text if after is not None and after.language == "text" else ""
+        outputs: list[tuple[str, str]] = []
         if block.language == "python":
             monkeypatch.setenv("COLUMNS", str(columns(below)))
             capsys.readouterr()
             run_python(page, block, names)
-            printed = capsys.readouterr().out
-            outputs = [(printed, below)]
+            outputs = [(capsys.readouterr().out, below)]
         elif block.language == "toml":
             check_toml(block)
-            outputs = []
-        else:
+        elif block.language == "console":
+            commands = PLAYED.findall(block.text)
             outputs = [
                 (play(line, columns(shown or below), monkeypatch), shown or below)
-                for line, shown in re.findall(
-                    r"^\$ (fedcohort (?:compare|why)[^\n]*)\n((?:(?!\$ ).*\n)*)", block.text, re.M
-                )
-                if block.language == "console"
+                for number, (line, shown) in enumerate(commands)
+                if shown or (below and number == len(commands) - 1)
             ]
         for printed, shown in outputs:
-            if shown.strip() and not shown.startswith("$ "):
+            if printed and shown and not shown.startswith("$ "):
                 compared += 1
                 assert plain(printed) == plain(shown), f"{page.name}, line {block.line}"
     assert compared >= 2
