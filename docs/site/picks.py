@@ -23,7 +23,9 @@ CELL, GAP, LEFT, TOP = 17, 3, 92, 30
 FEDERATION = (
     "12 clients with skewed classes, partly wrong labels and unequal speeds; 3 clients per round, 30 rounds, seed 0"
 )
-COMMAND = "fedcohort compare experiments/all_strategies_digits.toml --set seeds=1"
+COMMAND = (  # without a break at a hyphen
+    'fedcohort compare experiments/all_strategies_digits.toml <span class="unbroken">--set seeds=1</span>'
+)
 PUBLIC = {"name": "holdout"}
 
 
