@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from command_pages import command_pages, experiment_schema
 from entry_pages import entry_pages, without_entries
+from formulas import typeset
 from gallery import gallery_page
 from links import relink
 from navigation import CLONE, DOCS, PARTS, handwritten
@@ -118,7 +119,7 @@ def pages_by_hand() -> dict[str, str]:
     for file, name in names.items():
         text = (CLONE / file).read_text(encoding="utf-8")
         if file == "docs/strategies.md":
-            text = without_entries(text)
+            text = typeset(without_entries(text))
         pages[name] = relink(text, file, names, entries)
     pages["tutorials/index"] = _overview("tutorials/index")
     return pages

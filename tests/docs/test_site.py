@@ -89,6 +89,18 @@ def test_every_picture_of_a_page_is_in_the_folder(pages: dict[str, str], source:
         assert picture.is_file(), f"{name}: {picture.name}"
 
 
+def test_pages_have_different_titles(pages: dict[str, str]) -> None:
+    """Two pages with one title are the same in the navigation and in the search."""
+    titles = [match[1] for page in pages.values() if (match := re.search(r"^# (.+)$", page, re.MULTILINE))]
+    assert [title for title in titles if titles.count(title) > 1] == []
+
+
+def test_the_symbols_on_the_overview_are_typeset(pages: dict[str, str]) -> None:
+    symbols = pages["strategies"].partition("The formulas use these symbols")[2].partition("Rules marked")[0]
+    assert symbols.count("<math>") >= 5
+    assert not re.search(r"[A-Z]_[a-z]|w\^", symbols)
+
+
 def test_a_link_to_no_file_ends_the_build(modules: dict[str, Any]) -> None:
     links = modules["links"]
     with pytest.raises(links.BrokenLinkError, match=r"there is no such file"):
