@@ -131,6 +131,44 @@ def test_pages_fit_and_load_without_errors(scheme: str, width: int, site: Path, 
     assert [address for address in addresses if not address.startswith(("file:", "data:"))] == []
 
 
+def test_terminal_outputs_fit_at_1280_pixels(site: Path, browser: Any) -> None:
+    """Readers need not scroll sideways for lines of up to 118 characters."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    for name in ("compare-strategies", "why", "race", "tutorials/first-comparison"):
+        page.goto((site / f"{name}.html").as_uri())
+        wide = page.evaluate(
+            "[...document.querySelectorAll('article pre')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+            ".filter(box => box.innerText.split('\\n').every(line => line.length <= 118)).map(box => box.innerText)"
+        )
+        assert wide == [], name
+    page.close()
+
+
+def test_no_entry_of_the_python_reference_is_empty(site: Path, browser: Any) -> None:
+    page = browser.new_page()
+    for path in sorted(site.glob("api/*.html")):
+        page.goto(path.as_uri())
+        empty = page.evaluate(
+            "[...document.querySelectorAll('dl.py > dd')].filter(entry => !entry.innerText.trim())"
+            ".map(entry => entry.previousElementSibling.innerText)"
+        )
+        assert empty == [], path.name
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "word", ["p-value", "straggler", "install", "plot", "cite", "confidence interval", "GPU", "csv"]
+)
+def test_the_search_finds_usual_words(word: str, site: Path, browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    field = page.locator("input[name=q]").first
+    field.fill(word)
+    field.press("Enter")
+    page.wait_for_selector("#search-results ul.search li a", timeout=20_000)
+    page.close()
+
+
 def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
     page = browser.new_page()
     page.goto((site / "index.html").as_uri())

@@ -105,7 +105,7 @@ class Partition:
 
     @property
     def num_clients(self) -> int:
-        """m."""
+        """Number of clients m."""
         return len(self.offsets) - 1
 
     @property
