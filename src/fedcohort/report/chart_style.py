@@ -209,7 +209,7 @@ def paper(columns: int = 1) -> Look:
         cold="#B35806",
         strategies=STRATEGIES,
         classes=CLASSES,
-        font="Helvetica, Arial, 'Liberation Sans', sans-serif",
+        font="Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans Condensed', sans-serif",
         size=8,
         width=WIDTHS[columns],
         height=round(WIDTHS[columns] * (0.62 if columns == 1 else 0.42)),
