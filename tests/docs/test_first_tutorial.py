@@ -82,6 +82,9 @@ def test_the_numbers_in_the_text_are_those_of_the_runs(tmp_path: Path) -> None:
         f"{lead[1]} points better on average, but with ten seeds this difference is not clear (p = {lead[2]})" in text
     )
     assert f"and about {lead[3]} seeds would be needed" in text
+    corrected = re.search(r"leads 'uniform' by .*?95% interval \+(\d+\.\d) to \+(\d+\.\d)", said)
+    assert corrected is not None
+    assert f"is wider, {corrected[1]} to {corrected[2]} points" in text, "the page's interval is not that of the table"
     few = fedcohort.compare(experiment.with_overrides({"seeds": 3}), runs=tmp_path).table.to_dict("records")
     three: dict[str, dict[Any, Any]] = {row["label"]: row for row in few}
     assert three["highest loss"]["difference"] < 0, "in the first three seeds, it looked worse"
