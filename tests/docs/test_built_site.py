@@ -166,6 +166,7 @@ def test_the_search_finds_usual_words(word: str, site: Path, browser: Any) -> No
     field.fill(word)
     field.press("Enter")
     page.wait_for_selector("#search-results ul.search li a", timeout=20_000)
+    assert page.locator("#search-results ul.search li a").count() > 0
     page.close()
 
 

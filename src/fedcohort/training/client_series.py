@@ -95,9 +95,9 @@ class ClientSeries:
 
     def _corrections(self, problems: list[ClientProblem]) -> list[Correction] | None:
         """What the algorithm adds to the gradients of each client; None if it is not said before the steps, or μ differs."""
-        found = [self.setup.algorithm.correction(problem) for problem in problems]
-        known = [correction for correction in found if correction is not None]
-        if len(known) < len(found) or len({correction.proximal for correction in known}) > 1:
+        stated = [self.setup.algorithm.correction(problem) for problem in problems]
+        known = [correction for correction in stated if correction is not None]
+        if len(known) < len(stated) or len({correction.proximal for correction in known}) > 1:
             return None
         return known
 

@@ -442,3 +442,17 @@ def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[ray\]'"):
         ray_package.ray_module()
+
+
+def test_a_private_cluster_refuses_hosts_that_it_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    memory = {"memory": 10.0 * host_pool.HOST_BYTES}
+    host_pool._check_room(memory, 10, gpu=False)
+    host_pool._check_room({"memory": 1.0}, 2, gpu=False)  # one for each core is never refused
+    host_pool._check_room(memory | {"GPU": 1.0}, 1, gpu=True)
+    with pytest.raises(
+        UsageError, match=r"^engine\.workers = 11: this machine has memory for about 10 hosts.*lower it"
+    ):
+        host_pool._check_room(memory, 11, gpu=False)
+    with pytest.raises(UsageError, match=r"^engine\.device = 'cuda': Ray sees no GPU on this machine; use 'cpu'"):
+        host_pool._check_room(memory, 1, gpu=True)
