@@ -3,16 +3,18 @@
 All rows start on the same seeds. After every block (one seed for every row in play), each pair of rows is compared by the sequential
 t-test of :mod:`~fedcohort.racing.sequential_test`:
 
-* A row is dropped if another one is clearly better: log M ≥ log((K − 1)·R/α), for K rows at the start and R rows that are left. The
-  factor K − 1 corrects for the opponents (Bonferroni), the factor R for the rows (Holm, 1979). The probability that a row is ever
-  dropped although no other row is better is therefore at most α, for all rows together.
+* A row is dropped if another one is clearly better: log M ≥ log((K − 1)/α) for K rows at the start. The factor K − 1 corrects for the
+  opponents of the best row (Bonferroni). The probability that the best row is ever dropped is therefore at most α, and so is the
+  probability that it is ever better than another row by more than the upper end of their interval. Both are one event: the
+  difference of the best row to another one looks smaller than it is. If several rows are best, this holds for each of them.
 * A row rests if it can no longer change the answer, because it is better than the leader by at most the margin. If the leader changes,
   it may have to catch up.
 * The race is decided if all other rows are dropped or rest.
 
 With two objectives, a row is dropped if another one is clearly better in one of them, and clearly not worse by more than the margin
-in the other. Two rows are settled if each is clearly better in one objective, or if they differ by no more than the margins in both. A
-row rests if it is settled with all others.
+in the other. The answer is all rows of the front, so that the threshold has one more factor, the number R of rows that are left (Holm,
+1979): the probability that any row is dropped although no other row is better is at most α. Two rows are settled if each is clearly
+better in one objective, or if they differ by no more than the margins in both. A row rests if it is settled with all others.
 
 The rule is a function of the results: the same results give the same race, in whatever order the runs of a block end.
 """
@@ -50,7 +52,8 @@ class RaceRule:
     Args:
         rows: number of rows K at the start, at least 1.
         margins: for each of one or two objectives, the difference of scores that does not matter in practice, above 0.
-        confidence: 1 − α.
+        confidence: 1 − α, the probability that the best row is not dropped; with two objectives, that no row is dropped although no
+            other row is better.
     """
 
     def __init__(self, rows: int, margins: Sequence[float], confidence: float = 0.95) -> None:
@@ -72,8 +75,9 @@ class RaceRule:
 
     @property
     def log_threshold(self) -> float:
-        """The evidence at which a row is dropped now: log((K − 1)·R/α)."""
-        return math.log(max(self.num_rows - 1, 1) * len(self.alive) / self.alpha)
+        """The evidence at which a row is dropped now: log((K − 1)/α), and log((K − 1)·R/α) with two objectives."""
+        protected = 1 if len(self.margins) == 1 else len(self.alive)
+        return math.log(max(self.num_rows - 1, 1) * protected / self.alpha)
 
     @property
     def decided(self) -> bool:
