@@ -190,15 +190,15 @@ class Race:
     @property
     def about_confidence(self) -> str:
         """What the states and intervals mean, in sentences."""
-        sure = formatted_values.target(self.confidence)
+        left = sum(row.state != DROPPED for row in self.rows)
         if len(self.objectives) > 1:
-            holds = f"With {sure} confidence, at any time, no row of the front is dropped"
+            holds = "no row of the front is dropped"
+        elif left == 1:
+            holds = "the best row is not dropped"
         else:
-            holds = (
-                f"With {sure} confidence, at any time, the best row is not dropped, and it is better than the first row by no more "
-                "than the end of its interval"
-            )
-        return f"Dropped: another row is clearly better. {holds}. This assumes that paired differences between seeds are Gaussian."
+            holds = "the best row is not dropped, and it is better than the first row by no more than the upper end of its interval"
+        sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
+        return f"Dropped: another row is clearly better. {sure}. This assumes that paired differences between seeds are Gaussian."
 
     @property
     def about_limits(self) -> str:
