@@ -91,18 +91,18 @@ def test_the_share_of_dropped_rows_counts_each_best_row() -> None:
 
 
 def test_an_interval_and_a_bound_that_miss_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Races that drop nothing, and claim that all rows differ by exactly what was drawn."""
+    """Races that drop nothing, and claim that no row is better by more than what was drawn, and each by more than a point."""
 
     class Certain(RaceRule):
         def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
             mean, _, _ = super().difference(row, other, objective)
-            return mean, mean, mean
+            return mean, 1.0, mean
 
     monkeypatch.setattr(race_errors, "RaceRule", Certain)
     scores = np.random.default_rng(0).normal(size=(4, 11))
     scores += 0.01 * np.arange(4)[:, None] - scores.mean(axis=1, keepdims=True)
     found = race_errors.savings("test", scores, races=6, margin=0.005, gaussian=True)
-    assert found["interval_wrong"] == 6
+    assert found["low_wrong"] == 6
     assert 0 < found["bound_wrong"] == found["wrong"] <= 6
 
 

@@ -99,7 +99,7 @@ def test_the_first_seed_ranks_the_opponents_of_each_row_and_is_no_evidence() -> 
     mean, low, high = rule.difference(0, 1)
     sd = math.sqrt(0.005**2 + (FLOOR * POINT) ** 2)
     assert mean == pytest.approx(-0.4 + 0.015)
-    assert mean - low == pytest.approx(critical_ratio(2, -math.log(0.05 * rule.shares[2])) * sd)
+    assert mean - low == pytest.approx(critical_ratio(2, -math.log(0.05)) * sd)
     assert high - mean == pytest.approx(critical_ratio(2, -math.log(0.05 * rule.shares[0])) * sd)
 
 

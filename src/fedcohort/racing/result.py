@@ -12,6 +12,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, counted
 from fedcohort.racing.objectives import Objective
+from fedcohort.racing.rule import RANKED
 from fedcohort.record import Run
 from fedcohort.study.measured_values import plain
 
@@ -70,10 +71,10 @@ class RacedRow:
             than the margin), or ``undecided``.
         dropped_by, dropped_after: the row that is clearly better, and the number of seeds after which this was clear; empty and 0 for
             rows that are not dropped.
-        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have,
-            and its interval, which is valid at any time; NaN for the recommended row and with two objectives. With the confidence of
-            the race, the interval of the best row does not end too low. If the recommended row is the best one, no interval begins too
-            high.
+        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have
+            (without the first one, if there are more than three rows), and its interval, which is valid at any time; NaN for the
+            recommended row and with two objectives. With the confidence of the race, the interval of the best row does not end too
+            low. A lower end holds for its row alone.
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.
@@ -196,9 +197,16 @@ class Race:
         elif left == 1:
             holds = "the best row is not dropped"
         else:
-            holds = "the best row is not dropped, and it is better than the first row by no more than the upper end of its interval"
+            holds = "the best row is not dropped, and it is better than the first row by no more than its interval says"
         sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
         return f"Dropped: another row is clearly better. {sure}. This assumes that paired differences between seeds are Gaussian."
+
+    @property
+    def about_differences(self) -> str:
+        """What the differences of the table are, in a sentence."""
+        without_first = " except the first one" if len(self.rows) >= RANKED else ""
+        seeds = f"the seeds that both have{without_first}"
+        return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
 
     @property
     def about_limits(self) -> str:

@@ -34,7 +34,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.racing.paired_rows import Pairs, paired
 from fedcohort.racing.sequential_test import critical_ratio
 
-__all__ = ["Drop", "RaceRule"]
+__all__ = ["RANKED", "Drop", "RaceRule"]
 
 Flags = NDArray[np.bool_]
 
@@ -135,16 +135,18 @@ class RaceRule:
             self._judge()
 
     def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
-        """Mean of x_row − x_other over their common seeds that give evidence, and its interval, whose ends are where it is clear."""
+        """Mean of x_row − x_other over their common seeds that give evidence, and its interval.
+
+        If ``row`` is the best one, its upper ends for all other rows hold together, with probability 1 − α at any time. A lower end
+        holds with this probability for its pair alone.
+        """
         counts = self.counts[[row, other]] - self.first
         if counts.min() < 1:
             return float(self.scores[objective, row, 0] - self.scores[objective, other, 0]), -math.inf, math.inf
         pairs = paired(self.scores[objective][[row, other], self.first :], counts, FLOOR * self.margins[objective])
         mean, sd, seeds = float(pairs.mean[0, 1]), float(pairs.sd[0, 1]), int(pairs.seeds[0, 1])
-        below, above = (
-            critical_ratio(seeds, -math.log(self.alpha * float(self.shares[self._share[pair]]))) * sd
-            for pair in ((row, other), (other, row))
-        )
+        share = float(self.shares[self._share[other, row]])
+        below, above = (sd * critical_ratio(seeds, -math.log(self.alpha * part)) for part in (1.0, share))
         return mean, mean - below, mean + above
 
     def _judge(self) -> None:
