@@ -204,8 +204,7 @@ class Race:
     @property
     def about_differences(self) -> str:
         """What the differences of the table are, in a sentence."""
-        without_first = " except the first one" if len(self.rows) >= RANKED else ""
-        seeds = f"the seeds that both have{without_first}"
+        seeds = "all common seeds but the first" if len(self.rows) >= RANKED else "all common seeds"
         return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
 
     @property
