@@ -26,6 +26,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
+from fedcohort.core.freed_memory import keep_freed_memory
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
 from fedcohort.engines.client_answers import forward_answers, trial_answers
@@ -128,6 +129,7 @@ class Host:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         torch.get_num_threads()
+        keep_freed_memory()
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         self._sites: OrderedDict[str, _Site] = OrderedDict()
         self._broadcasts: dict[str, tuple[str, ModelState, dict[str, Tensors]]] = {}
