@@ -454,11 +454,21 @@ def superlink() -> str:
         "largest memory",
     )
     lines = [f"| {' | '.join(heads)} |", "|--:" * len(heads) + "|"]
+    notes = []
     for row in rows:
+        reached = row["phases"][-1].get("nodes", row["nodes"])
         used = float(np.median([phase["processor_seconds"] for phase in row["phases"]]))
+        star = ""
+        if reached < row["nodes"]:
+            seconds, failed = row["phases"][-1]["seconds"], row["phases"][-1]["failed"]
+            star = " \\*"
+            notes.append(
+                f"\\* Ended after {reached} of {row['nodes']} nodes, which took {seconds / 60:.0f} minutes; {failed} of them gave no "
+                "reply. All are connected and poll."
+            )
         lines.append(
-            f"| {row['nodes']} | {row['bytes']:,} | {row['idle_cores']:.2f} | {used:.1f} | {1000 * used / row['nodes']:.0f} "
-            f"| {2 * row['nodes'] * row['bytes'] / used / 1e6:.1f} | {row['superlink_bytes'] / 1e6:.0f} MB |"
+            f"| {row['nodes']} | {row['bytes']:,} | {row['idle_cores']:.2f} | {used:.1f}{star} | {1000 * used / reached:.0f} "
+            f"| {2 * reached * row['bytes'] / used / 1e6:.1f} | {row['superlink_bytes'] / 1e6:.0f} MB |"
         )
     about = sorted({f"commit `{row['commit']}`, {row['date'][:10]}, flwr {row['flwr']}" for row in rows})
     load = max(row["load_before"] for row in rows)
@@ -466,7 +476,7 @@ def superlink() -> str:
         f"Written by `python benchmarks/superlink.py` on {rows[0]['cores']} cores ({'; '.join(about)}). Other programs ran beside it, "
         f"with a load average of up to {load:.0f}. Processor time is less sensitive to that than waiting times, but is noisy as well."
     )
-    lines += ["", words]
+    lines += ["", *(f"{note}\n" for note in notes), words]
     return "\n".join(lines)
 
 

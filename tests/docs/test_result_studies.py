@@ -55,32 +55,54 @@ def test_a_race_between_rows_that_differ_much_saves_runs_and_does_not_err() -> N
     found = race_errors.savings("test", scores, races=3, margin=0.005)
     assert (found["races"], found["wrong"], found["best_dropped"], found["as_good_as_grid"]) == (3, 0, 0, 3)
     assert found["runs"] < found["grid_runs"]
+    assert found["grids_decided"] == sorted(found["grids_decided"])
+    assert found["grids_decided"][-1] == found["decided"] == 3
+    planned = race_errors.GRID_SEEDS[found["grids_decided"].index(3)]
     result = {
-        "errors": [{"scores": "Gaussian", "races": 200, "wrong": 4}],
-        "savings": [{"scores": "accuracy", "margin": 0.005, "federations": {"a": found, "b": found}}],
+        "errors": [{"scores": "Gaussian", "races": 200, "dropped": 0.004, "dropped_se": 0.001, "any": 17}],
+        "savings": [{"scores": "accuracy", "margin": 0.005, "rows": 12, "federations": {"a": found, "b": found}}],
         "seeds": {"a": 12, "b": 11},
     }
     text = race_errors.race_tables(result)
-    assert "| Gaussian | 200 | 2.0% | 1.0% |" in text
+    assert "| Gaussian | 200 | 0.4% | 0.1% | 8.5% |" in text
     assert "(11 to 12)" in text
     assert "| accuracy | 0.5 | 6 | 0.0% | 0.0% | 0.0% | 0.0% | " in text
     assert f"| accuracy | 0.5 | 100.0% | 100.0% | {found['runs'] / 3:,.0f} | {found['grid_runs'] / 3:,.0f} |" in text
-    assert text.endswith(" | 0 of 2 federations |")
+    assert text.endswith(f" | {planned} | {12 * planned} | {12 * planned * 3 / found['runs']:.1f} |")
+
+
+def test_a_planned_grid_is_decided_if_no_row_can_be_better_by_more_than_the_margin() -> None:
+    noise = np.random.default_rng(0).normal(size=(4, 20))
+    far = 0.01 * noise + np.array([[0.9], [0.7], [0.6], [0.5]])
+    assert race_errors.grid_decides(far, 0.005)
+    assert not race_errors.grid_decides(far[:, :3] + 0.2 * noise[:, :3], 0.005)
+    close = 0.01 * noise + np.array([[0.9], [0.9], [0.6], [0.5]])
+    assert not race_errors.grid_decides(close, 0.0005)
+    assert race_errors.grid_decides(close, 0.05)
+
+
+def test_the_share_of_dropped_rows_counts_each_best_row() -> None:
+    scores = np.array([[0.9], [0.9], [0.9], [0.1]]) + 1e-6 * np.random.default_rng(0).normal(size=(4, 40))
+    shares = race_errors.errors("test", lambda _: scores, races=2)
+    assert shares == [0.25, 0.25]
+    row = race_errors._counted("law", [0.0, 0.5])
+    assert (row["races"], row["dropped"], row["any"]) == (2, 0.25, 1)
+    assert row["dropped_se"] == pytest.approx(0.25 / 2**0.5)
 
 
 def test_an_interval_and_a_bound_that_miss_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Races that drop nothing, and claim that all rows differ by exactly what was drawn."""
+    """Races that drop nothing, and claim that no row is better by more than what was drawn, and each by more than a point."""
 
     class Certain(RaceRule):
         def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
             mean, _, _ = super().difference(row, other, objective)
-            return mean, mean, mean
+            return mean, 1.0, mean
 
     monkeypatch.setattr(race_errors, "RaceRule", Certain)
     scores = np.random.default_rng(0).normal(size=(4, 11))
     scores += 0.01 * np.arange(4)[:, None] - scores.mean(axis=1, keepdims=True)
     found = race_errors.savings("test", scores, races=6, margin=0.005, gaussian=True)
-    assert found["interval_wrong"] == 6
+    assert found["low_wrong"] == 6
     assert 0 < found["bound_wrong"] == found["wrong"] <= 6
 
 

@@ -245,15 +245,19 @@ def test_the_recommendation_says_how_sure_it_is() -> None:
     near = row("C", NOT_BETTER, [0.899] * 10, difference=-0.001, low=-0.006, high=0.004)
     open_ = row("D", UNDECIDED, [0.89] * 10, difference=-0.01, low=-0.04, high=0.02)
     assert race(first, worse).recommendation == (
-        "Recommended: 'A', test accuracy 90.0% over 10 seeds. The other row is clearly worse (95% confidence)."
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. The other row is not better (95% confidence)."
     )
     assert race(first, near, worse, ended="settled").recommendation == (
-        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 1 row is clearly worse; 'C' is at most 0.4 points "
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 1 row is dropped; 'C' is at most 0.4 points "
         "better, which does not matter (95% confidence)."
     )
     assert race(first, open_, near, worse, worse, ended="minutes").recommendation == (
-        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 2 rows are clearly worse; 'D' and 'C' are at most 2.0 points better "
+        "Recommended: 'A', test accuracy 90.0% over 10 seeds. 2 rows are dropped; 'D' and 'C' are at most 2.0 points better "
         "(95% confidence). The race ended at its time limit."
+    )
+    assert (
+        "over 10 seeds. None of the other 2 rows is better (95% confidence)."
+        in race(first, worse, worse).recommendation
     )
     assert race(first, worse).at_most_better == 0
     assert race(first, open_, near).at_most_better == 0.02
@@ -269,7 +273,7 @@ def test_the_cost_says_what_was_saved() -> None:
     )
     assert "The race took 15 runs" in result.about_cost
     assert "All 2 rows with 10 seeds would be 20 runs: 1.3 times as many" in result.about_cost
-    assert repr(result) == "<Race made up, 2 rows, 15 runs: A, all others are clearly worse>"
+    assert repr(result) == "<Race made up, 2 rows, 15 runs: A, no other is better>"
 
 
 def test_a_cost_is_shown_as_a_cost() -> None:

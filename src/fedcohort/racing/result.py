@@ -12,6 +12,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, counted
 from fedcohort.racing.objectives import Objective
+from fedcohort.racing.rule import RANKED
 from fedcohort.record import Run
 from fedcohort.study.measured_values import plain
 
@@ -70,8 +71,10 @@ class RacedRow:
             than the margin), or ``undecided``.
         dropped_by, dropped_after: the row that is clearly better, and the number of seeds after which this was clear; empty and 0 for
             rows that are not dropped.
-        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have,
-            and its interval, which is valid at any time, for all rows together; NaN for the recommended row and with two objectives.
+        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have
+            (without the first one, if there are more than three rows), and its interval, which is valid at any time; NaN for the
+            recommended row and with two objectives. With the confidence of the race, the interval of the best row does not end too
+            low. A lower end holds for its row alone.
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.
@@ -117,7 +120,7 @@ class Race:
         objectives: one objective, or two for their Pareto front.
         rows: its rows, the recommended one first, then those that are left, then those that were dropped, the last one first.
         ended: why it ended: ``best``, ``settled``, ``front``, or the budget that ended it: ``seeds``, ``runs``, ``minutes``.
-        confidence: probability that no row was dropped although no other row is better.
+        confidence: probability that the best row was not dropped; with two objectives, that no row of the front was dropped.
         skipped: strategies that cannot be used with the experiment, each with the reason.
     """
 
@@ -188,11 +191,21 @@ class Race:
     @property
     def about_confidence(self) -> str:
         """What the states and intervals mean, in sentences."""
-        sure = formatted_values.target(self.confidence)
-        return (
-            f"Dropped: another row is clearly better. Intervals and drops hold for all rows together with {sure} confidence, at any "
-            "time, if paired differences between seeds are Gaussian."
-        )
+        left = sum(row.state != DROPPED for row in self.rows)
+        if len(self.objectives) > 1:
+            holds = "no row of the front is dropped"
+        elif left == 1:
+            holds = "the best row is not dropped"
+        else:
+            holds = "the best row is not dropped, and it is better than the first row by no more than its interval says"
+        sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
+        return f"Dropped: another row is clearly better. {sure}. This assumes that paired differences between seeds are Gaussian."
+
+    @property
+    def about_differences(self) -> str:
+        """What the differences of the table are, in a sentence."""
+        seeds = "all common seeds but the first" if len(self.rows) >= RANKED else "all common seeds"
+        return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
 
     @property
     def about_limits(self) -> str:
@@ -274,7 +287,7 @@ class Race:
         """How sure the recommendation is, in a few words."""
         if self.decided:
             return {
-                "best": "all others are clearly worse",
+                "best": "no other is better",
                 "settled": "no other is better by more than the margin",
             }.get(self.ended, "the Pareto front")
         return "not decided"
@@ -288,16 +301,17 @@ class Race:
         dropped = sum(row.state == DROPPED for row in others)
         left = [row.label for row in others if row.state != DROPPED]
         sure = formatted_values.target(self.confidence)
-        worse = f"{_rows(dropped)} clearly worse" if dropped else ""
         if not left:
-            return f"{begin} {worse.capitalize() if dropped > 1 else 'The other row is clearly worse'} ({sure} confidence)."
+            others_are = f"None of the other {dropped} rows is" if dropped > 1 else "The other row is not"
+            return f"{begin} {others_are} better ({sure} confidence)."
         bound = self.at_most_better
         known = bound < (math.log(2) if objective.is_cost else 1.0)
         better = f"at most {objective.shown_bound(bound)}" if known else "not told apart from it"
         if self.ended == "settled":
             better += ", which does not matter"
         verb = "is" if len(left) == 1 else "are"
-        return f"{begin} {f'{worse}; ' if worse else ''}{_listed(left)} {verb} {better} ({sure} confidence)."
+        without = f"{_rows(dropped)} dropped; " if dropped else ""
+        return f"{begin} {without}{_listed(left)} {verb} {better} ({sure} confidence)."
 
     def _front(self) -> str:
         """The recommendation for two objectives."""

@@ -3,16 +3,22 @@
 All rows start on the same seeds. After every block (one seed for every row in play), each pair of rows is compared by the sequential
 t-test of :mod:`~fedcohort.racing.sequential_test`:
 
-* A row is dropped if another one is clearly better: log M ≥ log((K − 1)·R/α), for K rows at the start and R rows that are left. The
-  factor K − 1 corrects for the opponents (Bonferroni), the factor R for the rows (Holm, 1979). The probability that a row is ever
-  dropped although no other row is better is therefore at most α, for all rows together.
+* A row is dropped if another one is clearly better. The best row has K − 1 opponents, and the probability that one of them ever looks
+  clearly better than it is at most α: evidence that row j is better than row i is clear at log M ≥ log(1/(α·s)), where the shares s of
+  the opponents of a row add up to 1. The same event is meant by the upper end of an interval: the difference of the best row to
+  another one looks smaller than it is. So with probability 1 − α, at any time, the best row is not dropped, and it is better than the
+  leader by no more than the upper end of its interval. If several rows are best, this holds for each of them.
+* The first seed gives the shares, and no evidence: the opponent with the r-th highest score has a share ∝ 1/(r + 1)². An opponent that
+  was good under one seed is probably good under others, and needs less evidence. With fewer than four rows, a seed is worth more than
+  that: the shares are 1/(K − 1), and all seeds give evidence.
 * A row rests if it can no longer change the answer, because it is better than the leader by at most the margin. If the leader changes,
   it may have to catch up.
 * The race is decided if all other rows are dropped or rest.
 
 With two objectives, a row is dropped if another one is clearly better in one of them, and clearly not worse by more than the margin
-in the other. Two rows are settled if each is clearly better in one objective, or if they differ by no more than the margins in both. A
-row rests if it is settled with all others.
+in the other. The answer is all rows of the front, so that the shares are 1/((K − 1)·R) for R rows that are left (Holm, 1979): the
+probability that any row is dropped although no other row is better is at most α. Two rows are settled if each is clearly better in
+one objective, or if they differ by no more than the margins in both. A row rests if it is settled with all others.
 
 The rule is a function of the results: the same results give the same race, in whatever order the runs of a block end.
 """
@@ -28,12 +34,14 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.racing.paired_rows import Pairs, paired
 from fedcohort.racing.sequential_test import critical_ratio
 
-__all__ = ["Drop", "RaceRule"]
+__all__ = ["RANKED", "Drop", "RaceRule"]
 
 Flags = NDArray[np.bool_]
 
 FLOOR = 0.1
 """Standard deviation that is added to that of differences, as a share of the margin."""
+RANKED = 4
+"""Number of rows from which the first seed gives their shares."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,8 @@ class RaceRule:
     Args:
         rows: number of rows K at the start, at least 1.
         margins: for each of one or two objectives, the difference of scores that does not matter in practice, above 0.
-        confidence: 1 − α.
+        confidence: 1 − α, the probability that the best row is not dropped; with two objectives, that no row is dropped although no
+            other row is better.
     """
 
     def __init__(self, rows: int, margins: Sequence[float], confidence: float = 0.95) -> None:
@@ -59,6 +68,8 @@ class RaceRule:
         self.scores: Values = np.full((len(self.margins), rows, 8), np.nan)
         self.drops: dict[int, Drop] = {}
         self.resting: set[int] = set()
+        self._ranked = len(self.margins) == 1 and rows >= RANKED
+        self._share: Indices = np.zeros((rows, rows), dtype=np.int64)
 
     @property
     def alive(self) -> list[int]:
@@ -71,9 +82,19 @@ class RaceRule:
         return int(self.counts[self.alive].max())
 
     @property
-    def log_threshold(self) -> float:
-        """The evidence at which a row is dropped now: log((K − 1)·R/α)."""
-        return math.log(max(self.num_rows - 1, 1) * len(self.alive) / self.alpha)
+    def first(self) -> int:
+        """The position of the first seed that gives evidence."""
+        return int(self._ranked)
+
+    @property
+    def shares(self) -> Values:
+        """The shares of α that opponents of a row can have, the largest one first."""
+        opponents = max(self.num_rows - 1, 1)
+        if self._ranked:
+            terms = 1.0 / np.arange(2, opponents + 2) ** 2
+            shares: Values = terms / terms.sum()
+            return shares
+        return np.array([1 / opponents if len(self.margins) == 1 else 1 / (opponents * len(self.alive))])
 
     @property
     def decided(self) -> bool:
@@ -108,24 +129,35 @@ class RaceRule:
         for row, seed, scores in results:
             self.scores[:, row, seed] = scores
             self.counts[row] = max(self.counts[row], seed + 1)
-        self._judge()
+        if self._ranked and self.depth == 1:
+            self._share = _ranks_of_opponents(self.scores[0, :, 0])
+        if self.depth > self.first:
+            self._judge()
 
     def difference(self, row: int, other: int, objective: int = 0) -> tuple[float, float, float]:
-        """Mean of x_row − x_other over their common seeds, and its interval at the evidence of :attr:`log_threshold`."""
-        pairs = paired(self.scores[objective][[row, other]], self.counts[[row, other]], FLOOR * self.margins[objective])
-        mean, sd = float(pairs.mean[0, 1]), float(pairs.sd[0, 1])
-        width = critical_ratio(int(pairs.seeds[0, 1]), self.log_threshold) * sd
-        return mean, mean - width, mean + width
+        """Mean of x_row − x_other over their common seeds that give evidence, and its interval.
+
+        If ``row`` is the best one, its upper ends for all other rows hold together, with probability 1 − α at any time. A lower end
+        holds with this probability for its pair alone.
+        """
+        counts = self.counts[[row, other]] - self.first
+        if counts.min() < 1:
+            return float(self.scores[objective, row, 0] - self.scores[objective, other, 0]), -math.inf, math.inf
+        pairs = paired(self.scores[objective][[row, other], self.first :], counts, FLOOR * self.margins[objective])
+        mean, sd, seeds = float(pairs.mean[0, 1]), float(pairs.sd[0, 1]), int(pairs.seeds[0, 1])
+        share = float(self.shares[self._share[other, row]])
+        below, above = (sd * critical_ratio(seeds, -math.log(self.alpha * part)) for part in (1.0, share))
+        return mean, mean - below, mean + above
 
     def _judge(self) -> None:
         """Drop rows until no more are clearly worse, then find the rows that rest."""
         compared = [
-            paired(scores, np.maximum(self.counts, 1), FLOOR * margin)
+            paired(scores[:, self.first :], self.counts - self.first, FLOOR * margin)
             for scores, margin in zip(self.scores, self.margins, strict=True)
         ]
         while (worse := self._next_drop(compared)) is not None:
             row, by = worse
-            self.drops[row] = Drop(by, int(compared[0].seeds[by, row]))
+            self.drops[row] = Drop(by, int(compared[0].seeds[by, row]) + self.first)
         self.resting = self._resting(compared)
 
     def _next_drop(self, compared: Sequence[Pairs]) -> tuple[int, int] | None:
@@ -156,17 +188,19 @@ class RaceRule:
         return [pairs.mean >= critical * pairs.sd for pairs in compared]
 
     def _critical(self, seeds: Indices, tests: int = 1) -> Values:
-        """The ratio of mean and standard deviation that is clear after these numbers of seeds [K, K]."""
+        """The ratio of mean and standard deviation of x_j − x_i that is clear after these numbers of seeds [K, K]."""
         found, position = np.unique(seeds, return_inverse=True)
-        log_threshold = self.log_threshold + math.log(tests)
-        ratios = np.array([critical_ratio(n, log_threshold) for n in found.tolist()])
-        critical: Values = ratios[position.reshape(seeds.shape)]
+        thresholds = (math.log(tests) - np.log(self.alpha * self.shares)).tolist()
+        ratios = np.array([[critical_ratio(n, threshold) for threshold in thresholds] for n in found.tolist()])
+        critical: Values = ratios[position.reshape(seeds.shape), self._share]
         return critical
 
     def _resting(self, compared: Sequence[Pairs]) -> set[int]:
         """The rows that need no more seeds."""
         alive = np.array(self.alive)
-        critical = self._critical(compared[0].seeds)
+        critical = self._critical(
+            compared[0].seeds
+        ).T  # where it is clear that j is worse than i by more than a difference
         within = [  # whether row j is at most the margin better than row i
             pairs.mean + critical * pairs.sd <= margin for pairs, margin in zip(compared, self.margins, strict=True)
         ]
@@ -179,6 +213,14 @@ class RaceRule:
         equal = np.logical_and.reduce([flags & flags.T for flags in within])
         settled = _within(opposed | equal, alive) | np.eye(len(alive), dtype=bool)
         return {int(row) for row in alive[settled.all(axis=1)]}
+
+
+def _ranks_of_opponents(scores: Values) -> Indices:
+    """The rank of row j among the opponents of row i [K, K], from 0, by scores [K] of one seed; the first of equal ones is higher."""
+    rank = np.empty(len(scores), dtype=np.int64)
+    rank[np.argsort(-scores, kind="stable")] = np.arange(len(scores))
+    ranks: Indices = rank[:, None] - (rank[:, None] > rank[None, :])
+    return np.minimum(ranks, len(scores) - 2)
 
 
 def _within(matrix: NDArray[np.generic], rows: Indices) -> NDArray[np.generic]:

@@ -181,6 +181,33 @@ def test_single_models_of_the_plan_means_can_be_read(hosts: HostPool) -> None:
         assert [bits(update.state) for update in remote.train(model, 1, cohort, algorithm)] == expected
 
 
+def test_means_that_hosts_compute_at_once_are_those_that_are_asked_for(hosts: HostPool) -> None:
+    """Hosts send the means that are weighted by samples beside the results, as long as the algorithm asks for such means."""
+    cohort = Cohort(np.array(HEALTHY))
+    with closing(ray_engine(hosts, FedAvg(), "means")) as remote:
+        model = remote.initial_model()
+
+        def groups(algorithm: Algorithm) -> list[RemoteModels]:
+            """The groups of a round, after it was aggregated."""
+            updates = list(remote.train(model, 1, cohort, algorithm))
+            found = {id(update.group[0]): update.group[0] for update in updates if update.group is not None}
+            aggregated(remote, model, algorithm, 1, updates)
+            return [group for group in found.values() if isinstance(group, RemoteModels)]
+
+        sent = groups(FedAvg())
+        assert sent
+        for group in sent:
+            assert group._mean is not None
+            assert group._samples == dict(enumerate(group._samples.values()))
+            at_once, later = group.mean(group._samples), group._call("mean", group._samples)
+            assert bits(at_once) == bits(later)
+        part = dict(list(sent[0]._samples.items())[:1])
+        assert bits(sent[0].mean(part)) == bits(sent[0].state_of(0))
+        groups(FedAvg(weights="uniform"))  # asks for other means
+        assert all(group._mean is None for group in groups(FedAvg()))
+        assert all(group._mean is not None for group in groups(FedAvg()))
+
+
 @parameters
 class EndsItsHost(FedAvg):
     """Ends the process that trains client 3."""

@@ -152,6 +152,7 @@ class Host:
         cohort: Cohort,
         memories: Mapping[int, NestedArrays],
         keep: int | None,
+        with_mean: bool,
     ) -> TrainedGroup | Failed:
         """Train a part of a cohort, one client after another or in one stack.
 
@@ -162,6 +163,7 @@ class Host:
             cohort: the clients and how they are trained.
             memories: what the algorithm kept for each client; clients without an entry have no memory.
             keep: number under which the models stay here until the next round; None to send them.
+            with_mean: whether to send the mean of models that stay here, weighted by samples.
         """
 
         def work() -> TrainedGroup:
@@ -169,16 +171,18 @@ class Host:
             on_device = keep is not None and site.federation.device.type != "cpu"
             rows = None if on_device else site.rows.take(len(cohort.clients))
             targets = repeat(None) if rows is None else site.layout.views(rows)
-            clients, states = [], []
+            clients, states, running = [], [], RunningMean()
             for (update, memory), target in zip(_train(site, model, t, cohort, received), targets, strict=False):
                 clients.append(_parts(update, memory, check=keep is not None))
                 state = update.state or model
                 # copied at once, so that the next client's model can use the same memory: fresh pages cost more than a copy
                 states.append(state if target is None else site.layout.copy(state, target))
+                if with_mean and update.state and update.num_samples:
+                    running.add(state, float(update.num_samples))
             if keep is None:
                 return TrainedGroup(clients, rows)
             site.kept[keep] = states
-            return TrainedGroup(clients, None)
+            return TrainedGroup(clients, None, site.layout.flat([running.result()]) if running.total else None)
 
         return self._answer(work)
 

@@ -87,10 +87,12 @@ class TrainedClient(NamedTuple):
 
 class TrainedGroup(NamedTuple):
     """The result of a group of clients: one entry for each, and their models, uint8 [n, bytes]; None if the host kept the models.
-    A client without a result has a row of zeros."""
+    A client without a result has a row of zeros. A host that keeps the models can send their mean, weighted by samples, as one such
+    row."""
 
     clients: list[TrainedClient]
     models: Bytes | None
+    mean: Bytes | None = None
 
 
 def clients_of(federation: Federation) -> dict[str, Any]:

@@ -115,6 +115,9 @@ class RayEngine:
         plugins = _plugins(model, training, algorithm)
         self._setup = self._ray.put(Setup(clients_of(federation), plugins, seed, self._stacked, device, arithmetic))
         self._sent: tuple[ModelState, Any] | None = None
+        self._weights_are_samples = (
+            True  # of the last mean that the algorithm asked for; hosts compute that mean at once
+        )
         pool.wait_until_ready()
 
     def initial_model(self) -> ModelState:
@@ -223,7 +226,8 @@ class RayEngine:
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()
         keep = next(self._numbers) if self.plan == "means" else None
-        arguments = self._name, refs, t, part, self._memories_of(clients), keep
+        with_mean = keep is not None and self._weights_are_samples
+        arguments = self._name, refs, t, part, self._memories_of(clients), keep, with_mean
         return Call("train", arguments, clients, float(self._costs(part).sum()))
 
     def _updates(self, call: Call, result: Result) -> Iterator[tuple[Update, dict[str, Tensors]]]:
@@ -234,10 +238,9 @@ class RayEngine:
             for client, state in zip(trained.clients, states, strict=True):
                 yield self._update(client, state if client.has_model else {})
             return
-        number: int = call.arguments[-1]
-        models = RemoteModels(
-            self._name, number, trained.clients, self._layout, result.member, partial(self._again, call)
-        )
+        number: int = call.arguments[5]
+        again = partial(self._again, call)
+        models = RemoteModels(self._name, number, trained, self._layout, result.member, again, self._weighed)
         for position, client in enumerate(trained.clients):
             update, memory = self._update(client, {})
             if client.has_model:
@@ -253,6 +256,9 @@ class RayEngine:
             return update
         [position] = np.flatnonzero(cohort.clients == update.client)
         return partial_upload(update, model, self.trainable, float(cohort.share[position]), self.seed, t)
+
+    def _weighed(self, by_samples: bool) -> None:
+        self._weights_are_samples = by_samples
 
     def _again(self, call: Call, lost: Member, error: Exception) -> Member:
         """Train a group again whose host was lost with its models; returns the new host."""

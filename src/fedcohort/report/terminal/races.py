@@ -83,9 +83,7 @@ def _about_objectives(result: "Race") -> str:
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
     if len(result.objectives) == 1:
-        sentences.append(
-            "Difference: to the first row, over the seeds that both have, with an interval that is valid at any time."
-        )
+        sentences.append(result.about_differences)
     return " ".join(sentences)
 
 
