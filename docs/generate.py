@@ -221,7 +221,11 @@ def _card(card: Card) -> str:
         f"* Discloses about a client, beyond its update: {card.discloses}",
         f"* The server must know, besides client ids: {card.knows}",
         f"* Server work per round: {card.cost}",
-        *([f"* The score (accuracy, or R² of numeric labels): {card.score}"] if card.score != Card.score else []),
+        *(
+            [f"* How it uses the score of a model (accuracy, or R² of numeric labels): {card.score}"]
+            if card.score != Card.score
+            else []
+        ),
     ]
     return "\n".join(lines)
 

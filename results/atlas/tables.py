@@ -90,11 +90,14 @@ def _said(findings: Findings, measure: str, verdicts: Mapping[str, Mapping[str, 
     others = len(findings.strategies) - 1
     words = Counter(verdict.words for found in verdicts.values() for verdict in found.values())
     total = others * len(verdicts)
-    counted = (
-        f"Of {total} differences at {OBJECTIVES[measure]}, {words[BETTER]} are clearly better than uniform selection, "
-        f"{words[WORSE]} are clearly worse, {words['not clear']} are not clear, and {words[TOO_FEW]} have no verdict, for which "
-        f"{FEWEST} seeds are needed."
-    )
+    counts = [
+        f"{_are(words[BETTER])} clearly better than uniform selection",
+        f"{_are(words[WORSE])} clearly worse",
+        f"{_are(words['not clear'])} not clear",
+    ]
+    if few := words[TOO_FEW]:
+        counts.append(f"{few} have no verdict, for which {FEWEST} seeds are needed")
+    counted = f"Of {total} differences at {OBJECTIVES[measure]}, {', '.join(counts[:-1])}, and {counts[-1]}."
     lines = [counted]
     needed = needed_seeds(others)
     fewest = min((findings.seeds(name) for name in verdicts), default=0)
@@ -139,10 +142,15 @@ def _over_federations(findings: Findings, measure: str) -> str:
     least = sum(found.interval.mean > 0 for found in over.values())
     everywhere = sum(found.better == len(findings.federations) for found in over.values())
     return (
-        f"With federations as the unit ({len(findings.federations)} of them), {len(better)} of {len(over)} strategies are clearly "
-        f"better than uniform selection on average{_names(better)}, {len(worse)} are clearly worse{_names(worse)}, and {least} have a "
-        f"positive mean difference. {everywhere} are above uniform selection in every federation."
+        f"With the {len(findings.federations)} federations as the unit, of {len(over)} strategies {_are(len(better))} clearly "
+        f"better than uniform selection on average{_names(better)}, {_are(len(worse))} clearly worse{_names(worse)}, and {least} "
+        f"{'has' if least == 1 else 'have'} a positive mean difference. {_are(everywhere)} above uniform selection in "
+        "every federation."
     )
+
+
+def _are(number: int) -> str:
+    return f"{number} {'is' if number == 1 else 'are'}"
 
 
 def _names(names: Sequence[str]) -> str:

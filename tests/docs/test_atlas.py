@@ -109,6 +109,8 @@ def test_the_map_marks_what_is_clear_and_gives_no_verdict_below_three_seeds() ->
     assert "| `oort` | +10.0 ▲ |" in many
     assert "| `s2` | −10.0 ▼ |" in many
     assert "Of 12 differences at equal rounds, 6 are clearly better" in many
+    assert "no verdict" not in many
+    assert "1 has a positive mean difference. 1 is above uniform selection in every federation" in many
     assert "▲" not in few
     assert "12 have no verdict" in few
     assert "no difference can be clear before the 7th seed" in few

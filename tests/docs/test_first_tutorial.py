@@ -38,6 +38,23 @@ def test_a_reader_who_does_not_know_the_field_finds_every_term_explained() -> No
     assert "do not choose a strategy by this table" in text
 
 
+def test_the_list_below_the_experiment_explains_its_keys() -> None:
+    after = read(PAGE).partition("## Describe the experiment")[2].partition("## Look at the clients")[0]
+    cell, _, explained = after.partition("```\n\n- ")
+    keys = set(re.findall(r"^\s+\"?(\w+)\"?[=:]", cell, re.MULTILINE)) - {"clients", "partition", "variant"}
+    assert len(keys) >= 10
+    assert [key for key in sorted(keys) if not re.search(rf"`{key}\b", explained)] == []
+    assert "`k = 3`" in explained
+    assert "`d = 6`" in explained
+
+
+def test_columns_that_a_wide_window_adds_are_explained_elsewhere() -> None:
+    assert "(../compare-strategies.md#compare)" in read(PAGE)
+    guide = read(ROOT / "docs" / "compare-strategies.md").partition("\n## Compare")[2]
+    for column in ("best", "early stop", "Jain", "client passes", "wall time"):
+        assert f"*{column}*" in guide.split("\n### ")[0].replace("**", "*"), column
+
+
 def test_lines_of_code_in_tutorials_fit_their_boxes() -> None:
     """The site shows 97 characters; readers would have to scroll for the rest."""
     wide = [

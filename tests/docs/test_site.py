@@ -183,6 +183,12 @@ def test_the_picture_of_picks_has_a_filled_cell_for_every_admitted_update(module
     assert "hollow" in picture
 
 
+def test_the_flower_guide_says_how_a_simulation_keeps_away_from_a_ray_cluster(pages: dict[str, str]) -> None:
+    before, command, _ = pages["flower"].partition("$ flwr run . --stream --federation-config")
+    assert command
+    assert "`RAY_ADDRESS=local`" in before, "Ray joins any cluster that runs on the machine"
+
+
 def test_the_home_page_is_that_of_the_folder(pages: dict[str, str]) -> None:
     home = read(Path(ROOT, "docs", "index.md"))
     assert pages["index"].startswith(home.split("\n\n")[0])

@@ -18,8 +18,9 @@ from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.client_orders import client_orders
-from fedcohort.report.detail_rows import wall_rows
+from fedcohort.report.detail_rows import class_rows, wall_rows
 from fedcohort.report.figure import Figure
+from fedcohort.report.headline import answers
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import Part, at_point, figures, parts
 from fedcohort.report.report_data import Story, find_runs, gather
@@ -344,3 +345,22 @@ def test_rows_of_a_point_with_the_same_name_keep_their_numbers(tmp_path: Path) -
     compared = Comparison("changed", rows)
     assert [group.rows for group in compared.groups] == [(0, 1), (2, 3)]
     assert compared.names_without_settings == ["uniform (1)", "uniform (2)", "uniform (1)", "uniform (2)"]
+
+
+def test_runs_with_other_classes_share_a_page(tmp_path: Path) -> None:
+    """Ten digits, and tumors of two kinds: each panel has the classes of its own run, and there is no table of all of them."""
+    tumors = {"data": {"name": "breast_cancer"}, "model": {"name": "logistic"}}
+    clients = {"clients": 4, "partition": "iid"}
+    for name, settings in (("digits", {"sweep": {"training.lr": [0.01, 0.1]}}), ("tumors", tumors)):
+        fedcohort.compare(small(name=name, rounds=1, seeds=1, federation=clients, **settings), runs=tmp_path)
+    story = gather(find_runs([tmp_path]))
+    figure = class_accuracy(story, PAGE)
+    assert figure is not None
+    (view,) = figure.views
+    assert len(view.panels) == 3
+    frame = figure.data["class_accuracy"]
+    assert frame.groupby("strategy")["class"].nunique().to_dict() == {"uniform": 2} | {f"uniform, lr={lr}": 10 for lr in (0.01, 0.1)}
+    assert class_rows(story) == {}
+    assert "Accuracy of each class" in report(story)
+    (sentence,) = (text for text in map(str, answers(story)) if "At digits" in text)
+    assert "'uniform, lr=" in sentence, "the point is the experiment, and does not name the setting"

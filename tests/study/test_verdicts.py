@@ -109,6 +109,11 @@ def test_the_table_has_p_values_and_verdicts(tmp_path: Path) -> None:
         ({"a": WORSE, "b": FIRST, "c": BETTER}, "The difference is clear with these seeds."),
         # as in the table: p = 2/64, corrected for two comparisons
         ({"a": FIRST[:6], "b": BETTER[:6], "c": WORSE[:6]}, "with 6 seeds, p cannot be below 0.062, however"),
+        # Holm multiplies the larger p of fewer seeds by less: 2/8 once, beside 2/128 twice
+        (
+            {"a": FIRST[:7], "b": WORSE[:7], "c": BETTER[:3]},
+            "p = 0.25). The difference is not clear: with 3 seeds, p cannot be below 0.25,",
+        ),
     ],
 )
 def test_the_headline_of_the_page_agrees_with_the_verdicts(

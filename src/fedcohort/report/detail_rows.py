@@ -23,11 +23,12 @@ PARTS = (*WALL, "total", OVERLAPPING)
 def class_rows(story: Story) -> dict[str, Any]:
     """The test accuracy of each class at the last test, mean over seeds: ``classes`` (their names), ``number`` of all, and ``rows``.
 
-    Empty if no run was tested by class.
+    Empty if no run was tested by class, or if rows have different classes.
     """
     known = [_class_means(readings) for _, readings in story.played]
     measured = [values for values in known if values is not None]
-    if not measured or len({len(values) for values in measured}) > 1:
+    names = _names(story)
+    if len(names) != 1:
         return {}
     mean = np.nan_to_num(np.nanmean(measured, axis=0), nan=1.0)
     shown = np.sort(np.argsort(mean, kind="stable")[:CLASSES])
@@ -40,12 +41,13 @@ def class_rows(story: Story) -> dict[str, Any]:
         common = {"label": strategy["label"], "strategy": strategy, "point": strategy["point"], "cells": cells}
         rows.append(common | by_place)
     mark_best(rows, highest=[f"class_{place}" for place in range(len(shown))])
-    return {"classes": [_names(story)[i] for i in shown], "number": len(mean), "rows": rows}
+    return {"classes": [names[0][i] for i in shown], "number": len(mean), "rows": rows}
 
 
-def _names(story: Story) -> list[str]:
-    """The names of the classes in the first run that was tested."""
-    return next(reading.classes for _, readings in story.played for reading in readings if _last(reading) is not None)
+def _names(story: Story) -> list[tuple[str, ...]]:
+    """The different lists of names of the classes of runs that were tested."""
+    tested = [reading for _, readings in story.played for reading in readings if _last(reading) is not None]
+    return list(dict.fromkeys(tuple(reading.classes) for reading in tested))
 
 
 def _class_means(readings: Sequence[Reading]) -> np.ndarray | None:

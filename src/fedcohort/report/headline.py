@@ -215,7 +215,7 @@ def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
     """
     if p_value <= LEVEL:
         return "The difference is clear with these seeds."
-    lowest = lowest_p_value(seeds, comparisons)
+    lowest = min(lowest_p_value(seeds, comparisons), p_value)  # less than the first if other rows have more seeds
     if lowest > LEVEL:
         limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
         return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is."

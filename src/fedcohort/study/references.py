@@ -198,15 +198,18 @@ def without_settings(label: str, settings: Mapping[str, str]) -> str:
 
 
 def names_at_points(entries: Sequence[Entry], groups: Sequence[Group]) -> list[str]:
-    """The labels without the settings of a sweep. Rows of a group that would have the same name keep the number of their label."""
+    """The labels without the settings of a sweep.
+
+    Rows of a group that would have the same name keep the number of their label, or else the whole label.
+    """
     settings = swept_settings(entries)
     names = [without_settings(entry.label, own) for entry, own in zip(entries, settings, strict=True)]
     for group in groups:
         taken = [names[i] for i in group.rows]
         for i in group.rows:
             number = NUMBERED.search(entries[i].label)
-            if taken.count(names[i]) > 1 and number is not None:
-                names[i] += number[0]
+            if taken.count(names[i]) > 1:
+                names[i] = entries[i].label if number is None else names[i] + number[0]
     return names
 
 

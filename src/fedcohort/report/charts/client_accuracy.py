@@ -148,9 +148,9 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
     measured = [(label, reading) for label, reading in story.panels if np.isfinite(reading.class_accuracy).any()]
     if not measured:
         return None
-    classes = measured[0][1].classes
     frames, panels = [], []
     for label, reading in measured:
+        classes = reading.classes  # rows can have different data
         frames.append(_class_cells(label, reading, classes))
         height = min(300, max(120, 16 * len(classes)))
         chart = sized(_class_chart(label, rounds_beside(story, label), classes, look), look, height)
