@@ -48,7 +48,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         printed,
         "",
         *_health(compared),
-        *dimmed(*notes(compared, rows), about_hidden(hidden)),
+        *dimmed(*notes(compared, rows, hidden), about_hidden(hidden)),
     )
 
 
