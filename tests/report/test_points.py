@@ -280,9 +280,18 @@ def test_panels_have_the_axes_of_their_own_point(tmp_path: Path) -> None:
     for label in (label for label in heights if "clients=100" in str(label)):
         assert heights[label][0] == "clients"
         assert heights[label][1] > 90
-    assert figure.note.startswith("Up to 60 clients: Gray: the range")
-    assert " of 4 clients a round" in figure.note
-    assert " of 100 clients a round" in figure.note
+    few, many = figure.at_points
+    assert few.startswith("Gray: the range that contains 90% of the clients")
+    assert many.startswith("Bars: number of clients by how often")
+    cells = raster(story, replace(PAGE, rows=story.row_looks))
+    assert cells is not None
+    assert [words.startswith("A filled cell is") for words in cells.at_points] == [True, True]
+    assert cells.note == "Seed 0."
+    on_paper = selections(story, paper())
+    assert on_paper is not None
+    assert on_paper.note.startswith("Up to 60 clients: Gray: the range")
+    assert " of 4 clients a round" in on_paper.note
+    assert " of 100 clients a round" in on_paper.note
 
 
 def test_panels_that_are_shown_together_have_as_many_rounds(tmp_path: Path) -> None:

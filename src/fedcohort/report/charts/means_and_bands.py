@@ -9,7 +9,18 @@ from numpy.typing import ArrayLike
 from fedcohort.core.arrays import Values
 from fedcohort.report.report_data import POINTS, Reading, blocks
 
-__all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "log_range", "on_grid", "thinned"]
+__all__ = [
+    "ANY_NUMBER",
+    "SHARES",
+    "Series",
+    "by_round",
+    "domain",
+    "has_band",
+    "log_range",
+    "log_span",
+    "on_grid",
+    "thinned",
+]
 
 Series = Callable[[Reading], ArrayLike]
 """One number for each round of a run [n]."""
@@ -126,6 +137,23 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
+
+
+FLATTENED = (10, 100)
+"""An axis becomes logarithmic if its largest number is so many times the largest one of a typical row, or the median of all points."""
+
+
+def log_span(frame: pd.DataFrame) -> list[float] | None:
+    """The range of a logarithmic axis if a linear one would flatten the lines of most rows, as where one diverges; otherwise None."""
+    finite = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
+    positive = finite.loc[finite["mean"] > 0, "mean"]
+    if positive.empty or finite["mean"].min() < 0:
+        return None
+    tops = np.sort(finite.groupby("strategy")["mean"].max().to_numpy(np.float64))
+    top, typical, middle = float(tops[-1]), float(tops[(len(tops) - 1) // 2]), float(finite["mean"].median())
+    if top < FLATTENED[0] * typical and top < FLATTENED[1] * middle:
+        return None
+    return [float(positive.min()) / 1.2, top * 1.2]
 
 
 def log_range(column: ArrayLike, times: float) -> list[float] | None:
