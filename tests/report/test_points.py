@@ -241,6 +241,24 @@ def test_a_hundred_candidates_have_a_row_each(runs: Path, tmp_path: Path) -> Non
     assert "1 rounds" not in figure.note
 
 
+def test_mean_ranks_of_many_clients_use_all_shades(tmp_path: Path) -> None:
+    """Means over blocks of many clients are all near one half: the map was pale."""
+    rng = np.random.default_rng(0)
+    rounds = [
+        played(t, [0], decisions=[(i, i == 0, score, {}) for i, score in enumerate(rng.random(1000))])
+        for t in range(1, 241)
+    ]
+    reading = gather([written(tmp_path / "a", rounds, federation={"clients": 1000}, selection=UCB)]).first[0]
+    figure = candidates("ucb", reading, reading.decisions(), [], PAGE)
+    assert figure is not None
+    (frame,) = figure.data.values()
+    low, high = frame["rank"].min(), frame["rank"].max()
+    assert 0.2 < low < high < 0.8
+    opacity = figure.views[0].panels[0].chart.to_dict(validate=False)["encoding"]["opacity"]
+    assert opacity["scale"]["domain"] == [low, high]
+    assert f"{low:.0%} (palest) to {high:.0%} for score" in figure.note
+
+
 def test_measures_and_comparisons_have_the_same_target(runs: Path) -> None:
     found = find_runs([runs])
     compared = Comparison("runs", side_by_side(found)).target.accuracy
