@@ -14,7 +14,7 @@ from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy, differences, loss
 from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
-from fedcohort.report.charts.means_and_bands import log_span
+from fedcohort.report.charts.means_and_bands import span_of
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather
 from tests.records import played, written
@@ -25,30 +25,41 @@ DIVERGING = [2.3, 40.0, 3e5, 1e12, 1.755e30]
 
 
 def table(**rows: list[float]) -> pd.DataFrame:
-    frames = [pd.DataFrame({"strategy": name, "x": np.arange(len(own)), "mean": own}) for name, own in rows.items()]
+    frames = [
+        pd.DataFrame({"strategy": name, "x": np.arange(len(own)), "mean": own, "low": np.nan, "high": np.nan})
+        for name, own in rows.items()
+    ]
     return pd.concat(frames, ignore_index=True)
 
 
 @pytest.mark.parametrize(
-    ("rows", "logarithmic"),
+    ("rows", "kind"),
     [
-        ({"a": SOUND}, False),
-        ({"a": SOUND, "b": [2.3, 2.3, 2.3, 2.3, 2.3]}, False),
-        ({"a": SOUND, "b": DIVERGING}, True),
-        ({"a": SOUND, "b": SOUND, "c": [2.3, 50.0, 50.0, 50.0, 50.0]}, True),
-        ({"a": [2.3, 1.4, 900.0, 0.7, 0.6]}, True),
-        ({"a": [-1.0, 0.5, 0.7], "b": [1.0, 1e9, 1e9]}, False),
-        ({"a": [0.0, 0.0, 0.0]}, False),
-        ({"a": SOUND, "b": [2.3, 1e5, np.inf, np.inf, np.inf]}, True),
+        ({"a": SOUND}, "linear"),
+        ({"a": SOUND, "b": [2.3, 2.3, 2.3, 2.3, 2.3]}, "linear"),
+        ({"a": SOUND, "b": DIVERGING}, "cut"),
+        ({"a": SOUND, "b": SOUND, "c": [2.3, 50.0, 50.0, 50.0, 50.0]}, "logarithmic"),
+        ({"a": [2.3, 1.4, 900.0, 0.7, 0.6]}, "logarithmic"),
+        ({"a": [-1.0, 0.5, 0.7], "b": [1.0, 1e9, 1e9]}, "linear"),
+        ({"a": [0.0, 0.0, 0.0]}, "linear"),
+        ({"a": SOUND, "b": [2.3, 1e5, np.inf, np.inf, np.inf]}, "cut"),
     ],
 )
-def test_an_axis_is_logarithmic_where_a_linear_one_would_flatten_most_rows(
-    rows: dict[str, list[float]], logarithmic: bool
-) -> None:
-    span = log_span(table(**rows))
-    assert (span is not None) == logarithmic
-    if span is not None:
-        assert 0 < span[0] < span[1] < np.inf
+def test_no_axis_flattens_most_rows(rows: dict[str, list[float]], kind: str) -> None:
+    span = span_of(table(**rows))
+    low, high = span.ends
+    assert {"logarithmic": span.log, "cut": span.beyond is not None, "linear": not span.log and not span.beyond}[kind]
+    if kind != "linear":
+        assert 0 < low < high < np.inf
+        seen = [np.ptp(np.log(own) if span.log else own) for own in rows.values()]
+        whole = np.log(high / low) if span.log else high - low
+        assert np.median(seen) > 0.2 * whole
+    if kind == "cut":
+        bands = span.without_bands(table(**rows).assign(low=0.0, high=1e31))
+        assert set(bands.loc[bands["high"].notna(), "strategy"]) == {"a", "b"}, "the first mean of b is on the axis"
+        assert bands["high"].notna().sum() == 6
+        assert span.beyond is not None
+        assert span.beyond > 10 * high
 
 
 def losses(folder: Path, **rows: list[float]) -> Story:
@@ -61,15 +72,30 @@ def losses(folder: Path, **rows: list[float]) -> Story:
 
 
 def test_a_diverging_row_does_not_flatten_the_losses_of_the_others(tmp_path: Path) -> None:
-    figure = loss(losses(tmp_path, sound=SOUND, diverging=DIVERGING), paper(1))
-    assert figure is not None
-    assert "The axis of the test loss is logarithmic" in figure.note
-    svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
-    assert "test loss (log)" in svg
-    assert "training loss (log)" not in draw(composed(figure, figure.views[1], paper(1)), "svg").decode()
-    usual = loss(losses(tmp_path / "usual", sound=SOUND, other=SOUND[::-1]), paper(1))
+    look = paper(1)
+    cut, log, usual = (
+        loss(losses(tmp_path / str(i), sound=SOUND, other=other), look)
+        for i, other in enumerate((DIVERGING, [2.3, 9.0, 30.0, 50.0, 50.0], SOUND[::-1]))
+    )
+    assert cut is not None
+    assert log is not None
     assert usual is not None
-    assert "logarithmic" not in usual.note
+    assert (
+        "The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30" in cut.note
+    )
+    assert "The axis of the test loss is logarithmic" in log.note
+    assert "axis" not in usual.note
+    svgs = [draw(composed(figure, figure.views[0], look), "svg").decode() for figure in (cut, log, usual)]
+    assert ["test loss (log)" in svg for svg in svgs] == [False, True, False]
+    assert "e+30" not in svgs[0]
+
+
+def test_names_of_lines_that_leave_the_chart_stand_at_its_end(tmp_path: Path) -> None:
+    figure = loss(losses(tmp_path, sound=SOUND, diverging=DIVERGING), PAGE)
+    assert figure is not None
+    ends = figure.data["test_loss_ends"].set_index("strategy")
+    assert ends["name"].to_dict() == {"sound": "sound", "diverging": "diverging ↑"}
+    assert ends["y"].to_dict() == pytest.approx({"sound": 0.6, "diverging": 2.385}, rel=0.01)
 
 
 def test_an_infinite_loss_is_named(tmp_path: Path) -> None:

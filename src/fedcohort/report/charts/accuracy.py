@@ -24,7 +24,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, log_span, on_grid
+from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -33,7 +33,7 @@ from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import LEVEL
 
-__all__ = ["about_log_axes", "accuracy", "differences", "loss", "seeds_note"]
+__all__ = ["about_spans", "accuracy", "differences", "loss", "seeds_note"]
 
 
 def seeds_note(story: Story, *, band: bool) -> str:
@@ -142,22 +142,22 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    widest: list[str] = []
+    spans: dict[str, Span] = {}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
-        log = log_span(frame)
-        span = log or domain(frame["mean"], frame["low"], frame["high"], floor=0.0)
-        chart, own = lines(column, frame, labels, look, Axes("round", name, span, log=log is not None))
-        widest += [name] if log else []
+        spans[name] = span = span_of(frame, 0.0)
+        chart, own = lines(
+            column, span.without_bands(frame), labels, look, Axes("round", name, span.ends, log=span.log)
+        )
         views.append(View(name, [Panel(chart)]))
         data |= own
     if not views:
         return None
     note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
-    note += about_log_axes(widest)
+    note += about_spans(spans)
     if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
         note += " Lines have no point where the loss is infinite or not a number."
     return Figure("loss", "Loss", note, views, data)
@@ -170,12 +170,18 @@ def _has_lost_losses(reading: Reading) -> bool:
     return bool(known.any() and (tested & ~known).any())
 
 
-def about_log_axes(names: Sequence[str]) -> str:
-    """A sentence, with a space before it, about measures whose axes are logarithmic; empty without them."""
-    if not names:
-        return ""
-    axes = f"The axis of the {names[0]} is" if len(names) == 1 else f"The axes of {' and '.join(names)} are"
-    return f" {axes} logarithmic, since the largest numbers are many times the usual ones."
+def about_spans(spans: Mapping[str, Span]) -> str:
+    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number."""
+    log = [name for name, span in spans.items() if span.log]
+    text = ""
+    if log:
+        axes = f"The axis of the {log[0]} is" if len(log) == 1 else f"The axes of {' and '.join(log)} are"
+        text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
+    for name, span in spans.items():
+        if span.beyond is not None:
+            end, top = formatted_values.number(span.ends[1], 3), formatted_values.number(span.beyond, 3)
+            text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
+    return text
 
 
 def differences(story: Story, look: Look) -> Figure | None:

@@ -1,6 +1,7 @@
 """Turn runs into the tables that charts draw: means and bands over seeds, and the range of an axis."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,13 @@ __all__ = [
     "ANY_NUMBER",
     "SHARES",
     "Series",
+    "Span",
     "by_round",
     "domain",
     "has_band",
     "log_range",
-    "log_span",
     "on_grid",
+    "span_of",
     "thinned",
 ]
 
@@ -139,21 +141,53 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
 
 
+@dataclass(frozen=True)
+class Span:
+    """The range of a y axis.
+
+    Attributes:
+        ends: the smallest and the largest number on the axis.
+        log: whether the axis is logarithmic.
+        beyond: the largest mean, if the axis ends below it; otherwise None.
+    """
+
+    ends: list[float]
+    log: bool = False
+    beyond: float | None = None
+
+    def without_bands(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table without bands around means above the axis, which would cover the chart where they are as wide as their mean."""
+        above = frame["mean"] > self.ends[1]
+        return frame.assign(low=frame["low"].mask(above), high=frame["high"].mask(above))
+
+
 FLATTENED = (10, 100)
-"""An axis becomes logarithmic if its largest number is so many times the largest one of a typical row, or the median of all points."""
+"""An axis is not linear up to its largest number if that is so many times the largest one of a typical row, or the median of all."""
+
+SEEN = 0.25
+"""Share of a logarithmic axis that the typical rows need; otherwise the axis ends above them."""
 
 
-def log_span(frame: pd.DataFrame) -> list[float] | None:
-    """The range of a logarithmic axis if a linear one would flatten the lines of most rows, as where one diverges; otherwise None."""
+def span_of(frame: pd.DataFrame, floor: float | None = None) -> Span:
+    """The range of the axis of means and their bands.
+
+    If a linear axis would flatten the lines of most rows, as where one diverges, it is logarithmic. If that would flatten them, too,
+    it ends above the rows that do not diverge.
+    """
+    linear = Span(domain(frame["mean"], frame["low"], frame["high"], floor=floor))
     finite = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
     positive = finite.loc[finite["mean"] > 0, "mean"]
     if positive.empty or finite["mean"].min() < 0:
-        return None
-    tops = np.sort(finite.groupby("strategy")["mean"].max().to_numpy(np.float64))
-    top, typical, middle = float(tops[-1]), float(tops[(len(tops) - 1) // 2]), float(finite["mean"].median())
-    if top < FLATTENED[0] * typical and top < FLATTENED[1] * middle:
-        return None
-    return [float(positive.min()) / 1.2, top * 1.2]
+        return linear
+    tops = finite.groupby("strategy")["mean"].max().sort_values()
+    top, typical, low = float(tops.iloc[-1]), float(tops.iloc[(len(tops) - 1) // 2]), float(positive.min())
+    if top < FLATTENED[0] * typical and top < FLATTENED[1] * float(finite["mean"].median()):
+        return linear
+    sound = tops[tops < FLATTENED[0] * typical]
+    if len(sound) == len(tops) or np.log(sound.iloc[-1] / low) >= SEEN * np.log(top / low):
+        return Span([low / 1.2, top * 1.2], log=True)
+    kept = finite[finite["strategy"].isin(sound.index)]
+    return Span(domain(kept["mean"], kept["low"], kept["high"], floor=floor), beyond=top)
 
 
 def log_range(column: ArrayLike, times: float) -> list[float] | None:

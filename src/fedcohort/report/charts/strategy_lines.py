@@ -277,17 +277,21 @@ def _zoom() -> alt.Parameter:
 
 
 def name_positions(frame: pd.DataFrame, axes: Axes, look: Look) -> pd.DataFrame:
-    """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another."""
+    """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another.
+
+    Names of lines that leave the chart have an arrow.
+    """
     last = frame[np.isfinite(frame["mean"].to_numpy(np.float64))].groupby("strategy", sort=False).tail(1)
     last, span = last.sort_values("mean"), np.asarray(axes.span, np.float64)
-    heights = last["mean"].to_numpy(np.float64)
+    arrows = ["" if span[0] <= mean <= span[1] else " ↑" if mean > span[1] else " ↓" for mean in last["mean"]]
+    heights = last["mean"].to_numpy(np.float64).clip(*span)
     if axes.log:
-        heights, span = np.log10(heights.clip(span[0])), np.log10(span)
+        heights, span = np.log10(heights), np.log10(span)
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
     if axes.log:
         places = 10**places
-    names = [look.rows.names.get(label, label) for label in last["strategy"]]
+    names = [look.rows.names.get(label, label) + arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
     return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
 
 
