@@ -46,8 +46,8 @@ def bars(story: Story, look: Look) -> Figure | None:
         x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation(score)]
     )
     long = is_long(labels, look)
-    top = alt.Axis(**tick("~g" if score.numeric else ".0%"), orient="top", grid=False, tickCount=5)
-    above: dict[str, Any] = {"title": f"test {score.name}", "axis": top} if long else {}
+    upper = alt.Axis(**tick("~g" if score.numeric else ".0%"), orient="top", grid=False, tickCount=5)
+    above: dict[str, Any] = {"title": f"test {score.name}", "axis": upper} if long else {}
     error = base.mark_rule(color=look.ink, strokeWidth=1.2)
     error = error.encode(alt.X("low:Q", scale=scale, **above), y, x2=alt.X2("high:Q"))
     layered = alt.layer(drawn, error).resolve_axis(x="independent") if long else alt.layer(drawn, error)
