@@ -1,5 +1,6 @@
 """Print the result of a race."""
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -86,6 +87,8 @@ def _about_objectives(result: "Race") -> str:
         sentences.append(
             "Difference: to the first row, over the seeds that both have, with an interval that is valid at any time."
         )
+        if any(math.isinf(row.low) and math.isinf(row.high) for row in result.rows):
+            sentences.append("[−∞, ∞]: too few seeds for an interval.")
     return " ".join(sentences)
 
 
