@@ -49,8 +49,8 @@ def summaries(
     score = score_style(own.mean.labels for own in several)
     topics = _with_texts(_topics([own.mean for own in several], score), several, score)
     if sets:
-        columns = zip(*map(_about_sets, sets), strict=True)
-        topics.append([(name, list(cells)) for name, cells in zip(_names_of_sets(score), columns, strict=True)])
+        of_sets = zip(*map(_about_sets, sets), strict=True)
+        topics.append([(name, list(cells)) for name, cells in zip(_names_of_sets(score), of_sets, strict=True)])
     lines = [line for topic in topics for line in topic]
     columns = [Column(name, [cells[i] for _, cells in lines]) for i, name in enumerate(names)]
     whole = plain_table([Column("measure", [name for name, _ in lines], left=True), *columns])
