@@ -315,3 +315,12 @@ def test_a_race_in_python_prints_its_table(raced: fedcohort.Race) -> None:
     assert "undecided" in str(raced)
     assert raced.table["state"].tolist() == ["undecided"] * 3
     assert raced.table["seeds"].tolist() == [3, 3, 3]
+
+
+def test_intervals_without_an_end_are_explained() -> None:
+    """After five seeds, 37 rows had −4.7 [−∞, ∞] beside them, without a word."""
+    first, near = row("A", UNDECIDED, [0.9] * 5), row("C", UNDECIDED, [0.85] * 5, difference=-0.05, low=-0.1, high=0.02)
+    unknown = row("B", UNDECIDED, [0.85] * 5, difference=-0.05, low=-math.inf, high=math.inf)
+    texts = [" ".join(terminal.as_text(terminal.race(race(first, other)), 80).split()) for other in (unknown, near)]
+    assert "−5.0 [−∞, ∞]" in texts[0]
+    assert ["[−∞, ∞]: too few seeds for an interval." in text for text in texts] == [True, False]

@@ -15,6 +15,7 @@ from fedcohort.report.headline import headline
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
@@ -120,3 +121,23 @@ def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_pat
     assert [said in place for place in places] == [True, True, False, True], (
         "plain text is the one line of a comparison"
     )
+    assert said in to_latex(found)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_notes_explain_only_the_columns_that_are_there(width: int, tmp_path: Path) -> None:
+    spent = [exchange(100, 100), exchange(200, 8, "LocalLoss")]
+    runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, spent, selection=UCB)]
+    text = " ".join(
+        terminal.as_text(terminal.comparison(read([run.path for run in runs], partial=True), width)).split()
+    )
+    hidden = text.partition("Hidden for lack of width: ")[2].rstrip(".").split(", ")
+    notes = {
+        "Jain": "Jain's index: 1 is even",
+        "bytes": TWO_DOWNLOADS,
+        "time": f"Simulated time: the fastest possible client needs 1 unit per sample and round. {'' if 'Jain' in hidden else 'Jain'}",
+    }
+    for column, note in notes.items():
+        gone = any(name == column or (column == "time" and name.startswith("time to")) for name in hidden)
+        assert (note.strip() in text) != gone, column
+    assert (NO_TIME in text) == (notes["time"].strip() in text)

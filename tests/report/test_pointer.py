@@ -123,6 +123,12 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
         assert "uniform" in cost
         assert visible(page, "#results tbody th") == [f"uniform {point}", f"mine {point}"]
         assert visible(page, ".strategies .strategy") == ["uniform", "mine"]
+        for key in ("selections", "jain", "raster"):
+            (shown,) = visible(page, f"#figure-{key} .of-point")
+            texts = page.locator(f"#figure-{key} .of-point").evaluate_all(
+                "all => all.map(one => one.textContent.trim())"
+            )
+            assert shown == texts[position], key
         assert len(visible(page, "#figure-selections .panel-title")) == 2
         page.evaluate("fedcohort.drawAll()")
         assert page.evaluate(PANEL_WIDTHS) == [True, True], "charts of another point are as wide as their panels"

@@ -242,6 +242,24 @@ def test_a_hundred_candidates_have_a_row_each(runs: Path, tmp_path: Path) -> Non
     assert "1 rounds" not in figure.note
 
 
+def test_mean_ranks_of_many_clients_use_all_shades(tmp_path: Path) -> None:
+    """Means over blocks of many clients are all near one half: the map was pale."""
+    rng = np.random.default_rng(0)
+    rounds = [
+        played(t, [0], decisions=[(i, i == 0, score, {}) for i, score in enumerate(rng.random(1000))])
+        for t in range(1, 241)
+    ]
+    reading = gather([written(tmp_path / "a", rounds, federation={"clients": 1000}, selection=UCB)]).first[0]
+    figure = candidates("ucb", reading, reading.decisions(), [], PAGE)
+    assert figure is not None
+    (frame,) = figure.data.values()
+    low, high = frame["rank"].min(), frame["rank"].max()
+    assert 0.2 < low < high < 0.8
+    opacity = figure.views[0].panels[0].chart.to_dict(validate=False)["encoding"]["opacity"]
+    assert opacity["scale"]["domain"] == [low, high]
+    assert f"{low:.0%} (palest) to {high:.0%} for score" in figure.note
+
+
 def test_measures_and_comparisons_have_the_same_target(runs: Path) -> None:
     found = find_runs([runs])
     compared = Comparison("runs", side_by_side(found)).target.accuracy
@@ -281,9 +299,18 @@ def test_panels_have_the_axes_of_their_own_point(tmp_path: Path) -> None:
     for label in (label for label in heights if "clients=100" in str(label)):
         assert heights[label][0] == "clients"
         assert heights[label][1] > 90
-    assert figure.note.startswith("Up to 60 clients: Gray: the range")
-    assert " of 4 clients a round" in figure.note
-    assert " of 100 clients a round" in figure.note
+    few, many = figure.at_points
+    assert few.startswith("Gray: the range that contains 90% of the clients")
+    assert many.startswith("Bars: number of clients by how often")
+    cells = raster(story, replace(PAGE, rows=story.row_looks))
+    assert cells is not None
+    assert [words.startswith("A filled cell is") for words in cells.at_points] == [True, True]
+    assert cells.note == "Seed 0."
+    on_paper = selections(story, paper())
+    assert on_paper is not None
+    assert on_paper.note.startswith("Up to 60 clients: Gray: the range")
+    assert " of 4 clients a round" in on_paper.note
+    assert " of 100 clients a round" in on_paper.note
 
 
 def test_panels_that_are_shown_together_have_as_many_rounds(tmp_path: Path) -> None:
@@ -359,7 +386,9 @@ def test_runs_with_other_classes_share_a_page(tmp_path: Path) -> None:
     (view,) = figure.views
     assert len(view.panels) == 3
     frame = figure.data["class_accuracy"]
-    assert frame.groupby("strategy")["class"].nunique().to_dict() == {"uniform": 2} | {f"uniform, lr={lr}": 10 for lr in (0.01, 0.1)}
+    assert frame.groupby("strategy")["class"].nunique().to_dict() == {"uniform": 2} | {
+        f"uniform, lr={lr}": 10 for lr in (0.01, 0.1)
+    }
     assert class_rows(story) == {}
     assert "Accuracy of each class" in report(story)
     (sentence,) = (text for text in map(str, answers(story)) if "At digits" in text)

@@ -256,7 +256,9 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
     assert [one["batch_size"] for one in told["sizes"]] == [8, 16, 32, 64]
     loose = Profile("quickstart", 3, [dataclasses.replace(SIZES[0], precision=0.2, tight=False)], recommend(SIZES))
-    assert "Interval wider than --precision: batch size 8" in terminal.as_text(terminal.profile(loose))
+    assert "Interval wider than --precision: batch size 8. Increase" in terminal.as_text(terminal.profile(loose))
+    both = dataclasses.replace(loose, sizes=[dataclasses.replace(size, tight=False) for size in SIZES[:2]])
+    assert both.warnings[0].startswith("Interval wider than --precision: batch sizes 8, 16. Increase")
 
 
 def test_its_charts_can_be_drawn() -> None:

@@ -75,7 +75,7 @@ def test_a_conformal_run_that_admits_no_client(tmp_path: Path, good: Row, quanti
     finding, missed, _ = compared.health
     assert (finding.kind, finding.rows) == ("no update", ("cp",))
     assert missed == Finding(
-        "target", ("cp",), "no seed reached the target accuracy, 80%", "first follow the advice about them above"
+        "target", ("cp",), "no seed reached the target accuracy, 80%", "first follow the advice about this row above"
     )
     assert finding.text == "no update entered the model in any of its 6 rounds: the model is the initial one"
     assert advice in finding.advice

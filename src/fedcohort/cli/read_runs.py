@@ -48,7 +48,7 @@ def measure(
     """Show all metrics of runs.
 
     The metrics are accuracy by class and by client, the cost of reaching a target accuracy, fairness compared with chance, and
-    stability. Runs that differ only in their seed become one column of means. RUN is a run directory, a folder of run directories,
+    stability. Runs that differ only in their seed are shown by their means. RUN is a run directory, a folder of run directories,
     or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
     """
     from fedcohort.core import formatted_values
@@ -87,9 +87,12 @@ def _table(
     from fedcohort.study.summary import over_seeds
 
     columns = _columns(runs, single=bool(sets))
-    names = [f"{runs[own[0]].meta['label']}, {_seeds([runs[i] for i in own])}" for own in columns]
+    labels = [runs[own[0]].meta["label"] for own in columns]
+    seeds = [_seeds([runs[i] for i in own]) for own in columns]
+    same = len(columns) > 1 and len(set(seeds)) == 1 and len(set(labels)) == len(labels)
+    names = labels if same else [f"{label}, {own}" for label, own in zip(labels, seeds, strict=True)]
     means = [over_seeds([summaries[i] for i in own]) for own in columns]
-    return terminal.summaries(names, means, sets, width)
+    return terminal.summaries(names, means, sets, width, seeds[0] if same else "")
 
 
 def _columns(runs: "Sequence[Run]", *, single: bool) -> list[list[int]]:

@@ -1,6 +1,6 @@
 """Training of a cohort by threads: one client at a time, or several clients with little work in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from fedcohort.algorithms import ModelState, Tensors, Update
@@ -51,15 +51,19 @@ class CohortTrainer:
             return series_of_clients(costs, parameters, workers)
         return [slice(position, position + 1) for position in range(len(cohort))]
 
-    def train(self, part: slice) -> list[tuple[Update, Memory]]:
-        """Train the clients of a part, one after another; updates and new memories, in order."""
+    def train(self, part: slice, into: Sequence[ModelState] = ()) -> list[tuple[Update, Memory]]:
+        """Train the clients of a part, one after another; updates and new memories, in order.
+
+        ``into`` is memory for their models, which is not always used, see
+        :meth:`ClientSeries.train <fedcohort.training.client_series.ClientSeries.train>`.
+        """
         clients: list[int] = self.cohort.clients[part].tolist()
         epochs: list[int] | None = None if self.cohort.epochs is None else self.cohort.epochs[part].tolist()
         memories = [self._memory_of(client) for client in clients]
         with self._trainer() as trainer:
             if self._in_series:
                 each = epochs or [trainer.training.epochs] * len(clients)
-                results = trainer.train_series(self.model, self.t, clients, each, self.received, memories)
+                results = trainer.train_series(self.model, self.t, clients, each, self.received, memories, into)
                 if results is not None:
                     return results
             return [

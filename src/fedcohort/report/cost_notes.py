@@ -14,12 +14,16 @@ TWO_DOWNLOADS = (
 NO_TIME = "Simulated time does not include answers to questions of a strategy."
 
 
-def about_questions(runs: Iterable[Run]) -> str:
-    """What bytes and simulated time mean if strategies of these runs ask clients about the model; empty if none does."""
-    asking = [run for run in runs if asks_about_the_model(run)]
-    if not asking:
-        return ""
-    return f"{TWO_DOWNLOADS} {NO_TIME}" if any(run.clock == "simulated" for run in asking) else TWO_DOWNLOADS
+def about_questions(runs: Iterable[Run], *, size: bool = True, time: bool = True) -> str:
+    """What bytes and simulated time mean if strategies of these runs ask clients about the model; empty if none does.
+
+    Args:
+        runs: the runs.
+        size, time: whether bytes and simulated time are shown.
+    """
+    asking = [run for run in runs if asks_about_the_model(run)] if size or time else []
+    simulated = any(run.clock == "simulated" for run in asking)
+    return " ".join([*([TWO_DOWNLOADS] if asking and size else []), *([NO_TIME] if simulated and time else [])])
 
 
 def asks_about_the_model(run: Run) -> bool:

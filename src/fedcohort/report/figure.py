@@ -52,6 +52,7 @@ class Figure:
         key: name in files and links, such as ``accuracy``.
         title: what the figure shows.
         note: caption: how to read the figure, which seeds it covers, and what was averaged.
+        at_points: sentences before the caption, one for each point of a sweep, of which the page shows that of the chosen point.
         views: at least one, or none for a ``sheet``.
         data: tables by the name that the charts use. Columns that end in ``_text`` are numbers as tooltips show them.
         wide: whether the figure needs the whole width of the page.
@@ -76,6 +77,7 @@ class Figure:
     federation: int = 0
     family: str = ""
     sheet: Mapping[str, str] = field(default_factory=dict)
+    at_points: tuple[str, ...] = ()
 
     @property
     def names(self) -> set[str]:

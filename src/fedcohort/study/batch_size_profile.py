@@ -147,8 +147,8 @@ class Profile:
         loose = [str(size.batch_size) for size in self.sizes if not size.tight]
         if not loose:
             return []
-        sizes = ", ".join(loose)
-        return [f"Interval wider than --precision: batch size {sizes}. Increase --seconds, or use a less busy machine."]
+        sizes = f"batch size{'s' * (len(loose) > 1)} {', '.join(loose)}"
+        return [f"Interval wider than --precision: {sizes}. Increase --seconds, or use a less busy machine."]
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""

@@ -245,9 +245,10 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
         return
     text = f"no seed reached the target {score.name}, {score.target(target.accuracy)}"
     lower = "choose a lower target with" if target.from_results else "lower"
+    told = [one for one in labels if one in failing]
     advice = {
         f"play more rounds, or {lower} measures.target_accuracy": [one for one in labels if one not in failing],
-        "first follow the advice about them above": [one for one in labels if one in failing],
+        f"first follow the advice about {'this row' if len(told) == 1 else 'these rows'} above": told,
     }
     yield from (Finding("target", tuple(missed), text, what) for what, missed in advice.items() if missed)
 

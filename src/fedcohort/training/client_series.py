@@ -64,6 +64,7 @@ class ClientSeries:
         epochs: Sequence[int],
         received: Mapping[str, Tensors],
         memories: Sequence[Memory],
+        into: Sequence[ModelState] = (),
     ) -> list[tuple[Update, Memory]] | None:
         """Train these clients in round ``t`` from ``model``; None if they have too many samples, if one of them has none or no epoch,
         or if the algorithm changes each step of a client in its own way.
@@ -73,6 +74,8 @@ class ClientSeries:
             clients: ids.
             epochs: number of epochs of each client.
             memories: what the algorithm kept for each client.
+            into: memory for the trained model of each client, all entries of a model each, which is used if there are no other
+                entries than parameters.
         """
         setup = self.setup
         sizes = [stop - start for start, stop in map(setup.federation.span, clients)]
@@ -86,7 +89,7 @@ class ClientSeries:
         program = setup.plain_steps(setup.training.batch_size or 1)
         if program is None or corrections is None:
             return None
-        series = self._series(model, t, clients, epochs, corrections)
+        series = self._series(model, t, clients, epochs, corrections, into)
         losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
         updates = self._updates(clients, epochs, series, losses, hits)
         if not self._finishes:
@@ -102,7 +105,13 @@ class ClientSeries:
         return known
 
     def _series(
-        self, model: ModelState, t: int, clients: Sequence[int], epochs: Sequence[int], corrections: list[Correction]
+        self,
+        model: ModelState,
+        t: int,
+        clients: Sequence[int],
+        epochs: Sequence[int],
+        corrections: list[Correction],
+        into: Sequence[ModelState],
     ) -> Series:
         """The samples of the clients, their order in each epoch, and memory for the trained models."""
         setup, federation = self.setup, self.setup.federation
@@ -121,7 +130,7 @@ class ClientSeries:
             first += stop - start
         return Series(
             start=[model[name] for name in setup.parameters],
-            trained=self._buffers.copies([model[name] for name in setup.parameters], len(clients)),
+            trained=self._memory_for_models(model, len(clients), into),
             features=channels_last(federation.prepare(federation.train.pick(positions), setup.dtype)),
             labels=federation.train.labels.index_select(0, positions),
             order=torch.from_numpy(np.concatenate(orders)),
@@ -130,6 +139,14 @@ class ClientSeries:
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
         )
+
+    def _memory_for_models(
+        self, model: ModelState, clients: int, into: Sequence[ModelState]
+    ) -> list[list[torch.Tensor]]:
+        names = list(self.setup.parameters)
+        if len(into) == clients and all(state.keys() == set(names) for state in into):
+            return [[state[name] for name in names] for state in into]
+        return self._buffers.copies([model[name] for name in names], clients)
 
     def _updates(
         self, clients: Sequence[int], epochs: Sequence[int], series: Series, losses: Tensor, hits: Tensor

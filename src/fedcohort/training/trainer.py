@@ -78,6 +78,7 @@ class Trainer(LocalSetup):
         epochs: Sequence[int],
         received: Mapping[str, Tensors],
         memories: Sequence[Memory],
+        into: Sequence[ModelState] = (),
     ) -> list[tuple[Update, dict[str, Tensors]]] | None:
         """Train several clients with the bits of :meth:`train`; None if that is not possible, or if there was an error.
 
@@ -85,5 +86,5 @@ class Trainer(LocalSetup):
         :meth:`ClientSeries.train <fedcohort.training.client_series.ClientSeries.train>`.
         """
         with suppress(Exception):
-            return self.series.train(model, t, clients, epochs, received, memories)
+            return self.series.train(model, t, clients, epochs, received, memories, into)
         return None

@@ -87,8 +87,14 @@ def test_chance_is_that_of_the_point_of_a_sweep(tmp_path: Path) -> None:
     assert "uniform chance" not in of_paper.note
     counts = selections(story, page)
     assert counts is not None
-    assert " on average with 2 clients a round (" in counts.note
-    assert " on average with 4 clients a round (" in counts.note
+    assert ["gives a Jain's index of 0.758 on" in words for words in counts.at_points] == [False, True]
+    assert "Jain's index" not in counts.note, "the page shows one point at a time"
+    for words in figure.at_points:
+        assert words == "Gray: mean of uniform chance with the band that contains 90% of runs."
+    of_both = selections(story, paper())
+    assert of_both is not None
+    assert " on average with 2 clients a round (" in of_both.note
+    assert " on average with 4 clients a round (" in of_both.note
 
 
 def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_clients(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper, short
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
-from fedcohort.report.charts.strategy_lines import name_positions
+from fedcohort.report.charts.strategy_lines import Axes, name_positions
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from fedcohort.report.table_rows import strategies
 from tests.records import exchange
 from tests.report.test_answers import runs_of
+
+UNIT = Axes("round", "accuracy", [0.0, 1.0])
 
 APART = 1.25 * PAGE.size / PAGE.height
 """Of the height of a chart: what a name takes."""
@@ -36,19 +38,27 @@ def drawn(**lines: list[float]) -> pd.DataFrame:
 
 def test_names_stand_at_the_last_known_values() -> None:
     frame = drawn(a=[0.1, 0.2, 0.9], b=[0.8, 0.9, 0.1], c=[0.9, 0.5, np.nan], d=[0.3])
-    positions = name_positions(frame, [0.0, 1.0], PAGE).set_index("strategy")
+    positions = name_positions(frame, UNIT, PAGE).set_index("strategy")
     assert positions["y"].to_dict() == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.5, "d": 0.3})
     assert set(positions["x"]) == {3.0}, "at the end of the longest line"
     assert all(positions["name"] == positions.index)
 
 
 def test_names_that_would_cover_each_other_move_apart_in_their_order_and_stay_inside() -> None:
-    middle = name_positions(drawn(a=[0.9, 0.5], b=[0.1, 0.5 + APART / 2]), [0.0, 1.0], PAGE)
+    middle = name_positions(drawn(a=[0.9, 0.5], b=[0.1, 0.5 + APART / 2]), UNIT, PAGE)
     at = middle.set_index("strategy")["y"]
     assert at["b"] - at["a"] == pytest.approx(APART)
     assert at.mean() == pytest.approx(0.5 + APART / 4), "each gives way by the same amount"
-    above = name_positions(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), [0.0, 1.0], PAGE)["y"]
+    above = name_positions(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), UNIT, PAGE)["y"]
     assert sorted(above) == pytest.approx([1 - APART, 1.0])
+
+
+def test_names_on_a_logarithmic_axis_are_apart_by_factors() -> None:
+    axes = replace(UNIT, span=[0.01, 1e30], log=True)
+    at = name_positions(drawn(a=[1.0, 2.0], b=[1.0, 3.0], c=[1.0, 1e29]), axes, PAGE).set_index("strategy")["y"]
+    assert np.log10(at["b"] / at["a"]) == pytest.approx(32 * APART)
+    assert at["a"] >= 0.01
+    assert at["c"] == pytest.approx(1e29)
 
 
 def legend(labels: list[str], look: Look) -> Any:

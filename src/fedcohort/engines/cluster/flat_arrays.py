@@ -95,10 +95,13 @@ class ReusedRows:
         self._free: list[Bytes] = []
 
     def take(self, count: int) -> Bytes:
-        """An array, uint8 [count, num_bytes], with any content; it is used again after it and all views of it are gone."""
-        whole = self._free.pop() if self._free else np.zeros((count, self._num_bytes), np.uint8)
-        if len(whole) < count:
-            whole = np.zeros((count, self._num_bytes), np.uint8)
+        """An array, uint8 [count, num_bytes], with any content, in which rows that are a multiple of :data:`ALIGNED` long begin at
+        such a multiple, as bits of products can depend on it. It is used again after it and all views of it are gone."""
+        whole = self._free.pop() if self._free else None
+        if whole is None or len(whole) < count:
+            memory = np.empty(count * self._num_bytes + ALIGNED, np.uint8)
+            start = -memory.ctypes.data % ALIGNED
+            whole = memory[start : start + count * self._num_bytes].reshape(count, self._num_bytes)
         rows = whole[:count]
         weakref.finalize(rows, self._free.append, whole).atexit = False
         return rows

@@ -172,13 +172,15 @@ class Host:
             site, model, received = self._open(engine, refs, memories)
             on_device = keep is not None and site.federation.device.type != "cpu"
             rows = None if on_device else site.rows.take(len(cohort.clients))
-            targets = repeat(None) if rows is None else site.layout.views(rows)
+            targets = [] if rows is None else site.layout.views(rows)
             clients, states, running = [], [], RunningMean()
-            for (update, memory), target in zip(_train(site, model, t, cohort, received), targets, strict=False):
+            for (update, memory), target in zip(
+                _train(site, model, t, cohort, received, targets), targets or repeat(None), strict=False
+            ):
                 clients.append(_parts(update, memory, check=keep is not None))
                 state = update.state or model
                 # copied at once, so that the next client's model can use the same memory: fresh pages cost more than a copy
-                states.append(state if target is None else site.layout.copy(state, target))
+                states.append(state if target is None or _same(state, target) else site.layout.copy(state, target))
                 if with_mean and update.state and update.num_samples:
                     running.add(state, float(update.num_samples))
             if keep is None:
@@ -271,9 +273,9 @@ class Host:
 
 
 def _train(
-    site: _Site, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
+    site: _Site, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], into: Sequence[ModelState]
 ) -> Iterator[tuple[Update, Memory]]:
-    """Updates and new memories of a part of a cohort."""
+    """Updates and new memories of a part of a cohort, whose models are in the memory ``into`` if that saves a copy."""
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
         yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
         return
@@ -281,7 +283,12 @@ def _train(
     epochs = 1 if cohort.epochs is None else cohort.epochs
     costs = (site.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
     for part in trainer.parts(costs, site.layout.num_bytes // 4, 1):
-        yield from trainer.train(part)
+        yield from trainer.train(part, into[part])
+
+
+def _same(state: ModelState, target: ModelState) -> bool:
+    """Whether the entries of both are the same memory."""
+    return all(value.data_ptr() == target[name].data_ptr() for name, value in state.items())
 
 
 FIELDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -16,13 +17,14 @@ from fedcohort.report.charts.axes_and_legends import (
     color,
     crowded,
     hideable,
+    is_long,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid
+from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -31,7 +33,7 @@ from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import LEVEL
 
-__all__ = ["accuracy", "differences", "loss", "seeds_note"]
+__all__ = ["about_spans", "accuracy", "differences", "loss", "seeds_note"]
 
 
 def seeds_note(story: Story, *, band: bool) -> str:
@@ -88,6 +90,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     labels = [label for label, _ in rows]
+    span, cut = _without_the_worst(over_rounds["mean"], span) if score.numeric else (span, "")
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -101,9 +104,24 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
     note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
+    note += cut
     if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
         note += f" {NO_TIME}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
+
+
+LOWEST = -1.0
+"""Where the axis of R² ends if most values are above it and others far below. At 0, a model is as good as the mean of the labels."""
+
+
+def _without_the_worst(means: pd.Series, span: list[float]) -> tuple[list[float], str]:
+    """The range of the axis of R², cut if low values would flatten the other lines, and a sentence about it with a space before it."""
+    values = means.to_numpy(np.float64)
+    values = values[np.isfinite(values)]
+    if span[0] >= 3 * LOWEST or float(np.median(values)) <= LOWEST:
+        return span, ""
+    lowest = formatted_values.number(float(values.min()), 3)
+    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}."
 
 
 def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dict[tuple[str, ...], Target]:
@@ -124,19 +142,46 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
+    spans: dict[str, Span] = {}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
-        span = domain(frame["mean"], frame["low"], frame["high"], floor=0.0)
-        chart, own = lines(column, frame, labels, look, Axes("round", name, span))
+        spans[name] = span = span_of(frame, 0.0)
+        chart, own = lines(
+            column, span.without_bands(frame), labels, look, Axes("round", name, span.ends, log=span.log)
+        )
         views.append(View(name, [Panel(chart)]))
         data |= own
     if not views:
         return None
     note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
+    note += about_spans(spans)
+    if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
+        note += " Lines have no point where the loss is infinite or not a number."
     return Figure("loss", "Loss", note, views, data)
+
+
+def _has_lost_losses(reading: Reading) -> bool:
+    """Whether the test loss of a round that was tested is infinite or not a number, although others are known."""
+    tested = np.isfinite(_test_accuracy(reading))
+    known = np.isfinite(reading.rounds["test_loss"].to_numpy(np.float64))
+    return bool(known.any() and (tested & ~known).any())
+
+
+def about_spans(spans: Mapping[str, Span]) -> str:
+    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number."""
+    log = [name for name, span in spans.items() if span.log]
+    text = ""
+    if log:
+        axes = f"The axis of the {log[0]} is" if len(log) == 1 else f"The axes of {' and '.join(log)} are"
+        text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
+    for name, span in spans.items():
+        if span.beyond is not None:
+            end, top = formatted_values.number(span.ends[1], 3), formatted_values.number(span.beyond, 3)
+            text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
+    return text
 
 
 def differences(story: Story, look: Look) -> Figure | None:
@@ -228,7 +273,10 @@ def _difference_chart(
     own_color = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
-    zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1).encode(alt.X("x:Q", scale=scale))
+    long = is_long(data["differences"]["strategy"], look)
+    above: dict[str, Any] = {"title": title, "axis": _axis(look, top=True)} if long else {}
+    zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1)
+    axis = None if long else _axis(look)  # each layer with an axis would draw it
     several = data["differences"]["corrected_low"].notna().sum() > 1
     corrected = [text_tooltip("corrected_low", "corrected, from"), text_tooltip("corrected_high", "corrected, to")]
     tooltip = [
@@ -240,23 +288,25 @@ def _difference_chart(
         alt.Tooltip("seeds:Q", title="paired seeds"),
     ]
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
-    return alt.layer(
-        zero,
+    chart: Drawing = alt.layer(
+        zero.encode(alt.X("x:Q", scale=scale, **above)),
         rows.mark_rule(strokeWidth=2.5).encode(
             alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
         ),
         seeds.mark_point(filled=False, size=28 if look.page else 14, strokeWidth=1.2).encode(
-            alt.X("difference:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, tooltip=of_seed
+            alt.X("difference:Q", title=title, scale=scale, axis=axis), y, color=own_color, tooltip=of_seed
         ),
         rows.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(
-            alt.X("mean:Q", title=title, scale=scale, axis=_axis(look)),
+            alt.X("mean:Q", title=title, scale=scale, axis=axis),
             y,
             color=own_color,
             tooltip=tooltip,
         ),
     )
+    return chart.resolve_axis(x="independent") if long else chart
 
 
-def _axis(look: Look) -> alt.Axis:
+def _axis(look: Look, *, top: bool = False) -> alt.Axis:
     """The axis of differences; in papers, its long title ends where the axis ends, since a centered one would leave the figure."""
-    return alt.Axis(grid=True, tickCount=6, titleAnchor=alt.Undefined if look.page else "end")
+    more: dict[str, Any] = {} if look.page else {"titleAnchor": "end"}
+    return alt.Axis(grid=not top, tickCount=6, orient="top" if top else "bottom", **more)

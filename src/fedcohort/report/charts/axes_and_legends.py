@@ -16,10 +16,12 @@ __all__ = [
     "LISTED",
     "NAMED",
     "beside",
+    "by_point",
     "color",
     "crowded",
     "dash",
     "hideable",
+    "is_long",
     "legend_columns",
     "marks",
     "number_tooltip",
@@ -71,6 +73,11 @@ def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
     return number * (max(round(1.3 * look.size), round(0.55 * each)) if number > DENSE else each)
 
 
+def is_long(labels: Iterable[str], look: Look) -> bool:
+    """Whether a chart with a bar for each row is so long that it has an axis at its top, too."""
+    return _most(list(labels), look.rows.groups) > DENSE
+
+
 def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
     """The chart as wide as its place, and ``height`` points high on the page, ``paper`` points high in a paper.
 
@@ -105,6 +112,12 @@ def beside(story: Story, label: str) -> list[Reading]:
     """The runs whose panels are shown together with that of a strategy, and need the same axes: those at its point of a sweep."""
     groups = [group for group in story.row_looks.groups if label in group]
     return [reading for name, reading in story.panels if not groups or name in groups[0]]
+
+
+def by_point(story: Story, look: Look) -> list[list[Reading]]:
+    """The runs of charts of single clients at each point of a sweep, of which the page shows one at a time; otherwise all of them."""
+    groups = story.row_looks.groups if look.page else ()
+    return [[reading for reading in story.first if reading.label in group] for group in groups] or [list(story.first)]
 
 
 def rounds_beside(story: Story, label: str) -> int:

@@ -30,6 +30,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     rows = blocks(reading.num_clients, CELLS[1] if reading.num_clients > SHOWN else SHOWN)
     wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
     views: list[View] = []
+    shades: list[str] = []
     data: dict[str, pd.DataFrame] = {}
     for name in dict.fromkeys(("score", *terms)):
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
@@ -38,18 +39,33 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         key = f"map_{row}_{len(views)}"
         cells = _cells(known, name, columns, rows)
         data[key] = cells.assign(round=1 + cells["round"] * wide, client=cells["client"] * tall)
-        chart = _chart(key, reading, wide, tall, look, has_untried="state" in cells)
+        ends = _ends(cells, blocked=wide * tall > 1)
+        chart = _chart(key, reading, wide, tall, ends, look, has_untried="state" in cells)
+        shades.append(
+            f"{formatted_values.share(ends[0])} (palest) to {formatted_values.share(ends[1])} for {named(name)}"
+        )
         height = max(120, min(320, 11 * reading.num_clients))
         views.append(View(named(name), [Panel(sized(chart, look, height))]))
     if not views:
         return None
-    about_blocks = f" A cell is the mean over {block_in_words(tall, wide)}." if wide * tall > 1 else ""
-    about_dots = " A dot is a client that was selected." if wide * tall == 1 else ""
-    note = (
-        f"Shade: rank among the candidates of the round; full color is the highest. An empty cell is no candidate, or one without "
-        f"this value.{about_dots}{about_blocks} Seed {reading.seed}."
-    )
+    shade = "Shade: rank among the candidates of the round; full color is the highest."
+    about = "A dot is a client that was selected."
+    if wide * tall > 1:
+        shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
+        about = (
+            f"A cell is the mean over {block_in_words(tall, wide)}. Means lie close together, so shades go from the lowest to the "
+            f"highest cell: {', '.join(shades)}."
+        )
+    note = f"{shade} An empty cell is no candidate, or one without this value. {about} Seed {reading.seed}."
     return Figure(f"map-{row}", "Scores of all candidates by round", note, views, data)
+
+
+def _ends(cells: pd.DataFrame, *, blocked: bool) -> tuple[float, float]:
+    """The ranks with the lightest and the darkest shade: all ranks, or for means over blocks those of the cells."""
+    if not blocked:
+        return 0.0, 1.0
+    low, high = float(cells["rank"].min()), float(cells["rank"].max())
+    return low, max(high, low + 1e-3)
 
 
 def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
@@ -72,7 +88,9 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray
     return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
 
 
-def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look, *, has_untried: bool) -> Drawing:
+def _chart(
+    key: str, reading: Reading, wide: int, tall: int, ends: tuple[float, float], look: Look, *, has_untried: bool
+) -> Drawing:
     axis = alt.Axis(grid=False, values=marks(reading.num_clients), labelOverlap=False)
     y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
     base = alt.Chart(alt.NamedData(name=key))
@@ -83,7 +101,7 @@ def _chart(key: str, reading: Reading, wide: int, tall: int, look: Look, *, has_
         number_tooltip("rank", "share"),
         number_tooltip("selected", "share"),
     ]
-    shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.03, 0.75]))
+    shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=list(ends), range=[0.03, 0.75]))
     edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
     place = {"at": "isValid(datum.at) ? datum.at : datum.client"}  # the page's script orders clients by setting "at"
     if has_untried:

@@ -1,5 +1,7 @@
 """Draw the test accuracy of every strategy after the last round, as bars."""
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -9,6 +11,7 @@ from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     color,
     hideable,
+    is_long,
     rows_height,
     sized,
     strategy_axis,
@@ -42,8 +45,13 @@ def bars(story: Story, look: Look) -> Figure | None:
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
         x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation(score)]
     )
-    error = base.mark_rule(color=look.ink, strokeWidth=1.2).encode(alt.X("low:Q", scale=scale), y, x2=alt.X2("high:Q"))
-    chart = sized(alt.layer(drawn, error), look, rows_height(30, labels, look), 16 * len(labels))
+    long = is_long(labels, look)
+    upper = alt.Axis(**tick("~g" if score.numeric else ".0%"), orient="top", grid=False, tickCount=5)
+    above: dict[str, Any] = {"title": f"test {score.name}", "axis": upper} if long else {}
+    error = base.mark_rule(color=look.ink, strokeWidth=1.2)
+    error = error.encode(alt.X("low:Q", scale=scale, **above), y, x2=alt.X2("high:Q"))
+    layered = alt.layer(drawn, error).resolve_axis(x="independent") if long else alt.layer(drawn, error)
+    chart = sized(layered, look, rows_height(30, labels, look), 16 * len(labels))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)

@@ -1,6 +1,7 @@
 """Turn runs into the tables that charts draw: means and bands over seeds, and the range of an axis."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,19 @@ from numpy.typing import ArrayLike
 from fedcohort.core.arrays import Values
 from fedcohort.report.report_data import POINTS, Reading, blocks
 
-__all__ = ["ANY_NUMBER", "SHARES", "Series", "by_round", "domain", "has_band", "log_range", "on_grid", "thinned"]
+__all__ = [
+    "ANY_NUMBER",
+    "SHARES",
+    "Series",
+    "Span",
+    "by_round",
+    "domain",
+    "has_band",
+    "log_range",
+    "on_grid",
+    "span_of",
+    "thinned",
+]
 
 Series = Callable[[Reading], ArrayLike]
 """One number for each round of a run [n]."""
@@ -126,6 +139,55 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The range of a y axis.
+
+    Attributes:
+        ends: the smallest and the largest number on the axis.
+        log: whether the axis is logarithmic.
+        beyond: the largest mean, if the axis ends below it; otherwise None.
+    """
+
+    ends: list[float]
+    log: bool = False
+    beyond: float | None = None
+
+    def without_bands(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The table without bands around means above the axis, which would cover the chart where they are as wide as their mean."""
+        above = frame["mean"] > self.ends[1]
+        return frame.assign(low=frame["low"].mask(above), high=frame["high"].mask(above))
+
+
+FLATTENED = (10, 100)
+"""An axis is not linear up to its largest number if that is so many times the largest one of a typical row, or the median of all."""
+
+SEEN = 0.25
+"""Share of a logarithmic axis that the typical rows need; otherwise the axis ends above them."""
+
+
+def span_of(frame: pd.DataFrame, floor: float | None = None) -> Span:
+    """The range of the axis of means and their bands.
+
+    If a linear axis would flatten the lines of most rows, as where one diverges, it is logarithmic. If that would flatten them, too,
+    it ends above the rows that do not diverge.
+    """
+    linear = Span(domain(frame["mean"], frame["low"], frame["high"], floor=floor))
+    finite = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
+    positive = finite.loc[finite["mean"] > 0, "mean"]
+    if positive.empty or finite["mean"].min() < 0:
+        return linear
+    tops = finite.groupby("strategy")["mean"].max().sort_values()
+    top, typical, low = float(tops.iloc[-1]), float(tops.iloc[(len(tops) - 1) // 2]), float(positive.min())
+    if top < FLATTENED[0] * typical and top < FLATTENED[1] * float(finite["mean"].median()):
+        return linear
+    sound = tops[tops < FLATTENED[0] * typical]
+    if len(sound) == len(tops) or np.log(sound.iloc[-1] / low) >= SEEN * np.log(top / low):
+        return Span([low / 1.2, top * 1.2], log=True)
+    kept = finite[finite["strategy"].isin(sound.index)]
+    return Span(domain(kept["mean"], kept["low"], kept["high"], floor=floor), beyond=top)
 
 
 def log_range(column: ArrayLike, times: float) -> list[float] | None:

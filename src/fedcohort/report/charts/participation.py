@@ -1,5 +1,7 @@
 """Draw how evenly clients took part over rounds: Jain's index beside uniform chance, and the number of clients per round."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -7,6 +9,7 @@ from fedcohort.core import random_streams
 from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.axes_and_legends import by_point
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
@@ -25,18 +28,26 @@ def fairness(story: Story, look: Look) -> Figure | None:
     labels = [label for label, _ in story.played]
     frame = by_round(story.played, _jain, SHARES)
     chance, about = _chance_of_points(story, look)
+    several = len(about) > 1
     span = domain(frame["mean"], chance.get("mean", []), floor=0.0, ceiling=1.0)
     chart, data = lines("jain", frame, labels, look, Axes("round", "Jain's index", span), reference=len(chance) > 0)
     data |= {"jain_reference": chance} if len(chance) else {}
     note = (
-        f"Jain's index of how often each client was selected so far; 1 is even.{about} "
+        f"Jain's index of how often each client was selected so far; 1 is even.{'' if several or not about else f' {about[0]}'} "
         f"{seeds_note(story, band=has_band(frame))}"
     )
-    return Figure("jain", "Jain's index over rounds", note, [View("jain", [Panel(chart)])], data)
+    return Figure(
+        "jain",
+        "Jain's index over rounds",
+        note,
+        [View("jain", [Panel(chart)])],
+        data,
+        at_points=about if several else (),
+    )
 
 
-def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, str]:
-    """Jain's index under uniform chance, a curve for each point of a sweep, and a sentence about it.
+def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Jain's index under uniform chance, a curve for each point of a sweep, and a sentence about it for each point of the page.
 
     Points differ in the number of clients and in how many are selected, so that each has its own curve. The page shows the one of the
     chosen point; in papers, which show all points in one chart, there is a curve only if it is the same for all of them.
@@ -44,17 +55,29 @@ def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, str]:
     kinds = _kinds(story)
     distinct = set(kinds.values())
     if not look.page and len({kind[:2] for kind in distinct}) > 1:
-        return pd.DataFrame(), ""
+        return pd.DataFrame(), ()
     curves = {kind: _jain_chance(*kind) for kind in distinct}
     frames = [curves[kind].assign(strategy=label) for label, kind in kinds.items()]
     chance = pd.concat(frames if look.page else frames[:1], ignore_index=True)
-    band = " with the band that contains 90% of runs" if np.isfinite(chance["low"]).any() else ""
-    several = len({reading.per_round for reading in story.first}) > len({k for _, k, _ in distinct})
+    points = by_point(story, look)
+    of_points = [[kind] for kind in kinds.values()] if len(points) > 1 else [list(kinds.values())]
+    return chance, tuple(_about_chance(readings, own, curves) for readings, own in zip(points, of_points, strict=True))
+
+
+Kind = tuple[int, int, int]
+"""Number of clients, how many of them are selected in a round, and number of rounds."""
+
+
+def _about_chance(readings: Sequence[Reading], kinds: Sequence[Kind], curves: Mapping[Kind, pd.DataFrame]) -> str:
+    """What the gray curves of some runs are."""
+    banded = any(np.isfinite(curves[kind]["low"]).any() for kind in kinds)
+    band = " with the band that contains 90% of runs" if banded else ""
+    several = len({reading.per_round for reading in readings}) > len({k for _, k, _ in kinds})
     each = ", for as many clients a round as the reference selects" if several else ""
-    return chance, f" Gray: mean of uniform chance{band}{each}."
+    return f"Gray: mean of uniform chance{band}{each}."
 
 
-def _kinds(story: Story) -> dict[str, tuple[int, int, int]]:
+def _kinds(story: Story) -> "dict[str, Kind]":
     """For the reference of each point of a sweep, by its label: number of clients, how many it selects, and number of rounds."""
     kinds = {}
     for group in story.comparison.groups if story.comparison is not None else []:

@@ -10,7 +10,15 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import beside, marks, number_tooltip, of_strategy, panel_name, sized
+from fedcohort.report.charts.axes_and_legends import (
+    beside,
+    by_point,
+    marks,
+    number_tooltip,
+    of_strategy,
+    panel_name,
+    sized,
+)
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -34,11 +42,9 @@ def selections(story: Story, look: Look) -> Figure | None:
         return None
     panels, frames, chances = [], [], []
     colors = look.of_rows([label for label, _ in story.panels])[0]
-    kinds = set()
     for (label, reading), color in zip(story.panels, colors, strict=True):
         together = beside(story, label)
         many, axes = max(other.num_clients for other in together) > SHOWN, _Axes.of(together)
-        kinds.add(many)
         counts = reading.selected.sum(axis=0)
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
@@ -49,15 +55,26 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    about = {many: _legend(data["selections"], many) for many in kinds}
-    words = (
-        f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
-    )
-    note, title = f"{words} {_chance_note(story)}", "How often each client was selected"
+    words = tuple(_about(readings, data["selections"]) for readings in by_point(story, look))
+    note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     if len({reading.seed for reading in story.everything}) > 1:
         title += f", seed {story.first[0].seed}"
         note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
-    return Figure("selections", title, note, [View("selections", panels)], data)
+    at_points = words if len(words) > 1 else ()
+    return Figure("selections", title, note.strip(), [View("selections", panels)], data, at_points=at_points)
+
+
+def _about(readings: Sequence[Reading], frame: pd.DataFrame) -> str:
+    """What the marks of the charts of some runs mean, and what uniform chance gives; empty without runs."""
+    if not readings:
+        return ""
+    kinds = {reading.num_clients > SHOWN for reading in readings}
+    own = frame[frame["strategy"].isin([reading.label for reading in readings])]
+    about = {many: _legend(own, many) for many in kinds}
+    words = (
+        f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
+    )
+    return f"{words} {_chance_note(readings)}"
 
 
 def _legend(frame: pd.DataFrame, many: bool) -> str:
@@ -70,9 +87,9 @@ def _legend(frame: pd.DataFrame, many: bool) -> str:
     return text
 
 
-def _chance_note(story: Story) -> str:
+def _chance_note(readings: Sequence[Reading]) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
-    settings = sorted({(reading.per_round, reading.num_clients, reading.num_rounds) for reading in story.first})
+    settings = sorted({(reading.per_round, reading.num_clients, reading.num_rounds) for reading in readings})
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
     for k, m, n in settings[:MOST_CHANCES]:
         chance = measures.jain_random(m, k, n)

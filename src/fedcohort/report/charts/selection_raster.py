@@ -1,5 +1,6 @@
 """Draw which clients were selected in which round."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
+    by_point,
     marks,
     number_tooltip,
     of_strategy,
@@ -50,19 +52,23 @@ def raster(story: Story, look: Look) -> Figure | None:
     names = {"raster_sample": "single clients", "raster": "all clients"} if many else {"raster": "raster"}
     parts = {name: _view(name, story, look) for name in names}
     seed = f"Seed {story.first[0].seed}."
-    note = f"{seed} {' '.join(part.about for part in parts.values())}"
+    abouts = tuple(
+        " ".join(dict.fromkeys(words)) for words in zip(*(part.about for part in parts.values()), strict=True)
+    )
+    note = f"{seed} {abouts[0]}" if len(abouts) == 1 else seed
     views = [View(names[name], part.panels) for name, part in parts.items()]
     data = {name: part.frame for name, part in parts.items()}
-    return Figure("raster", "Selected clients by round", note, views, data)
+    at_points = abouts if len(abouts) > 1 else ()
+    return Figure("raster", "Selected clients by round", note, views, data, at_points=at_points)
 
 
 @dataclass(frozen=True)
 class _View:
-    """The panels of a view, their table, and a sentence about how to read it."""
+    """The panels of a view, their table, and sentences about how to read it, for each point of a sweep."""
 
     panels: list[Panel]
     frame: pd.DataFrame
-    about: str
+    about: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,10 @@ class _Grid:
 
 
 def _view(name: str, story: Story, look: Look) -> _View:
-    panels, frames, blocked = [], [], False
+    panels, frames = [], []
     colors = look.of_rows([label for label, _ in story.panels])[0]
     for (label, reading), color in zip(story.panels, colors, strict=True):
         grid = _Grid.of(name, reading)
-        blocked = blocked or grid.wide * grid.tall > 1
         single = grid.wide == 1 and reading.num_clients <= SHOWN
         frame = reading.clients[["round", "client", "status"]].assign(share=1.0) if single else _shares(reading, grid)
         top = frame["row" if "row" in frame else "client"] * grid.tall
@@ -123,15 +128,20 @@ def _view(name: str, story: Story, look: Look) -> _View:
                 strategy=label,
             )
         )
-    (grid, first) = (_Grid.of(name, story.panels[0][1]), story.panels[0][1])
-    return _View(panels, pd.concat(frames, ignore_index=True), _about(name, grid, first, blocked=blocked))
+    drawn = {label for label, _ in story.panels}
+    points = [[one for one in readings if one.label in drawn] for readings in by_point(story, look)]
+    return _View(panels, pd.concat(frames, ignore_index=True), tuple(_about(name, readings) for readings in points))
 
 
-def _about(name: str, grid: _Grid, reading: Reading, *, blocked: bool) -> str:
-    """How to read the cells, and which clients are drawn."""
+def _about(name: str, readings: Sequence[Reading]) -> str:
+    """How to read the cells of the panels of some runs, and which clients are drawn; empty without runs."""
+    if not readings:
+        return ""
+    grids = [_Grid.of(name, reading) for reading in readings]
+    grid, reading, blocked = grids[0], readings[0], any(own.wide * own.tall > 1 for own in grids)
     m = formatted_values.count(reading.num_clients)
     text = ""
-    if name == "raster_sample":
+    if name == "raster_sample" and reading.num_clients > SHOWN:
         text = (
             f"Single clients: {len(grid.labels)} of {m}, at even intervals in order of how often they were selected, the most often "
             "selected first. "

@@ -36,6 +36,7 @@ class Axes:
         percent: whether values are fractions, written in percent.
         x_format: d3 format of the x axis.
         whole: whether values are whole numbers, so that the y axis has no ticks between them.
+        log: whether the y axis is logarithmic.
     """
 
     x: str
@@ -44,6 +45,7 @@ class Axes:
     percent: bool = False
     x_format: str = ",.0f"
     whole: bool = False
+    log: bool = False
 
 
 def lines(
@@ -85,7 +87,7 @@ def lines(
     data = {name: frame}
     groups = look.rows.groups or (tuple(labels),)
     if look.page and len(labels) > 1 and max(map(len, groups)) <= NAMED and len(frame):
-        ends = [name_positions(frame[frame["strategy"].isin(group)], axes.span, look) for group in groups]
+        ends = [name_positions(frame[frame["strategy"].isin(group)], axes, look) for group in groups]
         data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
     whole = alt.layer(*layers)
@@ -108,7 +110,8 @@ class _Lines:
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
         self.ends = ends
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
-        self.y_scale = alt.Scale(domain=list(axes.span), nice=False, zero=False)
+        kind: dict[str, Any] = {"type": "log", "clamp": True} if axes.log else {"zero": False}
+        self.y_scale = alt.Scale(domain=list(axes.span), nice=False, **kind)
         axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
@@ -117,14 +120,17 @@ class _Lines:
     def y(self, field: str) -> alt.Y:
         """The y axis, of one column of the table."""
         ticks = tick("~%" if self.axes.percent else "~g")
+        if self.axes.log:
+            ticks["labelOverlap"] = True
         axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
-        return alt.Y(f"{field}:Q", title=self.axes.y, scale=self.y_scale, axis=axis)
+        title = f"{self.axes.y} (log)" if self.axes.log else self.axes.y
+        return alt.Y(f"{field}:Q", title=title, scale=self.y_scale, axis=axis)
 
     def log_axes(self) -> dict[str, list[float]]:
         """The axes that readers can make logarithmic, with their ranges: those of positive numbers that differ several times."""
         own = {"x": log_range(self.frame["x"], 8)}
         values = log_range(self.frame["mean"], 3)
-        if values is not None and not (self.axes.percent or self.axes.whole):
+        if values is not None and not (self.axes.percent or self.axes.whole or self.axes.log):
             own["y"] = [values[0] / 1.2, values[1] * 1.2]
         return {axis: span for axis, span in own.items() if span is not None}
 
@@ -270,12 +276,22 @@ def _zoom() -> alt.Parameter:
     )
 
 
-def name_positions(frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
-    """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another."""
-    last = frame.dropna(subset=["mean"]).groupby("strategy", sort=False).tail(1).sort_values("mean")
+def name_positions(frame: pd.DataFrame, axes: Axes, look: Look) -> pd.DataFrame:
+    """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another.
+
+    Names of lines that leave the chart have an arrow.
+    """
+    last = frame[np.isfinite(frame["mean"].to_numpy(np.float64))].groupby("strategy", sort=False).tail(1)
+    last, span = last.sort_values("mean"), np.asarray(axes.span, np.float64)
+    arrows = ["" if span[0] <= mean <= span[1] else " ↑" if mean > span[1] else " ↓" for mean in last["mean"]]
+    heights = last["mean"].to_numpy(np.float64).clip(*span)
+    if axes.log:
+        heights, span = np.log10(heights), np.log10(span)
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
-    places = apart(last["mean"].to_numpy(np.float64), gap, span)
-    names = [look.rows.names.get(label, label) for label in last["strategy"]]
+    places = apart(heights, gap, span.tolist())
+    if axes.log:
+        places = 10**places
+    names = [look.rows.names.get(label, label) + arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
     return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
 
 

@@ -312,7 +312,7 @@ function mark() {
     place.classList.toggle("off", off.has(place.dataset.strategy));
     place.classList.toggle("dim", dimmed.has(place.dataset.strategy));
   });
-  all(".answers").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
+  all(".answers, .of-point").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
   all("figure[data-seed], figure[data-points]").forEach(figure => {
     const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
     figure.classList.toggle("away", (seed !== "" && figure.dataset.seed !== seed) || !points.includes(here));

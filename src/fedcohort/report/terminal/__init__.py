@@ -1,9 +1,10 @@
 """Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs."""
 
 from fedcohort.report.terminal.advices import advice
+from fedcohort.report.terminal.all_measures import summaries
 from fedcohort.report.terminal.batch_sizes import profile
 from fedcohort.report.terminal.catalogue import plug_in_list, plug_ins
-from fedcohort.report.terminal.comparisons import comparison, results, summaries
+from fedcohort.report.terminal.comparisons import comparison, results
 from fedcohort.report.terminal.decisions import explanation
 from fedcohort.report.terminal.diagnoses import diagnoses, diagnosis
 from fedcohort.report.terminal.federations import cache_table, federation_facts, known_data, partition, quantiles

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.formatted_values import index
@@ -17,24 +17,34 @@ if TYPE_CHECKING:
 __all__ = ["about_federations", "about_references", "listed", "notes", "own_samples"]
 
 
-def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> list[str]:
     """The notes below the table of a comparison; those that do not apply are empty.
 
     Args:
         compared: the comparison.
         rows: the rows of its table, in the order in which they are printed.
+        hidden: headings of columns that do not fit; notes about them only are empty.
     """
+    goal = f"to {compared.goal}"
+    of_target = {f"rounds {goal}", f"time {goal}"} | ({"target"} if len(set(compared.targets)) > 1 else set())
+    without_time = f"time {goal}" in hidden
     return [
         compared.note,
         about_federations(compared),
         _about_accuracy(compared),
-        _about_clients(compared, rows),
+        _about_clients(compared, rows, hidden),
         compared.about_verdicts,
-        _about_target(compared, rows),
-        f"{compared.about_times} {_about_chance(rows)}",
-        *_about_personal(compared, rows),
+        "" if of_target <= set(hidden) else _about_target(compared, rows),
+        " ".join(
+            [*([] if without_time else [compared.about_times]), *([] if "Jain" in hidden else [_about_chance(rows)])]
+        ),
+        *([] if {"personal models", "personal, worst tenth"} <= set(hidden) else _about_personal(compared, rows)),
         *_about_algorithms(compared),
-        about_questions(run for row in compared.rows for run in row.runs.values()),
+        about_questions(
+            (run for row in compared.rows for run in row.runs.values()),
+            size="bytes" not in hidden,
+            time=not without_time,
+        ),
     ]
 
 
@@ -69,15 +79,20 @@ def own_samples(compared: "Comparison") -> str:
     return "data" if True in tested else "held-out or training data"
 
 
-def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:
+def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str]) -> str:
     """What the accuracy over clients is measured on."""
-    if not any(math.isfinite(row["client_accuracy"]) for row in rows):
+    without = "over clients" in hidden, "worst tenth" in hidden
+    if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
     name = "score" if compared.score.numeric else compared.score.name
-    return (
-        f"Over clients: {name} on each client's own {own_samples(compared)}, mean ± standard deviation over clients; worst tenth: "
-        f"mean of the 10% of the clients with the lowest {name}." + _about_scores(compared.score)
+    own, worst = (
+        f"{name} on each client's own {own_samples(compared)}",
+        "mean of the 10% of the clients with the lowest",
     )
+    if without[0]:
+        return f"Worst tenth: {worst} {own}." + _about_scores(compared.score)
+    lowest = "" if without[1] else f"; worst tenth: {worst} {name}"
+    return f"Over clients: {own}, mean ± standard deviation over clients{lowest}." + _about_scores(compared.score)
 
 
 def _about_scores(score: ScoreStyle) -> str:

@@ -1,5 +1,6 @@
 """Print the result of a race."""
 
+import math
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -84,6 +85,8 @@ def _about_objectives(result: "Race") -> str:
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
     if len(result.objectives) == 1:
         sentences.append(result.about_differences)
+        if any(math.isinf(row.low) and math.isinf(row.high) for row in result.rows):
+            sentences.append("[−∞, ∞]: too few seeds for an interval.")
     return " ".join(sentences)
 
 

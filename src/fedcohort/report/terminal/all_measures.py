@@ -1,0 +1,228 @@
+"""Print all measures of runs: a column for each row, or tables by topic with a line for each row if columns do not fit."""
+
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import count, duration, index, number, percent, size, time_on
+from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.terminal.layout import WIDE, Column, dimmed, label_width, natural_width, plain_table
+
+if TYPE_CHECKING:
+    from fedcohort.study.conformal_coverage import Conformal
+    from fedcohort.study.summary import OverSeeds, Summary
+
+__all__ = ["summaries"]
+
+Measure = tuple[str, Callable[["Summary"], str]]
+"""The name of a measure, indented if it belongs to the one above it, and its text."""
+
+HEADING = 12
+"""Width in characters at which names of measures are wrapped in headings of columns."""
+
+
+def summaries(
+    names: Sequence[str],
+    several: "Sequence[OverSeeds]",
+    sets: "Sequence[Conformal]" = (),
+    width: int = WIDE,
+    seeds: str = "",
+) -> Group:
+    """All measures of runs, means over the seeds of each row: one line for each measure, one column for each row.
+
+    If the columns do not fit into the width, there is a table for each topic, with one line for each row and the measures that are
+    known for any of them.
+
+    Args:
+        names: names of the rows.
+        several: the runs of each row.
+        sets: the prediction sets of each row; empty without them.
+        width: width of the terminal in characters.
+        seeds: the seeds in words, if all rows have the same and their names do not tell them.
+    """
+    score = score_style(own.mean.labels for own in several)
+    topics = _with_texts(_topics([own.mean for own in several], score), several, score)
+    if sets:
+        of_sets = zip(*map(_about_sets, sets), strict=True)
+        topics.append([(name, list(cells)) for name, cells in zip(_names_of_sets(score), of_sets, strict=True)])
+    lines = [line for topic in topics for line in topic]
+    columns = [Column(name, [cells[i] for _, cells in lines]) for i, name in enumerate(names)]
+    whole = plain_table([Column("measure", [name for name, _ in lines], left=True), *columns])
+    if natural_width(whole) <= width or len(names) == 1:
+        single = [column._replace(widest=label_width(width)) for column in columns]
+        parts = [*_tables(Column("measure", [name for name, _ in lines], left=True), single, width)]
+    else:
+        first = Column("", [Text(name, style="bold") for name in names], left=True, widest=max(20, width // 3))
+        parts = [
+            table
+            for topic in topics
+            if (known := [_as_column(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}])
+            for table in _tables(first, known, width)
+        ]
+    return Group(*(part for table in parts for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+
+
+UNKNOWN = "–"
+"""The text of a measure that is not known."""
+
+
+def _as_column(name: str, cells: Sequence[str]) -> Column:
+    """A measure as a column."""
+    return Column("\n".join(textwrap.wrap(name.strip(), HEADING)), cells)
+
+
+def _with_texts(
+    topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]", score: ScoreStyle
+) -> list[list[tuple[str, list[str]]]]:
+    """The measures of each topic with their texts for each row: the first with its deviation, rounds with the seeds that reached."""
+    texts = [[(name, [text_of(own.mean) for own in several]) for name, text_of in topic] for topic in topics]
+    texts[0][0] = (texts[0][0][0], [score.spread(own.mean.accuracy, own.accuracy_sd) for own in several])
+    for topic in texts:
+        for i, (name, _) in enumerate(topic):
+            if name == ROUNDS_TO_TARGET:
+                reached = [
+                    formatted_values.rounds(own.mean.rounds_to_target, own.reached, own.seeds) for own in several
+                ]
+                topic[i] = (name, reached)
+    return texts
+
+
+ROUNDS_TO_TARGET = "  rounds to it"
+
+
+def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]:
+    """All measures of runs, by topic."""
+    name, of_clients = score.name, "score" if score.numeric else "accuracy"
+    time_name, gain_in = _name_of_time({run.clock for run in runs}), f",{score.points}" if score.points else ""
+    own_names = dict.fromkeys(name for run in runs for name in run.own_measures)
+    of_test: list[Measure] = [
+        (f"test {name}, last round", lambda run: score.value(run.accuracy)),
+        *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
+        ("  best round", lambda run: score.value(run.best_accuracy)),
+        (f"  at best validation {name}", lambda run: score.value(run.early_stop_accuracy)),
+    ]
+    clients: list[Measure] = [
+        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
+        (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
+        ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
+        ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
+        (f"{of_clients} of personal models", lambda run: score.value(run.personal_accuracy)),
+        ("  of the worst tenth of the clients", lambda run: score.value(run.worst_personal_accuracy)),
+        (f"  gain over the global model{gain_in}", lambda run: score.signed(run.personal_gain)),
+    ]
+    own: list[Measure] = [(name, partial(_own_measure, name=name)) for name in own_names]
+    target: list[Measure] = [
+        (f"target {name}", lambda run: score.value(run.target)),
+        (ROUNDS_TO_TARGET, lambda run: formatted_values.rounds(run.rounds_to_target)),
+        (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
+        ("  bytes to it", lambda run: size(run.bytes_to_target)),
+    ]
+    whole: list[Measure] = [
+        ("rounds", lambda run: count(run.rounds)),
+        (time_name, lambda run: time_on(run.clock, run.simulated_time)),
+        ("bytes", lambda run: size(run.bytes)),
+        ("client passes", lambda run: count(run.client_passes)),
+        ("wall time", lambda run: duration(run.wall_seconds["total"])),
+    ]
+    fields = {"Jain's index": "jain", "Gini": "gini", "entropy": "entropy", "coverage": "coverage"}
+    selections: list[Measure] = [
+        *((f"{words} of selections (chance)", partial(_beside_chance, name=field)) for words, field in fields.items()),
+        (
+            "  Jain's index under chance, 5% to 95%",
+            lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
+        ),
+        ("Jain's index of admitted updates", lambda run: index(run.admitted.jain)),
+    ]
+    stability: list[Measure] = [
+        ("standard deviation over the last fifth of the rounds", lambda run: score.value(run.tail_sd, 2)),
+        ("largest drop in a round", lambda run: score.value(run.largest_drop)),
+        *([] if score.numeric else [("forgetting", lambda run: percent(run.forgetting))]),
+    ]
+    return [of_test, clients, own, target, whole, selections, stability]
+
+
+def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[RenderableType]:
+    """Tables that begin with ``first`` and have as many of the columns as fit; one that has a single column can be too wide."""
+    rest = list(columns)
+    single = max((natural_width(plain_table([column])) for column in columns), default=0)
+    if natural_width(plain_table([first])) + single + 1 > width:
+        first = first._replace(widest=max(20, width - single - 1))
+    while rest:
+        number = next(
+            (n for n in range(len(rest), 1, -1) if natural_width(plain_table([first, *rest[:n]])) <= width), 1
+        )
+        yield plain_table([first, *rest[:number]])
+        rest = rest[number:]
+
+
+_SETS = (
+    "coverage of prediction sets", "  expected on average", "  of one calibration, 5% to 95%", "  mean size", "  empty",
+)  # fmt: skip
+
+
+_INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in units of the labels")
+
+
+def _names_of_sets(score: ScoreStyle) -> tuple[str, ...]:
+    return _INTERVALS if score.numeric else _SETS
+
+
+def _about_sets(conformal: "Conformal") -> list[str]:
+    """The measures of prediction sets, in the order of :data:`_SETS`, or of intervals, in that of :data:`_INTERVALS`."""
+    ranges = [f"{percent(low)} to {percent(high)}" for low, high in (conformal.expected, conformal.likely)]
+    sets = conformal.sets
+    if conformal.labels == "numbers":
+        return [percent(sets.coverage), *ranges, number(sets.size)]
+    return [percent(sets.coverage), *ranges, count(sets.size, 2), percent(sets.empty)]
+
+
+def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: str) -> Iterator[str]:
+    """Notes below the table of all measures."""
+    runs = [own.mean for own in several]
+    if any(own.seeds > 1 for own in several):
+        yield (
+            f"Means over {seeds or 'seeds'}; the test {score.name} ± its standard deviation over seeds. (2/3): 2 of 3 seeds "
+            "reached the target."
+        )
+    elif seeds:
+        yield f"{seeds[0].upper()}{seeds[1:]}."
+    percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
+    yield f"{percents}Chance: uniform selection of as many clients in a round."
+    if not any(math.isfinite(run.client_accuracy) for run in runs):
+        of_clients = "score" if score.numeric else "accuracy"
+        yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+    yield from _about_targets(runs, sum(own.seeds for own in several), score)
+
+
+def _about_targets(runs: "Sequence[Summary]", seeds: int, score: ScoreStyle) -> Iterator[str]:
+    """Notes about the target, and about runs that did not reach it."""
+    known = [run for run in runs if not math.isnan(run.target)]
+    if any(run.target_chosen == "results" for run in known):
+        level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
+        yield (
+            f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
+            "measures.target_accuracy."
+        )
+    if any(math.isinf(run.rounds_to_target) for run in known):
+        yield f"∞: the run did not reach the target {score.name}."
+
+
+def _name_of_time(clocks: set[str]) -> str:
+    """The name of what the clocks of some runs measure."""
+    if "wall" not in clocks:
+        return "simulated time"
+    return "wall time of rounds" if len(clocks) == 1 else "simulated time, or wall time of rounds"
+
+
+def _own_measure(run: "Summary", name: str) -> str:
+    return number(run.own_measures.get(name, math.nan))
+
+
+def _beside_chance(run: "Summary", name: str) -> str:
+    return f"{index(getattr(run.selected, name))} ({index(getattr(run.selected_random, name))})"

@@ -1,0 +1,130 @@
+"""Charts of numbers that differ by orders of magnitude, as where one row diverges, and charts that are longer than the screen."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcohort
+from fedcohort.report.cached_run import CachedRun
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.accuracy import accuracy, differences, loss
+from fedcohort.report.charts.axes_and_legends import DENSE
+from fedcohort.report.charts.final_accuracy import bars
+from fedcohort.report.charts.means_and_bands import span_of
+from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.report_data import Story, gather
+from tests.records import played, written
+from tests.report.test_answers import runs_of
+
+SOUND = [2.3, 1.4, 0.9, 0.7, 0.6]
+DIVERGING = [2.3, 40.0, 3e5, 1e12, 1.755e30]
+
+
+def table(**rows: list[float]) -> pd.DataFrame:
+    frames = [
+        pd.DataFrame({"strategy": name, "x": np.arange(len(own)), "mean": own, "low": np.nan, "high": np.nan})
+        for name, own in rows.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        ({"a": SOUND}, "linear"),
+        ({"a": SOUND, "b": [2.3, 2.3, 2.3, 2.3, 2.3]}, "linear"),
+        ({"a": SOUND, "b": DIVERGING}, "cut"),
+        ({"a": SOUND, "b": SOUND, "c": [2.3, 50.0, 50.0, 50.0, 50.0]}, "logarithmic"),
+        ({"a": [2.3, 1.4, 900.0, 0.7, 0.6]}, "logarithmic"),
+        ({"a": [-1.0, 0.5, 0.7], "b": [1.0, 1e9, 1e9]}, "linear"),
+        ({"a": [0.0, 0.0, 0.0]}, "linear"),
+        ({"a": SOUND, "b": [2.3, 1e5, np.inf, np.inf, np.inf]}, "cut"),
+    ],
+)
+def test_no_axis_flattens_most_rows(rows: dict[str, list[float]], kind: str) -> None:
+    span = span_of(table(**rows))
+    low, high = span.ends
+    assert {"logarithmic": span.log, "cut": span.beyond is not None, "linear": not span.log and not span.beyond}[kind]
+    if kind != "linear":
+        assert 0 < low < high < np.inf
+        seen = [np.ptp(np.log(own) if span.log else own) for own in rows.values()]
+        whole = np.log(high / low) if span.log else high - low
+        assert np.median(seen) > 0.2 * whole
+    if kind == "cut":
+        bands = span.without_bands(table(**rows).assign(low=0.0, high=1e31))
+        assert set(bands.loc[bands["high"].notna(), "strategy"]) == {"a", "b"}, "the first mean of b is on the axis"
+        assert bands["high"].notna().sum() == 6
+        assert span.beyond is not None
+        assert span.beyond > 10 * high
+
+
+def losses(folder: Path, **rows: list[float]) -> Story:
+    runs: list[fedcohort.Run] = []
+    for number, (label, values) in enumerate(rows.items()):
+        rounds = [played(t, [0, 1], test_loss=value, train_loss=1.0 / t) for t, value in enumerate(values, 1)]
+        selection: Any = "uniform" if number == 0 else {"name": "powd", "d": 3 + number}
+        runs.append(written(folder / label, rounds, label=label, selection=selection))
+    return gather(runs)
+
+
+def test_a_diverging_row_does_not_flatten_the_losses_of_the_others(tmp_path: Path) -> None:
+    look = paper(1)
+    cut, log, usual = (
+        loss(losses(tmp_path / str(i), sound=SOUND, other=other), look)
+        for i, other in enumerate((DIVERGING, [2.3, 9.0, 30.0, 50.0, 50.0], SOUND[::-1]))
+    )
+    assert cut is not None
+    assert log is not None
+    assert usual is not None
+    assert (
+        "The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30" in cut.note
+    )
+    assert "The axis of the test loss is logarithmic" in log.note
+    assert "axis" not in usual.note
+    svgs = [draw(composed(figure, figure.views[0], look), "svg").decode() for figure in (cut, log, usual)]
+    assert ["test loss (log)" in svg for svg in svgs] == [False, True, False]
+    assert "e+30" not in svgs[0]
+
+
+def test_names_of_lines_that_leave_the_chart_stand_at_its_end(tmp_path: Path) -> None:
+    figure = loss(losses(tmp_path, sound=SOUND, diverging=DIVERGING), PAGE)
+    assert figure is not None
+    ends = figure.data["test_loss_ends"].set_index("strategy")
+    assert ends["name"].to_dict() == {"sound": "sound", "diverging": "diverging ↑"}
+    assert ends["y"].to_dict() == pytest.approx({"sound": 0.6, "diverging": 2.385}, rel=0.01)
+
+
+def test_an_infinite_loss_is_named(tmp_path: Path) -> None:
+    figure = loss(losses(tmp_path, sound=SOUND, infinite=[2.3, 1e9, np.inf, np.inf, np.inf]), PAGE)
+    assert figure is not None
+    assert figure.note.endswith("Lines have no point where the loss is infinite or not a number.")
+
+
+def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CachedRun, "labels", "numbers")
+    for low, cut in ((-2.5, ""), (-1e9, "The axis ends at −1: the lowest mean is −1,000,000,000.")):
+        runs = []
+        for label, values in {"a": [0.1, 0.2, 0.4, 0.5], "b": [0.1, 0.2, 0.1, low]}.items():
+            rounds = [played(t, [0], test_accuracy=value) for t, value in enumerate(values, 1)]
+            runs.append(written(tmp_path / f"{label}{low}", rounds, label=label, selection={"name": "powd", "d": 4}))
+        figure = accuracy(gather(runs), paper(1))
+        assert figure is not None
+        assert (cut in figure.note) if cut else ("The axis ends" not in figure.note)
+        span = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"][0]["encoding"]["y"]["scale"]["domain"]
+        assert span[0] == pytest.approx(-1 if cut else low - 0.15, abs=0.01)
+
+
+@pytest.mark.parametrize("rows", [DENSE, DENSE + 6])
+def test_long_charts_have_their_axis_at_both_ends(rows: int, tmp_path: Path) -> None:
+    runs = [run for i in range(rows) for run in runs_of(
+        tmp_path, f"row {i}", [0.5 + i / 100, 0.52, 0.6], selection={"name": "powd", "d": 3 + i} if i else "uniform",
+    )]  # fmt: skip
+    story, look = gather(runs), paper(2)
+    for figure in (differences(story, look), bars(story, look)):
+        assert figure is not None
+        svg = draw(composed(figure, figure.views[0], look), "svg").decode()
+        assert len(re.findall(r'aria-label="X-axis', svg)) == (2 if rows > DENSE else 1), figure.key
