@@ -462,9 +462,10 @@ def superlink() -> str:
         if reached < row["nodes"]:
             seconds, failed = row["phases"][-1]["seconds"], row["phases"][-1]["failed"]
             star = " \\*"
+            replied = "all replied" if not failed else f"{failed} of them gave no reply"
             notes.append(
-                f"\\* Ended after {reached} of {row['nodes']} nodes, which took {seconds / 60:.0f} minutes; {failed} of them gave no "
-                "reply. All are connected and poll."
+                f"\\* Ended after {reached} of {row['nodes']} nodes, which took {seconds / 60:.0f} minutes; {replied}. The other nodes "
+                "were connected and polled."
             )
         lines.append(
             f"| {row['nodes']} | {row['bytes']:,} | {row['idle_cores']:.2f} | {used:.1f}{star} | {1000 * used / reached:.0f} "
