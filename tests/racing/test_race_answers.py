@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+import pytest
+
 from fedcohort.racing.objectives import objectives
 from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
 from fedcohort.report import terminal
