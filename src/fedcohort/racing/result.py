@@ -134,7 +134,7 @@ class Race:
 
     @property
     def recommended(self) -> str | list[str]:
-        """Label of the recommended row; with two objectives, the labels of all rows that are not dropped."""
+        """Label of the leading row, however sure it is; with two objectives, the labels of all rows that are not dropped."""
         left = [row.label for row in self.rows if row.state != DROPPED]
         return left[0] if len(self.objectives) == 1 else left
 
