@@ -17,7 +17,7 @@ class Block:
     """A fenced block: its language, its text, and the line of the page that its text starts in.
 
     A block whose first line is ``# some/file.ext`` is the content of that file. A cell of a notebook (``{code-cell} python``) is a
-    block like any other, without its options.
+    block like any other, without its options. Lines of commands that end with a backslash are joined with the next one.
     """
 
     language: str
@@ -39,4 +39,13 @@ def read(page: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     """The fenced blocks of a page, in order."""
     text = read(page)
-    return [Block(match[1], match[3], text.count("\n", 0, match.start(3)) + 1) for match in _FENCE.finditer(text)]
+    return [
+        Block(
+            match[1], _joined(match[3]) if match[1] == "console" else match[3], text.count("\n", 0, match.start(3)) + 1
+        )
+        for match in _FENCE.finditer(text)
+    ]
+
+
+def _joined(commands: str) -> str:
+    return re.sub(r" \\\n +", " ", commands)

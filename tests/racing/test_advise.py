@@ -122,7 +122,7 @@ def called(folder: Path, *more: str) -> str:
 def test_the_command_recommends_and_resumes(folder: Path) -> None:
     text = " ".join(called(folder).split())
     for words in (
-        "Recommended: '",
+        "The race cannot tell yet which row is the best: too few seeds (2). So far, '",
         "Sizes are scaled by 0.8",
         "What this cannot know",
         "Cost of a round",

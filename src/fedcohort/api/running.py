@@ -221,7 +221,8 @@ def race(
         objective: such as ``worst_accuracy``, ``accuracy@bytes=5e6`` or ``time@accuracy=0.85``; two give a Pareto front.
         margin: the difference that does not matter, for each objective: 0.005 of an accuracy, and 5% of a cost by default.
         max_seeds, max_runs, minutes: limits of the race, which resumes with larger ones. The setting ``seeds`` has no effect.
-        confidence: probability that the best row is not dropped; with two objectives, that no row of the front is dropped.
+        confidence: probability that the best row is not dropped; with two objectives, that no row is dropped although no
+            other row is better.
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination.
         data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.

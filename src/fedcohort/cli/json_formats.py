@@ -259,7 +259,7 @@ rounds: integer - Number of rounds.
     "race": """
 name: text - Name of the experiment.
 objectives: [Objective] - What rows are judged by.
-recommended: any - Label of the recommended row; a list of labels for two objectives.
+recommended: any - Label of the leading row, however sure it is (see `decided`); a list of labels for two objectives.
 recommendation: text - The recommendation in words.
 at_most_better: number? - How much better another row can be, at most.
 ended: text - Why the race ended.

@@ -55,7 +55,7 @@ confidence_option: Option = click.option(
     default=0.95,
     show_default=True,
     metavar="P",
-    help="Probability that the best row is not dropped; with two objectives, that no row of the front is dropped.",
+    help="Probability that the best row is not dropped; with two objectives, that no row is dropped although no other is better.",
 )
 
 RACE_OPTIONS: tuple[Option, ...] = (

@@ -74,7 +74,7 @@ class RacedRow:
         difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have
             (without the first one, if there are more than three rows), and its interval, which is valid at any time; NaN for the
             recommended row and with two objectives. With the confidence of the race, the interval of the best row does not end too
-            low. A lower end holds for its row alone.
+            low. A lower end holds for its pair alone.
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.
@@ -120,7 +120,8 @@ class Race:
         objectives: one objective, or two for their Pareto front.
         rows: its rows, the recommended one first, then those that are left, then those that were dropped, the last one first.
         ended: why it ended: ``best``, ``settled``, ``front``, or the budget that ended it: ``seeds``, ``runs``, ``minutes``.
-        confidence: probability that the best row was not dropped; with two objectives, that no row of the front was dropped.
+        confidence: probability that the best row was not dropped; with two objectives, that no row was dropped although
+            no other row is better.
         skipped: strategies that cannot be used with the experiment, each with the reason.
     """
 
@@ -133,7 +134,7 @@ class Race:
 
     @property
     def recommended(self) -> str | list[str]:
-        """Label of the recommended row; with two objectives, the labels of all rows that are not dropped."""
+        """Label of the leading row, however sure it is; with two objectives, the labels of all rows that are not dropped."""
         left = [row.label for row in self.rows if row.state != DROPPED]
         return left[0] if len(self.objectives) == 1 else left
 
@@ -167,13 +168,10 @@ class Race:
     def recommendation(self) -> str:
         """The recommendation, how sure it is, and why the race ended, in sentences."""
         how = {
-            "best": "",
-            "settled": "",
-            "front": "",
             "seeds": " The race ended at its largest number of seeds.",
             "runs": " The race ended at its largest number of runs.",
             "minutes": " The race ended at its time limit.",
-        }[self.ended]
+        }.get(self.ended, "")
         return (self._best() if len(self.objectives) == 1 else self._front()) + how + self._about_targets()
 
     @property
@@ -181,25 +179,30 @@ class Race:
         """What a run of the recommended row costs, what the race cost, and what it saved, in sentences."""
         first, grid, raced = self.rows[0], self.grid_cost, self.cost
         one = first.cost.times(1 / first.seeds)
-        return (
-            f"A run of {first.label!r} costs {one.words}. The race took {counted(raced.runs, 'run')}: {raced.words}. "
-            f"All {len(self.rows)} rows with {_seeds(max(row.seeds for row in self.rows))} would be {counted(grid.runs, 'run')}: "
-            f"{grid.runs / raced.runs:.1f} times as many, and {grid.wall_seconds / max(raced.wall_seconds, 1e-9):.1f} times the wall "
-            "time."
+        costs = (
+            f"A run of {first.label!r} costs {one.words}. The race took {counted(raced.runs, 'run')}: {raced.words}."
         )
+        if grid.runs == raced.runs:
+            return f"{costs} All rows have played the same seeds, so that it saved no runs."
+        would = f"All {len(self.rows)} rows with {_seeds(max(row.seeds for row in self.rows))} would be {counted(grid.runs, 'run')}"
+        if (more := f"{grid.runs / raced.runs:.1f}") == "1.0":
+            return f"{costs} {would}."
+        wall = f"{grid.wall_seconds / max(raced.wall_seconds, 1e-9):.1f}"
+        return f"{costs} {would}: {more} times as many, and {wall} times the wall time."
 
     @property
     def about_confidence(self) -> str:
         """What the states and intervals mean, in sentences."""
         left = sum(row.state != DROPPED for row in self.rows)
         if len(self.objectives) > 1:
-            holds = "no row of the front is dropped"
+            holds = "no row is dropped although no other row is better"
         elif left == 1:
             holds = "the best row is not dropped"
         else:
             holds = "the best row is not dropped, and it is better than the first row by no more than its interval says"
         sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
-        return f"Dropped: another row is clearly better. {sure}. This assumes that paired differences between seeds are Gaussian."
+        dropped = "Dropped: another row is clearly better. " * (left < len(self.rows))
+        return f"{dropped}{sure}. This assumes that paired differences between seeds are Gaussian."
 
     @property
     def about_differences(self) -> str:
@@ -300,6 +303,9 @@ class Race:
         begin = f"Recommended: {first.label!r}, {objective.words} {mean} over {_seeds(first.seeds)}."
         dropped = sum(row.state == DROPPED for row in others)
         left = [row.label for row in others if row.state != DROPPED]
+        if all(row.high == math.inf for row in others):
+            so_far = f"So far, {first.label!r} has the best mean, {objective.words} {mean}."
+            return f"The race cannot tell yet which row is the best: too few seeds ({first.seeds}). {so_far}"
         sure = formatted_values.target(self.confidence)
         if not left:
             others_are = f"None of the other {dropped} rows is" if dropped > 1 else "The other row is not"

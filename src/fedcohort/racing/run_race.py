@@ -38,7 +38,8 @@ class Limits:
         seeds: largest number of seeds of a row.
         runs: largest number of runs, including those that existed before; None for no limit.
         minutes: limit of wall time; no block begins that would probably end later; None for no limit.
-        confidence: probability that the best row is not dropped; with two objectives, that no row of the front is dropped.
+        confidence: probability that the best row is not dropped; with two objectives, that no row is dropped although no
+            other row is better.
 
     Raises:
         UsageError: a value cannot be used.
