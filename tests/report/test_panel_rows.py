@@ -8,8 +8,8 @@ import pytest
 from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.panel_rows import PANELS
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.table_rows import strategies
 from tests.report.pages import Page

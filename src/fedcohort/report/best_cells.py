@@ -16,7 +16,8 @@ def mark_best(
     fewer than two rows have a finite number in it, or if all of them show the same.
 
     Args:
-        rows: rows of a table; cells have a ``text`` and a ``value``. Columns in ``partial`` of a row cannot be compared with those of others.
+        rows: rows of a table; cells have a ``text`` and a ``value``. Columns in ``partial`` of a row cannot be compared with those of
+            others.
         highest, lowest: columns in which the highest or the lowest number is the best.
         group: the key of what rows have in common that are compared with each other.
     """
