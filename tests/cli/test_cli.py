@@ -1,5 +1,6 @@
 """The commands as people meet them: what they print, what they leave on disk, and how they say that something is wrong."""
 
+import itertools
 import json
 import os
 import sqlite3
@@ -414,21 +415,42 @@ def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(cell_len, call("strategies", "--details").stdout.splitlines())) <= 80
 
 
-def test_the_list_of_plug_ins_has_one_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_plug_ins_has_at_most_two_lines_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = call("strategies").stdout.splitlines()
     assert max(map(cell_len, lines)) <= 80
-    names = [line.split()[0] for line in lines if line and "  " in line]
+    names = [line.split()[0] for line in lines if line and not line.startswith(" ") and "  " in line]
     known = list(STRATEGIES)
     assert names[: len(known)] == known
     assert set(ALGORITHMS) < set(names)
     assert "initial_rounds" not in "\n".join(lines)
     assert all(line.rstrip() == line for line in lines)
-    (long,) = (line for line in lines if line.startswith("powd "))
-    assert long.endswith(" the…")  # cut after a word, and marked
+    assert not any(line.startswith(" ") and after.startswith(" ") for line, after in itertools.pairwise(lines))
+    (long,) = (at for at, line in enumerate(lines) if line.startswith("afl "))
+    assert lines[long + 1].endswith(" highest…")  # cut after a word, and marked
     (short,) = (line for line in lines if line.startswith("all "))
     assert short.endswith("regardless of k.")
     assert "`fedcohort strategies NAME` shows parameters" in lines[-2]
+
+
+def test_the_list_of_plug_ins_tells_related_strategies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call("strategies").stdout.splitlines()
+    for name, end in (
+        ("powd", "highest loss on all their training data."),
+        ("cpowd", "highest loss on one random mini-batch."),
+        ("select_by_loss", "all their training data."),
+    ):
+        (at,) = (at for at, line in enumerate(lines) if line.startswith(f"{name} "))
+        assert lines[at + 1].strip() == end
+
+
+def test_the_list_of_plug_ins_fits_into_40_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = call("strategies").stdout.splitlines()
+    assert max(map(cell_len, lines)) <= 40
+    (at,) = (at for at, line in enumerate(lines) if line.startswith("uniform "))
+    assert lines[at + 1].endswith("…")
 
 
 OWN = '''"""A strategy of one's own."""

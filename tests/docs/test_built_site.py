@@ -4,6 +4,7 @@ Needs the dependency group ``site``, and Chromium for the tests in a browser; sk
 the folder of a site that was built before, which is tested instead of a new one.
 """
 
+import base64
 import os
 import re
 import shutil
@@ -129,6 +130,33 @@ def test_pages_fit_and_load_without_errors(scheme: str, width: int, site: Path, 
     page.close()
     assert complaints == []
     assert [address for address in addresses if not address.startswith(("file:", "data:"))] == []
+
+
+SHADE = """async ([picture, right]) => {
+    const image = new Image();
+    image.src = picture;
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    canvas.drawImage(image, 0, 0);
+    const at = x => canvas.getImageData(x, image.height - 4, 1, 1).data.slice(0, 3).reduce((a, b) => a + b);
+    return Math.abs(at(right ? image.width - 3 : 2) - at(right ? image.width - 24 : 24));
+}"""
+"""How much the ground at one edge of a picture differs from that beside it, just above the lower end, where no text is."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_formulas_that_go_on_have_a_shadow_at_this_edge(scheme: str, site: Path, browser: Any) -> None:
+    """A formula that ends at the edge of a phone with a closing parenthesis looked complete."""
+    page = browser.new_page(viewport={"width": 375, "height": 900}, color_scheme=scheme)
+    page.goto((site / "strategy" / "oort.html").as_uri())
+    box = page.locator(".formulas").first
+    hidden = box.evaluate("box => box.scrollWidth - box.clientWidth")
+    assert hidden > 20
+    for place, shaded in ((0, [False, True]), (hidden, [True, False])):
+        box.evaluate("(box, place) => { box.scrollLeft = place; }", place)
+        picture = f"data:image/png;base64,{base64.b64encode(box.screenshot()).decode()}"
+        assert [page.evaluate(SHADE, [picture, right]) > 30 for right in (False, True)] == shaded, place
+    page.close()
 
 
 def test_terminal_outputs_fit_at_1280_pixels(site: Path, browser: Any) -> None:

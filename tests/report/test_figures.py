@@ -1,5 +1,6 @@
 """Figures for papers: files of the right size, legible in grey, for every chart of the report."""
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 import fedcohort
 from fedcohort.cli import cli
@@ -158,6 +160,41 @@ def test_a_pdf_is_as_wide_as_a_column() -> None:
     found = re.search(rb"/MediaBox ?\[([0-9. ]+)\]", pdf)
     assert found is not None
     assert float(found[1].split()[2]) == pytest.approx(252, abs=0.01)
+
+
+def test_a_png_is_white_up_to_its_edges(runs: Path) -> None:
+    """What filled the column beside pies was transparent, and black in a dark viewer."""
+    look = paper(2)
+    drawn = {figure.key: figure for figure in figures(gather(find_runs([runs])), look)}
+    for figure in (drawn["class-shares"], drawn["selections"], score_functions(look)):
+        for view in figure.views:
+            content = converted(drawn_to_width(figure, view, look), "png", 1)
+            image = Image.open(io.BytesIO(content)).convert("RGBA")
+            assert image.getchannel("A").getextrema() == (255, 255)
+            assert image.getpixel((image.width - 1, image.height - 1)) == (255, 255, 255, 255)
+
+
+def test_hollow_points_and_seeds_can_be_seen_in_papers(runs: Path) -> None:
+    """Lines as wide as on the page closed the small symbols of papers."""
+    look = paper(2)
+    drawn = {figure.key: figure for figure in figures(gather(find_runs([runs])), look)}
+    figure = drawn["tradeoff"]
+    for view in figure.views:
+        hollow = re.findall(r'<path [^>]*fill-opacity="0"[^>]*>', draw(composed(figure, view, look), "svg").decode())
+        assert all('stroke-width="1"' in mark for mark in hollow)
+    figure = drawn["differences"]
+    svg = draw(composed(figure, figure.views[0], look), "svg").decode()
+    assert 'stroke-width="2.5"' not in svg
+    assert 'stroke-width="1.2"' in svg
+
+
+def test_the_accuracy_of_the_worst_clients_is_named_on_its_axis(runs: Path) -> None:
+    """The worst tenth and the mean of all clients are figures of their own in papers, with the same axis title until now."""
+    look = paper(1)
+    (figure,) = [one for one in figures(gather(find_runs([runs])), look) if one.key == "client-accuracy"]
+    said = [draw(composed(figure, view, look), "svg").decode() for view in figure.views]
+    assert "accuracy, worst tenth of the clients<" in said[0]
+    assert "accuracy, mean of all clients<" in said[1]
 
 
 def test_file_names_name_the_strategy(runs: Path) -> None:

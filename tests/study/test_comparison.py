@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ def test_only_what_is_missing_is_run(folder: Path, compared: fedcohort.Compariso
 def test_one_seed_has_no_interval(folder: Path, compared: fedcohort.Comparison) -> None:
     one = fedcohort.compare(small(rounds=4, seeds=1, variants=ROWS), runs=folder, progress=refuse)
     assert one.table[["accuracy_sd", "difference_low", "difference_high"]].isna().all(axis=None)
-    assert "[–]" in str(one)
+    assert "[–]" not in str(one)
+    assert re.search(r"[+−]\d+\.\d +too few seeds", str(one)), "a difference alone"
     assert "±" not in str(one)
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "counted",
     "duration",
     "index",
-    "interval",
     "number",
     "number_spread",
     "p_value",
@@ -90,11 +89,6 @@ def spread(mean: float, sd: float) -> str:
 def signed(fraction: float) -> str:
     """A difference of fractions in percentage points: 0.031 as +3.1."""
     return _not_finite(fraction) or f"{100 * fraction:+.1f}".replace("-", "−")
-
-
-def interval(low: float, high: float) -> str:
-    """An interval of differences in percentage points: [−1.2, +3.1]; [–] if it is unknown."""
-    return "[–]" if math.isnan(low) or math.isnan(high) else f"[{signed(low)}, {signed(high)}]"
 
 
 def p_value(p: float) -> str:

@@ -91,8 +91,12 @@ class ScoreStyle:
         return f"{difference:+.{DIGITS}f}".replace("-", "−")
 
     def interval(self, low: float, high: float) -> str:
-        """An interval of differences: [−1.2, +3.1]; [–] if it is unknown."""
-        return "[–]" if math.isnan(low) or math.isnan(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+        """An interval of differences: [−1.2, +3.1]; empty if it is unknown."""
+        return "" if math.isnan(low) or math.isnan(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+
+    def difference(self, mean: float, low: float, high: float) -> str:
+        """A difference with its interval: +1.0 [−1.2, +3.1]; only the difference if the interval is unknown, as with one seed."""
+        return f"{self.signed(mean)} {self.interval(low, high)}".rstrip()
 
     def target(self, score: float) -> str:
         """A target with all its digits: 0.54 as 54%, or as 0.54."""

@@ -10,12 +10,14 @@ __all__ = ["mark_best"]
 def mark_best(
     rows: Sequence[dict[str, Any]], highest: Sequence[str] = (), lowest: Sequence[str] = (), group: str = "point"
 ) -> None:
-    """Set ``best`` of each row: the columns in which no row of its group is better.
+    """Set ``best`` of each row: the columns in which no row of its group shows a better number.
 
-    A column is not marked if fewer than two rows have a finite number in it, or if all of them have the same.
+    Rows that show the same number are marked alike, so that a mark never stands at one of two equal numbers. A column is not marked if
+    fewer than two rows have a finite number in it, or if all of them show the same.
 
     Args:
-        rows: rows of a table; cells have a ``value``. Columns in ``partial`` of a row cannot be compared with those of others.
+        rows: rows of a table; cells have a ``text`` and a ``value``. Columns in ``partial`` of a row cannot be compared with those of
+            others.
         highest, lowest: columns in which the highest or the lowest number is the best.
         group: the key of what rows have in common that are compared with each other.
     """
@@ -29,11 +31,12 @@ def mark_best(
 
 def _mark_column(rows: Sequence[dict[str, Any]], column: str, sign: int) -> None:
     """Mark the rows with the highest number times ``sign``."""
-    values = [sign * row[column].value for row in rows if _known(row, column)]
-    if len(set(values)) < 2:
+    known = [row for row in rows if _known(row, column)]
+    if len({row[column].text for row in known}) < 2:
         return
-    for row in rows:
-        if _known(row, column) and sign * row[column].value == max(values):
+    best = max(known, key=lambda row: sign * row[column].value)[column].text
+    for row in known:
+        if row[column].text == best:
             row["best"].add(column)
 
 

@@ -51,10 +51,10 @@ WIDTHS = {1: 252, 2: 516}
 
 @dataclass(frozen=True)
 class RowLooks:
-    """How the rows of a sweep are told apart; empty for other comparisons.
+    """How rows are told apart. Only those of a sweep have names and groups.
 
     Attributes:
-        ranks: for each label, the place of its strategy, which gives its color, dash and symbol.
+        ranks: for each label, the place of its row, or in a sweep of its strategy, which gives its color, dash and symbol.
         names: for each label, the name of its strategy, for the ends of lines.
         groups: the labels at each point of the sweep.
     """

@@ -89,7 +89,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
             row["label"],
             means[i],
             "–" if row["verdict"] == BASELINE
-            else f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}",
+            else score.difference(row["difference"], row["difference_low"], row["difference_high"]),
             formatted_values.verdict(row["verdict"], row["p_holm"]),
             *(cells[i] for _, _, cells in measured),
             *([targets[i]] if several else []),

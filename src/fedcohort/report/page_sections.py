@@ -26,6 +26,7 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
+from fedcohort.report.panel_rows import about_panels
 from fedcohort.report.report_data import Story
 
 __all__ = ["Part", "Section", "at_point", "figures", "parts", "sections"]
@@ -261,11 +262,12 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
 
 def _told(story: Story, figure: Figure) -> Figure:
     """The figure with a sentence in its caption about what papers leave out of many rows."""
-    rows, panels, note = len(story.played), len(story.panels), figure.note
+    rows, note = len(story.played), figure.note
+    panels = about_panels(len(story.panels), rows, story.score.name, not story.unfinished)
     if rows > LISTED and figure.key in OF_ROWS:
         note += f" {NO_LEGEND}"
-    if rows > panels and figure.key in OF_PANELS:
-        note += f" Panels: {panels} of {rows} rows."
+    if panels and figure.key in OF_PANELS:
+        note += f" Panels: {panels}."
     return replace(figure, note=note)
 
 

@@ -114,8 +114,11 @@ def _exactly(svg: str, width: float) -> str:
     own, high = float(found[1]), float(found[2])
     scale = min(1.0, width / own)
     size = f'width="{width:g}" height="{high * scale:g}" viewBox="0 0 {width / scale:g} {high:g}"'
-    start = found[0][: found[0].index("width=")]
-    return svg[: found.start()] + start + size + svg[found.end() :]
+    start, end = found[0][: found[0].index("width=")], svg.index(">", found.end()) + 1
+    white = (
+        f'<rect width="{width / scale:g}" height="{high:g}" fill="white"/>' if own < width else ""
+    )  # viewers may be dark
+    return svg[: found.start()] + start + size + svg[found.end() : end] + white + svg[end:]
 
 
 def converted(svg: str, format_: str, pixels: float = PNG) -> bytes:

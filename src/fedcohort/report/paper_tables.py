@@ -188,7 +188,7 @@ def _with_p(heading: str) -> str:
 def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
     if row["reference"] == row["label"]:
         return "–"
-    return f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
+    return score.difference(row["difference"], row["difference_low"], row["difference_high"])
 
 
 def _caption(

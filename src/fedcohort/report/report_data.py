@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import RowLooks, short
+from fedcohort.report.panel_rows import rows_with_panel
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
 
 __all__ = [
-    "PANELS",
     "POINTS",
-    "SWEEP_PANELS",
     "CachedRun",
     "Reading",
     "Story",
@@ -36,12 +35,6 @@ __all__ = [
     "find_runs",
     "gather",
 ]
-
-PANELS = 12
-"""Largest number of panels in charts that have one panel for each strategy."""
-
-SWEEP_PANELS = 36
-"""Largest number of such panels for all points of a sweep together; the page shows those of one point at a time."""
 
 POINTS = 300
 """Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
@@ -297,9 +290,9 @@ class Story:
     @cached_property
     def row_looks(self) -> RowLooks:
         """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
-        if self.comparison is None or len(self.comparison.groups) < 2:
-            return RowLooks()
         labels = [label for label, _ in self.played]
+        if self.comparison is None or len(self.comparison.groups) < 2:
+            return RowLooks({label: i for i, label in enumerate(labels)})
         names = self.comparison.names_without_settings
         order = list(dict.fromkeys(names))
         cut = dict(zip(order, short(order), strict=True))
@@ -311,13 +304,13 @@ class Story:
 
     @cached_property
     def panels(self) -> list[tuple[str, Reading]]:
-        """Label and run of the rows that get a panel: the first ones of each point of a sweep."""
-        rows = self._single
-        if not self.row_looks.groups:
-            return rows[:PANELS]
-        each = max(1, min(PANELS, SWEEP_PANELS // len(self.row_looks.groups)))
-        kept = {label for group in self.row_looks.groups[:SWEEP_PANELS] for label in group[:each]}
-        return [(label, reading) for label, reading in rows if label in kept]
+        """Label and run of the rows that get a panel; of many rows, the reference and the best ones of each point of a sweep."""
+        if self.comparison is None:
+            return []
+        known = dict(self._single)
+        at = {i: label for i, (label, _) in enumerate(self.played) if label in known}
+        chosen = rows_with_panel(self.comparison, at, not self.unfinished)
+        return [(label, known[label]) for i, label in at.items() if i in chosen]
 
     @property
     def unfinished(self) -> list[Reading]:

@@ -142,7 +142,7 @@ def test_many_rows_with_the_same_cost_are_drawn_at_this_cost(tmp_path: Path) -> 
         assert "entries<" not in svg, "no legend that names some of the rows"
         assert "role-legend" not in svg
         assert drawn[key].note.endswith("name every row.")
-    assert drawn["selections"].note.endswith("Panels: 12 of 42 rows.")
+    assert "Panels: 12 of 42 rows" in drawn["selections"].note
     svg = draw(composed(drawn["bars"], drawn["bars"].views[0], paper(1)), "svg").decode()
     assert all(f">row {i}<" in svg for i in range(40))
     assert len(named) == FRONT_NAMED + 1

@@ -290,10 +290,10 @@ def _difference_chart(
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
     chart: Drawing = alt.layer(
         zero.encode(alt.X("x:Q", scale=scale, **above)),
-        rows.mark_rule(strokeWidth=2.5).encode(
+        rows.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
             alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
         ),
-        seeds.mark_point(filled=False, size=28 if look.page else 14, strokeWidth=1.2).encode(
+        seeds.mark_point(filled=False, size=28 if look.page else 20, strokeWidth=1.2 if look.page else 0.8).encode(
             alt.X("difference:Q", title=title, scale=scale, axis=axis), y, color=own_color, tooltip=of_seed
         ),
         rows.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(

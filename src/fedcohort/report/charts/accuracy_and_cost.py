@@ -247,9 +247,9 @@ def _chart(
         base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
             x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color
         ),
-        base.mark_point(size=80 if look.page else 36, opacity=1, filled=False).encode(
-            x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape
-        ),
+        base.mark_point(
+            size=80 if look.page else 50, strokeWidth=2 if look.page else 1, opacity=1, filled=False
+        ).encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
     ]
     if look.page:
         middle = (

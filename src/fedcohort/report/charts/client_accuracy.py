@@ -58,7 +58,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
             return []
         banded = has_band(frame)
         span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
-        axes = Axes("round", f"{name_of_score} on the client's data", span, percent=not score.numeric)
+        axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         views.append(View(name, [Panel(chart)]))
         data |= own

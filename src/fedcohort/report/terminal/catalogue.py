@@ -1,5 +1,6 @@
 """Print strategies, algorithms and everything else that an experiment names."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,24 +15,32 @@ __all__ = ["plug_in_list", "plug_ins"]
 
 
 def plug_in_list(sections: "Mapping[str, Sequence[Mapping[str, Any]]]", width: int) -> Group:
-    """All plug-ins by section, one line each, of at most ``width`` characters: summaries are cut after a sentence or a word."""
+    """All plug-ins by section, on lines of at most ``width`` characters.
+
+    Each has the sentences of its summary that fit into one line. A first sentence that does not fit goes on in a second line, because
+    sentences of related strategies can differ in their last words only.
+    """
     widest = max((len(entry["name"]) for entries in sections.values() for entry in entries), default=0)
     parts: list[RenderableType] = []
     for title, entries in sections.items():
         parts.append(Text(title, style="bold underline"))
         for entry in entries:
+            first, *rest = _lines(entry["summary"], max(2, width - widest - 2))
             name = Text(entry["name"].ljust(widest + 2), style="bold cyan", no_wrap=True)
-            parts.append(name.append(_cut(entry["summary"], width - widest - 2), style="not bold default"))
+            parts.append(name.append(first, style="not bold default"))
+            parts += [Text(" " * (widest + 2) + line, no_wrap=True) for line in rest]
         parts.append("")
     how = "`fedcohort strategies NAME` shows parameters, source and cost; `--details` shows them for all."
     return Group(*parts, Text(how, style="dim"))
 
 
-def _cut(text: str, width: int) -> str:
-    """The sentences of a text that fit into ``width`` characters; the begin of the first one, up to a word, if it does not fit."""
+def _lines(text: str, width: int) -> list[str]:
+    """The sentences of a text that fit into ``width`` characters; the first one in two lines, cut after a word, if it does not fit."""
     sentences = [text[: i + 1] for i, letter in enumerate(text) if letter == "." and text[i + 1 : i + 2] in ("", " ")]
     fitting = [begin for begin in (*sentences, text) if len(begin) <= width]
-    return fitting[-1] if fitting else f"{text[: max(1, width - 1)].rpartition(' ')[0].rstrip(',;:')}…"
+    if fitting:
+        return [fitting[-1]]
+    return textwrap.wrap((*sentences, text)[0], width, max_lines=2, placeholder="…", break_on_hyphens=False)
 
 
 def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:

@@ -125,7 +125,7 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
-    text = f"{score.signed(row['difference'])} {score.interval(row['difference_low'], row['difference_high'])}"
+    text = score.difference(row["difference"], row["difference_low"], row["difference_high"])
     return Text(text, style=style)
 
 

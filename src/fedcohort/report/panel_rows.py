@@ -1,0 +1,54 @@
+"""Choose the rows that get a panel, if there are too many rows for a panel of each."""
+
+import math
+from collections.abc import Collection, Sequence
+
+from fedcohort.study.comparison import Comparison
+
+__all__ = ["PANELS", "SWEEP_PANELS", "about_panels", "rows_with_panel"]
+
+PANELS = 12
+"""Largest number of panels in charts that have one panel for each strategy."""
+
+SWEEP_PANELS = 36
+"""Largest number of such panels for all points of a sweep together; the page shows those of one point at a time."""
+
+
+def rows_with_panel(compared: Comparison, known: Collection[int], finished: bool) -> set[int]:
+    """The positions of the rows that get a panel: at each point of a sweep, the reference and the rows with the highest mean accuracy.
+
+    Args:
+        compared: the comparison.
+        known: the positions of the rows that have a run for such a panel.
+        finished: whether all runs are finished. Otherwise, the first rows are chosen, so that panels do not come and go with every
+            round.
+    """
+    groups = compared.groups[:SWEEP_PANELS]
+    number = max(1, min(PANELS, SWEEP_PANELS // len(groups)))
+    chosen: set[int] = set()
+    for group in groups:
+        rows = [i for i in group.rows if i in known]
+        chosen |= set((_best_first(compared, rows) if finished and len(rows) > number else rows)[:number])
+    return chosen
+
+
+def _best_first(compared: Comparison, rows: Sequence[int]) -> list[int]:
+    """The rows in the order of their mean accuracy, the highest first, after the reference."""
+    accuracy = compared.table["accuracy"].tolist()
+
+    def rank(i: int) -> tuple[bool, float]:
+        return i != compared.references[i], -accuracy[i] if math.isfinite(accuracy[i]) else math.inf
+
+    return sorted(rows, key=rank)
+
+
+def about_panels(panels: int, rows: int, score: str, finished: bool) -> str:
+    """How many rows have a panel, and which; empty if all have one."""
+    if rows <= panels:
+        return ""
+    which = (
+        f"the reference and those with the highest test {score}"
+        if finished
+        else "the first ones until all runs are finished"
+    )
+    return f"{panels} of {rows} rows, {which}"

@@ -1,0 +1,72 @@
+"""Charts with a panel for each strategy show the reference and the best rows of many, in the colors that they have everywhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
+from fedcohort.report.page import page
+from fedcohort.report.page_sections import figures
+from fedcohort.report.panel_rows import PANELS
+from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.report_data import Story, gather
+from fedcohort.report.table_rows import strategies
+from tests.report.pages import Page
+from tests.report.test_answers import runs_of
+
+ROWS = 18
+BEST = 16
+REFERENCE = 17
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    """Later rows are better up to the best one; the last row is the reference, and the worst."""
+    runs = [
+        run
+        for i in range(ROWS)
+        for run in runs_of(
+            tmp_path,
+            "uniform" if i == REFERENCE else f"row {i}",
+            [0.1 if i == REFERENCE else 0.3 + i / 100] * 2,
+            selection="uniform" if i == REFERENCE else {"name": "powd", "d": 3 + i},
+        )
+    ]
+    return gather(runs)
+
+
+def finish(story: Story) -> None:
+    for reading in story.everything:
+        vars(reading)["meta"] = {**reading.meta, "status": "finished"}  # a cached property
+
+
+def test_the_reference_and_the_best_rows_have_panels(story: Story) -> None:
+    finish(story)
+    shown = [label for label, _ in story.panels]
+    assert shown == [f"row {i}" for i in range(BEST - PANELS + 2, BEST + 1)] + ["uniform"]
+    assert shown == [label for label, _ in story.at_seed(1).panels]
+    said = f"show {PANELS} of {ROWS} rows, the reference and those with the highest test accuracy."
+    assert said in Page(page(story)).prose
+
+
+def test_panels_stay_while_runs_are_played(story: Story) -> None:
+    assert [label for label, _ in story.panels] == [f"row {i}" for i in range(PANELS)]
+    said = f"show {PANELS} of {ROWS} rows, the first ones until all runs are finished."
+    assert said in Page(page(story)).prose
+
+
+def test_panels_have_the_colors_of_their_rows(story: Story) -> None:
+    """The first panel is not that of the first row."""
+    finish(story)
+    colors = {row["label"]: row["color"] for row in strategies(story)}
+    drawn = next(figure for figure in figures(story, PAGE) if figure.key == "selections")
+    for panel in drawn.views[0].panels:
+        assert f'"{colors[str(panel.strategy)]}"' in str(panel.chart.to_dict(validate=False)).replace("'", '"')
+    look = paper(2)
+    drawn = next(figure for figure in figures(story, look) if figure.key == "selections")
+    assert f"Panels: {PANELS} of {ROWS} rows, the reference" in drawn.note
+    svg = draw(composed(drawn, drawn.views[0], look), "svg").decode()
+    filled = {color.upper() for color in re.findall(r'fill="(#[0-9A-Fa-f]{6})"', svg)}
+    number = len(STRATEGIES)
+    assert {STRATEGIES[i % number].upper() for i in range(BEST - PANELS + 2, ROWS)} <= filled
