@@ -363,6 +363,20 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
     assert content(remote) == content(local)
 
 
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize("algorithm", ["fedavg", *slow_after(0, ["scaffold", "krum"])])
+def test_a_run_with_stacks_is_the_same_run_on_a_cluster(algorithm: str, tmp_path: Path) -> None:
+    """FedAvg computes the means of these stacks without computing each model, which rounds differently."""
+    values: dict[str, Any] = {
+        "rounds": 3, "federation": {"clients": 24, "partition": {"name": "dirichlet_class", "alpha": 0.3, "min_size": 0}},
+        "selection": {"name": "uniform", "k": 20}, "algorithm": {"name": algorithm}, "systems": {"dropout": 0.2},
+    }  # fmt: skip
+    local = fedcohort.run(small(**values, engine={"plan": "stacked"}), runs=tmp_path / "local")
+    remote = fedcohort.run(small(**values, engine={"name": "ray", "plan": "stacked"}), runs=tmp_path / "ray")
+    assert remote.path.name == local.path.name
+    assert content(remote) == content(local)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("runs_on_hosts")
 @pytest.mark.parametrize(
