@@ -12,6 +12,7 @@ The driver keeps the clients' memories and evaluates models, so a host can be lo
 import dataclasses
 import inspect
 import itertools
+import pickletools
 import sys
 import threading
 import uuid
@@ -310,11 +311,15 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
     fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
     client_half = type(algorithm)(**{name: getattr(algorithm, name) for name in fields})
     parts = model, training, client_half
+    pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
     modules = [
         inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None), training.build_loss())
     ]
+    # classes and functions are pickled as the names of their modules and their own
+    words = {word for _, word, _ in pickletools.genops(pickled) if isinstance(word, str)}
+    modules += [sys.modules[word] for word in sorted(words & sys.modules.keys())]
     sources = {module.__name__: _source(module) for module in modules if module is not None and _is_own(module)}
-    return Plugins(sources, cloudpickle.dumps(parts))  # type: ignore[no-untyped-call]
+    return Plugins(sources, pickled)
 
 
 def _is_own(module: ModuleType) -> bool:
