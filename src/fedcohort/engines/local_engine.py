@@ -12,7 +12,7 @@ as soon as another process uses a core.
 import queue
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -213,7 +213,7 @@ class LocalEngine:
         this_round = self.memories.begin()
         costs = self._costs(cohort)
         groups = trainer.groups(cohort, costs, self.stacks)
-        mixed = MIXED * self.stacks if any((np.diff(group) != 1).any() for group in groups) else 0
+        mixed = self.mixed(groups)
 
         def work(position: int) -> list[Update]:
             results = trainer.train(model, t, cohort, received, groups[position])
@@ -228,6 +228,10 @@ class LocalEngine:
         window = max(self.workers + 1, self._window(size) // size)
         costs_of_groups = np.array([costs[group].sum() for group in groups])
         yield from in_cohort_order(groups, self._in_order(work, costs_of_groups, window, beside=True))
+
+    def mixed(self, groups: Sequence[Indices]) -> int:
+        """Number of stacks among whose updates those of a stack are; 0 if all stacks have neighboring clients."""
+        return MIXED * self.stacks if any((np.diff(group) != 1).any() for group in groups) else 0
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`Engine`."""

@@ -145,6 +145,26 @@ def test_stacks_have_the_bits_of_local_stacks(hosts: HostPool) -> None:
 
 
 @pytest.mark.slow
+def test_stacks_that_are_lost_with_their_hosts_are_trained_again(hosts: HostPool) -> None:
+    """The model in one round has the bits of local stacks, whose means are computed without each model."""
+    algorithm, results = FedAvg(), []
+    settings = small_federation(), Mlp(hidden=64), Training(batch_size=4), algorithm, 3
+    with (
+        closing(LocalEngine(*settings, 2, plan="stacked")) as local,
+        closing(RayEngine(*settings, pool=hosts, plan="stacked")) as remote,
+    ):
+        for engine in (local, remote):
+            model = engine.initial_model()
+            updates = list(engine.train(model, 1, Cohort(np.array(HEALTHY)), algorithm))
+            assert any(update.pending for update in updates)
+            if engine is remote:
+                for position in range(len(hosts.ready)):
+                    kill(hosts, position)
+            results.append(bits(aggregated(engine, model, algorithm, 1, updates)))
+    assert results[0] == results[1]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [FedAvg, ControlVariates])
 def test_means_of_blocks_have_the_same_bits_for_any_number_of_hosts(
     algorithm: type[Algorithm], hosts: HostPool, monkeypatch: pytest.MonkeyPatch
@@ -363,6 +383,20 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
     assert content(remote) == content(local)
 
 
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize("algorithm", ["fedavg", *slow_after(0, ["scaffold", "krum"])])
+def test_a_run_with_stacks_is_the_same_run_on_a_cluster(algorithm: str, tmp_path: Path) -> None:
+    """FedAvg computes the means of these stacks without computing each model, which rounds differently."""
+    values: dict[str, Any] = {
+        "rounds": 3, "federation": {"clients": 24, "partition": {"name": "dirichlet_class", "alpha": 0.3, "min_size": 0}},
+        "selection": {"name": "uniform", "k": 20}, "algorithm": {"name": algorithm}, "systems": {"dropout": 0.2},
+    }  # fmt: skip
+    local = fedcohort.run(small(**values, engine={"plan": "stacked"}), runs=tmp_path / "local")
+    remote = fedcohort.run(small(**values, engine={"name": "ray", "plan": "stacked"}), runs=tmp_path / "ray")
+    assert remote.path.name == local.path.name
+    assert content(remote) == content(local)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("runs_on_hosts")
 @pytest.mark.parametrize(
@@ -413,11 +447,13 @@ class Halved(FedAvg):
 
 
 @pytest.mark.usefixtures("runs_on_hosts")
-def test_hosts_load_plugins_from_files(tmp_path: Path) -> None:
-    """The file need not exist on the hosts: its text is sent."""
-    file = tmp_path / "own.py"
+@pytest.mark.parametrize("own", [("algorithm", "model"), ("model",), ("algorithm",)])
+def test_hosts_load_plugins_from_files(own: tuple[str, ...], tmp_path: Path) -> None:
+    """The file need not exist on the hosts: its text is sent, also if nothing but a function in it is used."""
+    file = tmp_path / f"own_{'_'.join(own)}.py"
     file.write_text(PLUGIN)
-    values: dict[str, Any] = {"algorithm": {"name": f"{file}:Halved"}, "model": f"{file}:net", "rounds": 2}
+    plugins = {"algorithm": {"name": f"{file}:Halved"}, "model": f"{file}:net"}
+    values: dict[str, Any] = {"rounds": 2, **{section: plugins[section] for section in own}}
     local = fedcohort.run(small(**values), runs=tmp_path / "local")
     remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
     assert content(remote) == content(local)

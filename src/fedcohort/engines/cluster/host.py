@@ -31,6 +31,7 @@ from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, ReusedRows, as_arrays, as_tensors
+from fedcohort.engines.cluster.kept_models import KeptModels, KeptStack, KeptStates
 from fedcohort.engines.cluster.messages import (
     Broadcast,
     Facts,
@@ -92,7 +93,7 @@ class _Site:
     rows: ReusedRows
     groups: GroupTrainer | None
     memories: dict[int, Memory] = field(default_factory=dict)
-    kept: dict[int, list[ModelState]] = field(default_factory=dict)
+    kept: dict[int, KeptModels] = field(default_factory=dict)
 
     @staticmethod
     def open(setup: Setup) -> "_Site":
@@ -164,12 +165,15 @@ class Host:
             t: round, from 1.
             cohort: the clients and how they are trained.
             memories: what the algorithm kept for each client; clients without an entry have no memory.
-            keep: number under which the models stay here until the next round; None to send them.
+            keep: number under which the models stay here until the next round; None to send them. Of a stack, only models whose mean
+                is computed without each of them stay here, and others are sent.
             with_mean: whether to send the mean of models that stay here, weighted by samples.
         """
 
         def work() -> TrainedGroup:
             site, model, received = self._open(engine, refs, memories)
+            if keep is not None and site.setup.stacked:
+                return _stacked(site, keep, list(_train(site, model, t, cohort, received, [])), model)
             on_device = keep is not None and site.federation.device.type != "cpu"
             rows = None if on_device else site.rows.take(len(cohort.clients))
             targets = [] if rows is None else site.layout.views(rows)
@@ -185,7 +189,7 @@ class Host:
                     running.add(state, float(update.num_samples))
             if keep is None:
                 return TrainedGroup(clients, rows)
-            site.kept[keep] = states
+            site.kept[keep] = KeptStates(states)
             return TrainedGroup(clients, None, site.layout.flat([running.result()]) if running.total else None)
 
         return self._answer(work)
@@ -215,16 +219,16 @@ class Host:
         """Σ a_i w_i/Σ a_i over models of a group that was kept, as one row of bytes; ``weights`` by position in the group."""
 
         def work() -> Bytes:
-            site, running = self._sites[engine], RunningMean()
-            for position, weight in weights.items():
-                running.add(site.kept[group][position], weight)
-            return site.layout.flat([running.result()])
+            site = self._sites[engine]
+            return site.layout.flat([site.kept[group].mean(weights)])
 
         return self._answer(work)
 
     def state(self, engine: str, group: int, position: int) -> Bytes | Failed:
         """One model of a group that was kept, as one row of bytes."""
-        return self._answer(lambda: self._sites[engine].layout.flat([self._sites[engine].kept[group][position]]))
+        return self._answer(
+            lambda: self._sites[engine].layout.flat([self._sites[engine].kept[group].state_of(position)])
+        )
 
     def release(self, engine: str, *, close: bool = False) -> None:
         """Forget the models that were kept, or everything about the engine."""
@@ -286,6 +290,19 @@ def _train(
         yield from trainer.train(part, into[part])
 
 
+def _stacked(site: _Site, keep: int, results: Sequence[tuple[Update, Memory]], model: ModelState) -> TrainedGroup:
+    """The result of a stack. Its models stay here, under the number ``keep``, if their mean is computed without each of them."""
+    stack = KeptStack.of([update for update, _ in results])
+    clients = [_parts(update, memory, check=stack is not None) for update, memory in results]
+    if stack is not None:
+        site.kept[keep] = stack
+        return TrainedGroup(clients, None)
+    rows = site.rows.take(len(results))
+    for (update, _), target in zip(results, site.layout.views(rows), strict=True):
+        site.layout.copy(update.state or model, target)
+    return TrainedGroup(clients, rows)
+
+
 def _same(state: ModelState, target: ModelState) -> bool:
     """Whether the entries of both are the same memory."""
     return all(value.data_ptr() == target[name].data_ptr() for name, value in state.items())
@@ -298,5 +315,8 @@ FIELDS = ("client", "num_samples", "steps", "report", "passes", "work", "failure
 def _parts(update: Update, memory: Memory, *, check: bool) -> TrainedClient:
     """The parts of an update; its numbers are checked only if the model stays here."""
     words = {name: getattr(update, name) for name in FIELDS}
+    if update.pending is not None:
+        models, position = update.pending
+        return TrainedClient(words, as_arrays(update.extra), as_arrays(memory), True, models.is_finite(position))
     finite = not check or is_finite(Update(update.client, update.num_samples, update.steps, update.state))
     return TrainedClient(words, as_arrays(update.extra), as_arrays(memory), bool(update.state), finite)

@@ -1,7 +1,8 @@
 """The engine that trains clients on the hosts of a Ray cluster.
 
 * ``threads`` gives the bits of the local engine's plan of that name, for any number of hosts and whatever hosts are lost.
-* ``stacked`` trains the stacks of the local engine on the hosts, with its bits.
+* ``stacked`` trains the stacks of the local engine on the hosts, with its bits. Stacks whose mean is computed without each model stay
+  on the hosts, because such a mean has bits of its own.
 * ``means`` leaves the models on the hosts, which send the mean of each block of neighboring clients. The blocks depend only on the
   cohort, so the bits do not depend on the number of hosts; they differ from ``threads`` by rounding.
 
@@ -11,6 +12,7 @@ The driver keeps the clients' memories and evaluates models, so a host can be lo
 import dataclasses
 import inspect
 import itertools
+import pickletools
 import sys
 import threading
 import uuid
@@ -136,7 +138,10 @@ class RayEngine:
         with one_thread():
             results = self._results(calls, self._window(size), self.meanwhile)
             updates = (list(self._updates(call, result)) for call, result in zip(calls, results, strict=True))
+            mixed = self._driver.mixed(groups)
             for update, memory in in_cohort_order(groups, updates):
+                if update.group is not None:
+                    update.group[0].mixed_with = mixed
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
                 yield self._uploaded(update, model, t, cohort)
@@ -225,8 +230,8 @@ class RayEngine:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()
-        keep = next(self._numbers) if self.plan == "means" else None
-        with_mean = keep is not None and self._weights_are_samples
+        keep = None if self.plan == "threads" else next(self._numbers)
+        with_mean = self.plan == "means" and self._weights_are_samples
         arguments = self._name, refs, t, part, self._memories_of(clients), keep, with_mean
         return Call("train", arguments, clients, float(self._costs(part).sum()))
 
@@ -282,7 +287,7 @@ class RayEngine:
 
     def _release(self, *, close: bool = False) -> None:
         """Let the hosts forget the models of earlier rounds, or this engine."""
-        if self.plan == "means" or close:
+        if self.plan != "threads" or close:
             for member in self._pool.ready:
                 with suppress(Exception):
                     member.actor.release.remote(self._name, close=close)
@@ -306,11 +311,15 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
     fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
     client_half = type(algorithm)(**{name: getattr(algorithm, name) for name in fields})
     parts = model, training, client_half
+    pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
     modules = [
         inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None), training.build_loss())
     ]
+    # classes and functions are pickled as the names of their modules and their own
+    words = {word for _, word, _ in pickletools.genops(pickled) if isinstance(word, str)}
+    modules += [sys.modules[word] for word in sorted(words & sys.modules.keys())]
     sources = {module.__name__: _source(module) for module in modules if module is not None and _is_own(module)}
-    return Plugins(sources, cloudpickle.dumps(parts))  # type: ignore[no-untyped-call]
+    return Plugins(sources, pickled)
 
 
 def _is_own(module: ModuleType) -> bool:
