@@ -126,7 +126,11 @@ def tiny_images() -> Federation:
     return gather(data, partition(Iid(), data.train_labels, 2, 0), validation=0.2, seed=0)
 
 
-@pytest.mark.parametrize("model", [CnnB(), *RESNETS, Mlp()], ids=["cnn_b", "resnet18", "resnet18-batch", "mlp"])
+@pytest.mark.parametrize(
+    "model",
+    [CnnB(), pytest.param(RESNETS[0], marks=pytest.mark.slow), RESNETS[1], Mlp()],
+    ids=["cnn_b", "resnet18", "resnet18-batch", "mlp"],
+)
 def test_a_round_of_fedavg_averages_parameters_and_buffers(model: Model) -> None:
     """Two clients have 8 and 9 samples, in batches of 8; models with batch norm skip the batch of one sample."""
     algorithm = FedAvg()

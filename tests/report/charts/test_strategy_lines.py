@@ -114,6 +114,7 @@ def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_pa
     assert "point at a row for its name" in figure.note
 
 
+@pytest.mark.slow
 def test_many_rows_with_the_same_cost_are_drawn_at_this_cost(tmp_path: Path) -> None:
     """A hundred rows side by side were drawn from less than half of their cost to one and a half of it, all with a name."""
     rows = [(f"row {i}", [0.5] * 3, 100) for i in range(40)] + [("dear", [0.6] * 3, 160), ("uniform", [0.4] * 3, 100)]
