@@ -1,5 +1,6 @@
 """The Ray engine gives the bits of the local engine, whatever its number of hosts and while hosts are lost."""
 
+import math
 import os
 import platform
 import re
@@ -395,6 +396,22 @@ def test_a_run_with_stacks_is_the_same_run_on_a_cluster(algorithm: str, tmp_path
     remote = fedcohort.run(small(**values, engine={"name": "ray", "plan": "stacked"}), runs=tmp_path / "ray")
     assert remote.path.name == local.path.name
     assert content(remote) == content(local)
+
+
+def test_short_rounds_are_trained_in_fewer_calls_with_the_same_bits(hosts: HostPool) -> None:
+    """One large and one small call for each of two hosts, instead of two large ones."""
+    cohort = Cohort(np.array(HEALTHY))
+    with closing(ray_engine(hosts, FedAvg(), "threads", 2)) as remote:
+        model, found = remote.initial_model(), []
+        for seconds in (math.inf, 0.1):
+            remote._last_round = seconds
+            groups = remote._groups(cohort)
+            assert np.concatenate(groups).tolist() == list(range(len(cohort)))
+            found.append((len(groups), [bits(u.state) for u in remote.train(model, 1, cohort, FedAvg())]))
+        assert 0 < remote._last_round < math.inf
+    (many, expected), (few, other) = found
+    assert few < many
+    assert other == expected
 
 
 @pytest.mark.slow

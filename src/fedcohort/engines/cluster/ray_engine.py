@@ -12,9 +12,11 @@ The driver keeps the clients' memories and evaluates models, so a host can be lo
 import dataclasses
 import inspect
 import itertools
+import math
 import pickletools
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,12 +52,14 @@ __all__ = ["ClusterPlan", "RayEngine"]
 
 ClusterPlan = Literal["threads", "stacked", "means"]
 
-GROUP_CLIENTS = 20
+GROUP_CLIENTS = 40
 """Maximum number of clients in one call of the plan ``threads``. Over all processes, a call costs as much processor time as the
 training of two or three clients with a small model."""
 LARGE_GROUPS, SHARE_LAST = 2, 0.2
 """Number of large calls per host and round that the plan ``threads`` aims at, and the share of the work that is left for one smaller
 call per host, so that all hosts end at about the same time."""
+SHORT_ROUND = 0.3
+"""Seconds of a round below which the next one has one large call per host, because calls would take much of its time."""
 BLOCK_CLIENTS = 16, 64
 """Maximum number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such
 blocks."""
@@ -117,9 +121,8 @@ class RayEngine:
         plugins = _plugins(model, training, algorithm)
         self._setup = self._ray.put(Setup(clients_of(federation), plugins, seed, self._stacked, device, arithmetic))
         self._sent: tuple[ModelState, Any] | None = None
-        self._weights_are_samples = (
-            True  # of the last mean that the algorithm asked for; hosts compute that mean at once
-        )
+        self._weights_are_samples = True  # in the last mean that was asked for; hosts then compute means at once
+        self._last_round = math.inf  # seconds
         pool.wait_until_ready()
 
     def initial_model(self) -> ModelState:
@@ -128,7 +131,7 @@ class RayEngine:
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`~fedcohort.engines.base.Engine`. At most a window of updates waits to be taken."""
-        this_round = self.memories.begin()
+        began, this_round = time.perf_counter(), self.memories.begin()
         self._driver.begin_beside()
         self._release()
         refs = self._broadcast(model, algorithm.broadcast())
@@ -145,6 +148,7 @@ class RayEngine:
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
                 yield self._uploaded(update, model, t, cohort)
+        self._last_round = time.perf_counter() - began
 
     def commit(self, admitted: Iterable[int]) -> None:
         """See :class:`~fedcohort.engines.base.Engine`."""
@@ -211,7 +215,8 @@ class RayEngine:
         fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
         most = min(GROUP_CLIENTS, fitting)
         last = int(np.searchsorted(np.cumsum(costs), (1 - SHARE_LAST) * costs.sum())) if len(costs) else 0
-        first_groups = neighbors_of_equal_cost(costs[:last], LARGE_GROUPS * self._hosts, most)
+        large = 1 if self._last_round < SHORT_ROUND else LARGE_GROUPS
+        first_groups = neighbors_of_equal_cost(costs[:last], large * self._hosts, most)
         last_groups = neighbors_of_equal_cost(costs[last:], self._hosts, most)
         return [
             *(np.arange(group.start, group.stop) for group in first_groups),
