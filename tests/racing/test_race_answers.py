@@ -134,3 +134,18 @@ def test_intervals_without_an_end_are_explained() -> None:
     texts = [" ".join(terminal.as_text(terminal.race(race(first, other)), 80).split()) for other in (unknown, near)]
     assert "−5.0 [−∞, ∞]" in texts[0]
     assert ["[−∞, ∞]: too few seeds for an interval." in text for text in texts] == [True, False]
+
+
+def test_a_front_names_the_rows_that_missed_the_target_once() -> None:
+    costs = [-math.log1p(2000)] * 4
+    rows = [
+        row(label, UNDECIDED, costs, reached=reached) for label, reached in (("A", 3), ("B", 1), ("C", 0), ("D", 4))
+    ]
+    rows = [RacedRow(**{**vars(each), "scores": each.scores * 2}) for each in rows]
+    front = Race(
+        "made up", tuple(objectives(["time@accuracy=0.8", "bytes@accuracy=0.8"])), tuple(rows), "seeds", 0.95, {}
+    )
+    assert front.recommendation.endswith(
+        " 'A' and 'B' reached the target in some of their seeds only: use more rounds, or a lower target."
+        " No run of 'C' reached the target, so that this is no recommendation: use more rounds, or a lower target."
+    )

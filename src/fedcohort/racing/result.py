@@ -224,13 +224,15 @@ class Race:
     def _about_targets(self) -> str:
         """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
         left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
-        missed = [row for row in left if row.reached < row.seeds]
-        return "".join(
-            f" {row.label!r} reached the target in {row.reached} of {_seeds(row.seeds)} only: use more rounds, or a lower target."
-            if row.reached
-            else f" No run of {row.label!r} reached the target, so that this is no recommendation: use more rounds, or a lower target."
-            for row in missed
-        )
+        some = [row for row in left if 0 < row.reached < row.seeds]
+        none = [row.label for row in left if not row.reached]
+        advice, text = "use more rounds, or a lower target.", ""
+        if some:
+            count = f"{some[0].reached} of {_seeds(some[0].seeds)}" if len(some) == 1 else "some of their seeds"
+            text += f" {_listed([row.label for row in some])} reached the target in {count} only: {advice}"
+        if none:
+            text += f" No run of {_listed(none)} reached the target, so that this is no recommendation: {advice}"
+        return text
 
     def __repr__(self) -> str:
         """The recommended row or rows, and how many there were."""
