@@ -464,8 +464,8 @@ def superlink() -> str:
             star = " \\*"
             replied = "all replied" if not failed else f"{failed} of them gave no reply"
             notes.append(
-                f"\\* Ended after {reached} of {row['nodes']} nodes, which took {seconds / 60:.0f} minutes; {replied}. The other nodes "
-                "were connected and polled."
+                f"\\* Ended after {reached} of {row['nodes']} nodes, which took {seconds / 60:.0f} minutes; {replied}. "
+                "The other nodes were connected and polled."
             )
         lines.append(
             f"| {row['nodes']} | {row['bytes']:,} | {row['idle_cores']:.2f} | {used:.1f}{star} | {1000 * used / reached:.0f} "

@@ -174,23 +174,7 @@ class Host:
             site, model, received = self._open(engine, refs, memories)
             if keep is not None and site.setup.stacked:
                 return _stacked(site, keep, list(_train(site, model, t, cohort, received, [])), model)
-            on_device = keep is not None and site.federation.device.type != "cpu"
-            rows = None if on_device else site.rows.take(len(cohort.clients))
-            targets = [] if rows is None else site.layout.views(rows)
-            clients, states, running = [], [], RunningMean()
-            for (update, memory), target in zip(
-                _train(site, model, t, cohort, received, targets), targets or repeat(None), strict=False
-            ):
-                clients.append(_parts(update, memory, check=keep is not None))
-                state = update.state or model
-                # copied at once, so that the next client's model can use the same memory: fresh pages cost more than a copy
-                states.append(state if target is None or _same(state, target) else site.layout.copy(state, target))
-                if with_mean and update.state and update.num_samples:
-                    running.add(state, float(update.num_samples))
-            if keep is None:
-                return TrainedGroup(clients, rows)
-            site.kept[keep] = KeptStates(states)
-            return TrainedGroup(clients, None, site.layout.flat([running.result()]) if running.total else None)
+            return _one_after_another(site, model, t, cohort, received, keep, with_mean=with_mean)
 
         return self._answer(work)
 
@@ -301,6 +285,39 @@ def _stacked(site: _Site, keep: int, results: Sequence[tuple[Update, Memory]], m
     for (update, _), target in zip(results, site.layout.views(rows), strict=True):
         site.layout.copy(update.state or model, target)
     return TrainedGroup(clients, rows)
+
+
+def _one_after_another(
+    site: _Site,
+    model: ModelState,
+    t: int,
+    cohort: Cohort,
+    received: dict[str, Tensors],
+    keep: int | None,
+    *,
+    with_mean: bool,
+) -> TrainedGroup:
+    """Train a part of a cohort; arguments as for :meth:`Host.train`."""
+    on_device = keep is not None and site.federation.device.type != "cpu"
+    rows = None if on_device else site.rows.take(len(cohort.clients))
+    targets = [] if rows is None else site.layout.views(rows)
+    clients, states, running = [], [], RunningMean()
+    trained = _train(site, model, t, cohort, received, targets)
+    for (update, memory), target in zip(trained, targets or repeat(None), strict=False):
+        clients.append(_parts(update, memory, check=keep is not None))
+        # copied at once, so that the next client's model can use the same memory: fresh pages cost more than a copy
+        states.append(_in_place(site, update.state or model, target))
+        if with_mean and update.state and update.num_samples:
+            running.add(states[-1], float(update.num_samples))
+    if keep is None:
+        return TrainedGroup(clients, rows)
+    site.kept[keep] = KeptStates(states)
+    return TrainedGroup(clients, None, site.layout.flat([running.result()]) if running.total else None)
+
+
+def _in_place(site: _Site, state: ModelState, target: ModelState | None) -> ModelState:
+    """The state in the memory of ``target``; itself without a target."""
+    return state if target is None or _same(state, target) else site.layout.copy(state, target)
 
 
 def _same(state: ModelState, target: ModelState) -> bool:

@@ -49,23 +49,25 @@ def summaries(
     score = score_style(own.mean.labels for own in several)
     topics = _with_texts(_topics([own.mean for own in several], score), several, score)
     if sets:
-        of_sets = zip(*map(_about_sets, sets), strict=True)
-        topics.append([(name, list(cells)) for name, cells in zip(_names_of_sets(score), of_sets, strict=True)])
+        topics.append(_topic_of_sets(sets, score))
     lines = [line for topic in topics for line in topic]
     columns = [Column(name, [cells[i] for _, cells in lines]) for i, name in enumerate(names)]
-    whole = plain_table([Column("measure", [name for name, _ in lines], left=True), *columns])
-    if natural_width(whole) <= width or len(names) == 1:
-        single = [column._replace(widest=label_width(width)) for column in columns]
-        parts = [*_tables(Column("measure", [name for name, _ in lines], left=True), single, width)]
+    first = Column("measure", [name for name, _ in lines], left=True)
+    if len(names) == 1 or natural_width(plain_table([first, *columns])) <= width:
+        tables = _tables(first, [column._replace(widest=label_width(width)) for column in columns], width)
     else:
-        first = Column("", [Text(name, style="bold") for name in names], left=True, widest=max(20, width // 3))
-        parts = [
-            table
-            for topic in topics
-            if (known := [_as_column(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}])
-            for table in _tables(first, known, width)
-        ]
-    return Group(*(part for table in parts for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+        tables = _tables_by_topic(names, topics, width)
+    return Group(*(part for table in tables for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+
+
+def _tables_by_topic(
+    names: Sequence[str], topics: "Sequence[Sequence[tuple[str, list[str]]]]", width: int
+) -> Iterator[RenderableType]:
+    """Tables with a line for each row, and the measures of one topic that are known for any of the rows."""
+    first = Column("", [Text(name, style="bold") for name in names], left=True, widest=max(20, width // 3))
+    for topic in topics:
+        known = [_as_column(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}]
+        yield from _tables(first, known, width)
 
 
 UNKNOWN = "–"
@@ -81,16 +83,15 @@ def _with_texts(
     topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]", score: ScoreStyle
 ) -> list[list[tuple[str, list[str]]]]:
     """The measures of each topic with their texts for each row: the first with its deviation, rounds with the seeds that reached."""
-    texts = [[(name, [text_of(own.mean) for own in several]) for name, text_of in topic] for topic in topics]
+    texts = [[(name, _texts(name, text_of, several)) for name, text_of in topic] for topic in topics]
     texts[0][0] = (texts[0][0][0], [score.spread(own.mean.accuracy, own.accuracy_sd) for own in several])
-    for topic in texts:
-        for i, (name, _) in enumerate(topic):
-            if name == ROUNDS_TO_TARGET:
-                reached = [
-                    formatted_values.rounds(own.mean.rounds_to_target, own.reached, own.seeds) for own in several
-                ]
-                topic[i] = (name, reached)
     return texts
+
+
+def _texts(name: str, text_of: Callable[["Summary"], str], several: "Sequence[OverSeeds]") -> list[str]:
+    if name == ROUNDS_TO_TARGET:
+        return [formatted_values.rounds(own.mean.rounds_to_target, own.reached, own.seeds) for own in several]
+    return [text_of(own.mean) for own in several]
 
 
 ROUNDS_TO_TARGET = "  rounds to it"
@@ -167,6 +168,11 @@ _SETS = (
 
 
 _INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in units of the labels")
+
+
+def _topic_of_sets(sets: "Sequence[Conformal]", score: ScoreStyle) -> list[tuple[str, list[str]]]:
+    cells = zip(*map(_about_sets, sets), strict=True)
+    return [(name, list(texts)) for name, texts in zip(_names_of_sets(score), cells, strict=True)]
 
 
 def _names_of_sets(score: ScoreStyle) -> tuple[str, ...]:
