@@ -52,14 +52,15 @@ __all__ = ["ClusterPlan", "RayEngine"]
 
 ClusterPlan = Literal["threads", "stacked", "means"]
 
-GROUP_CLIENTS = 40
+GROUP_CLIENTS = 20
 """Maximum number of clients in one call of the plan ``threads``. Over all processes, a call costs as much processor time as the
 training of two or three clients with a small model."""
 LARGE_GROUPS, SHARE_LAST = 2, 0.2
 """Number of large calls per host and round that the plan ``threads`` aims at, and the share of the work that is left for one smaller
 call per host, so that all hosts end at about the same time."""
-SHORT_ROUND = 0.3
-"""Seconds of a round below which the next one has one large call per host, because calls would take much of its time."""
+SHORT_ROUND, SHORT_GROUP_CLIENTS = 0.3, 40
+"""Seconds of a round below which the next one has one large call per host, with at most this number of clients, because calls would
+take much of its time."""
 BLOCK_CLIENTS = 16, 64
 """Maximum number of clients in a block of the plan ``means``: the first, or the second in cohorts of more than :data:`BLOCKS` such
 blocks."""
@@ -213,10 +214,10 @@ class RayEngine:
         if self.plan == "stacked" and self._driver.groups is not None:
             return self._driver.groups.groups(cohort, costs, self._driver.stacks)
         fitting = max(1, AHEAD_BYTES // (DEPTH * self._hosts * self._layout.num_bytes))
-        most = min(GROUP_CLIENTS, fitting)
+        short = self._last_round < SHORT_ROUND
+        most = min(SHORT_GROUP_CLIENTS if short else GROUP_CLIENTS, fitting)
         last = int(np.searchsorted(np.cumsum(costs), (1 - SHARE_LAST) * costs.sum())) if len(costs) else 0
-        large = 1 if self._last_round < SHORT_ROUND else LARGE_GROUPS
-        first_groups = neighbors_of_equal_cost(costs[:last], large * self._hosts, most)
+        first_groups = neighbors_of_equal_cost(costs[:last], (1 if short else LARGE_GROUPS) * self._hosts, most)
         last_groups = neighbors_of_equal_cost(costs[last:], self._hosts, most)
         return [
             *(np.arange(group.start, group.stop) for group in first_groups),
