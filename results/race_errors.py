@@ -49,6 +49,7 @@ FAILING, FAILURE = 0.05, 0.2
 GRID_SEEDS = range(5, LONGEST + 1, 5)
 """Numbers of seeds that a full grid can have that is planned beforehand."""
 CONFIDENCE = 0.95
+"""Confidence of the planned grids; that of races by default."""
 ROUNDING = 1e-12
 """Differences of accuracies that are due to rounding."""
 OBJECTIVES: Mapping[str, str] = {"accuracy": "accuracy", "at_time": "accuracy at half the time"}

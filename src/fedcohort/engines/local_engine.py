@@ -230,7 +230,7 @@ class LocalEngine:
         yield from in_cohort_order(groups, self._in_order(work, costs_of_groups, window, beside=True))
 
     def mixed(self, groups: Sequence[Indices]) -> int:
-        """Number of stacks among whose updates those of a stack are; 0 if all stacks have neighboring clients."""
+        """How many stacks can alternate in the order of the cohort; 0 if the clients of every stack are neighbors."""
         return MIXED * self.stacks if any((np.diff(group) != 1).any() for group in groups) else 0
 
     def commit(self, admitted: Iterable[int]) -> None:

@@ -198,9 +198,7 @@ class RaceRule:
     def _resting(self, compared: Sequence[Pairs]) -> set[int]:
         """The rows that need no more seeds."""
         alive = np.array(self.alive)
-        critical = self._critical(
-            compared[0].seeds
-        ).T  # where it is clear that j is worse than i by more than a difference
+        critical = self._critical(compared[0].seeds).T  # of the evidence of row i against row j
         within = [  # whether row j is at most the margin better than row i
             pairs.mean + critical * pairs.sd <= margin for pairs, margin in zip(compared, self.margins, strict=True)
         ]

@@ -165,8 +165,8 @@ class Host:
             t: round, from 1.
             cohort: the clients and how they are trained.
             memories: what the algorithm kept for each client; clients without an entry have no memory.
-            keep: number under which the models stay here until the next round; None to send them. Of a stack, only models whose mean
-                is computed without each of them stay here, and others are sent.
+            keep: number under which the models stay here until the next round; None to send them. The models of a stack stay
+                here only if the stack computes their mean directly; otherwise they are sent.
             with_mean: whether to send the mean of models that stay here, weighted by samples.
         """
 
@@ -263,7 +263,7 @@ class Host:
 def _train(
     site: _Site, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], into: Sequence[ModelState]
 ) -> Iterator[tuple[Update, Memory]]:
-    """Updates and new memories of a part of a cohort, whose models are in the memory ``into`` if that saves a copy."""
+    """Updates and new memories of a part of a cohort. Models can be trained in the memory ``into``, which saves a copy."""
     if site.groups is not None and cohort.stop is None and cohort.sampling == "shuffled":
         yield from site.groups.train(model, t, cohort, received, np.arange(len(cohort.clients)))
         return
@@ -275,7 +275,7 @@ def _train(
 
 
 def _stacked(site: _Site, keep: int, results: Sequence[tuple[Update, Memory]], model: ModelState) -> TrainedGroup:
-    """The result of a stack. Its models stay here, under the number ``keep``, if their mean is computed without each of them."""
+    """The result of a stack. Its models stay here, under the number ``keep``, if it computes their mean directly."""
     stack = KeptStack.of([update for update, _ in results])
     clients = [_parts(update, memory, check=stack is not None) for update, memory in results]
     if stack is not None:

@@ -41,7 +41,7 @@ class KeptStates:
 
 
 class KeptStack:
-    """Models of one stack, whose mean is computed without each of them; implements :class:`KeptModels`.
+    """Models of a stack that computes their mean directly, without the single models; implements :class:`KeptModels`.
 
     Args:
         models: the models.

@@ -1,8 +1,8 @@
 """The engine that trains clients on the hosts of a Ray cluster.
 
 * ``threads`` gives the bits of the local engine's plan of that name, for any number of hosts and whatever hosts are lost.
-* ``stacked`` trains the stacks of the local engine on the hosts, with its bits. Stacks whose mean is computed without each model stay
-  on the hosts, because such a mean has bits of its own.
+* ``stacked`` trains the stacks of the local engine on the hosts, with its bits. A stack that computes the mean of its
+  models directly stays on its host, because this mean is rounded differently from one of the single models.
 * ``means`` leaves the models on the hosts, which send the mean of each block of neighboring clients. The blocks depend only on the
   cohort, so the bits do not depend on the number of hosts; they differ from ``threads`` by rounding.
 
@@ -249,7 +249,7 @@ class RayEngine:
             for client, state in zip(trained.clients, states, strict=True):
                 yield self._update(client, state if client.has_model else {})
             return
-        number: int = call.arguments[5]
+        *_, number, _ = call.arguments
         again = partial(self._again, call)
         models = RemoteModels(self._name, number, trained, self._layout, result.member, again, self._weighed)
         for position, client in enumerate(trained.clients):
