@@ -23,9 +23,11 @@ def steps(count):
 
 def faults():
     steps(3)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    steps(10)
-    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    counts = [resource.getrusage(resource.RUSAGE_SELF).ru_minflt]
+    for _ in range(3):
+        steps(4)
+        counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    found.append(min(after - before for before, after in zip(counts, counts[1:])))
 
 found = []
 torch.set_num_threads(1)
@@ -43,7 +45,10 @@ def glibc() -> bool:
 
 @pytest.mark.skipif(not glibc(), reason="the C library is not glibc")
 def test_pages_are_used_again_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """400 tensors of 4 MiB, of which 40 exist at a time, in the main thread and in another one."""
+    """160 tensors of 4 MiB, of which 40 exist at a time, in the main thread and in another one.
+
+    The fewest page faults of three trials count, since a busy system takes pages away from idle processes.
+    """
     for name in ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -55,7 +60,7 @@ def test_pages_are_used_again_in_every_thread(monkeypatch: pytest.MonkeyPatch) -
     kept, few = faults("kept")
     assert kept == "True"
     _, many = faults("not kept")
-    assert min(many) > 10 * max(few)  # usually hundreds of times
+    assert all(others > 10 * own for own, others in zip(few, many, strict=True)), f"{few} {many}"
 
 
 def test_settings_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
