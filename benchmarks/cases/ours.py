@@ -2,12 +2,15 @@
 
 import logging
 import tempfile
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fedcohort
 import fedcohort.rounds
+import fedcohort.runs.play_run
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.token_data import from_tokens
 
@@ -55,30 +58,40 @@ def dataset(case: Case) -> Dataset:
 def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None]) -> None:
     """Play a run, and wait for a turn before every ``case.rounds`` rounds.
 
+    Records and checkpoints are due by time. Their clock stands still while the run waits for a turn, so that they are as frequent as in a
+    run without pauses.
+
     Args:
         case: the case.
         plan: plan of the engine.
         wait: called before every turn with the clients and the steps of the rounds before, and the plan; None before the first turn.
     """
     played: list[tuple[list[int], int]] = []
+    waited = 0.0
     play_round: Callable[..., Any] = fedcohort.rounds.play_round
 
     def in_turns(run_state: Any, t: int, **values: Any) -> Any:
+        nonlocal waited
         if (t - 1) % case.rounds == 0:
             facts = {
                 "clients": [clients for clients, _ in played],
                 "steps": sum(steps for _, steps in played),
                 "plan": run_state.engine.plan,
             }
+            begin = time.monotonic()
             wait(facts if played else None)
+            waited += time.monotonic() - begin
             played.clear()
         row = play_round(run_state, t, **values)
         played.append(([one.client for one in row.clients], row.steps))
         return row
 
+    checkpoint_times = fedcohort.runs.play_run.CheckpointTimes
     log = logging.getLogger("fedcohort")
     level = log.level
     fedcohort.rounds.play_round = in_turns
+    own_times: Any = partial(checkpoint_times, clock=lambda: time.monotonic() - waited)
+    fedcohort.runs.play_run.CheckpointTimes = own_times
     log.setLevel(logging.ERROR)
     try:
         with tempfile.TemporaryDirectory(prefix="fedcohort-cases-") as folder:
@@ -91,4 +104,5 @@ def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None
             )
     finally:
         fedcohort.rounds.play_round = play_round
+        fedcohort.runs.play_run.CheckpointTimes = checkpoint_times
         log.setLevel(level)
