@@ -58,8 +58,8 @@ def dataset(case: Case) -> Dataset:
 def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None]) -> None:
     """Play a run, and wait for a turn before every ``case.rounds`` rounds.
 
-    Records and checkpoints are due by time. Their clock stands still while the run waits for a turn, so that they are as frequent as in a
-    run without pauses.
+    Records and checkpoints are due by time. Their clock stands still while the run waits for a turn, so that they are as frequent as
+    in a run without pauses.
 
     Args:
         case: the case.

@@ -131,6 +131,25 @@ def test_the_mean_of_identical_models_is_exactly_that_model(dtype: torch.dtype) 
     assert torch.equal(mean.result()["w"], one)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_mean_of_one_model_is_a_copy_of_it(dtype: torch.dtype) -> None:
+    """One client a round: its model may be in memory that is used again."""
+    mean, one = RunningMean(), {"w": torch.tensor([1 / 3, -0.0, 65000.0], dtype=dtype), "seen": torch.tensor(7)}
+    given = {name: value.clone() for name, value in one.items()}
+    mean.add(given, 0.1)
+    for value in given.values():
+        value.zero_()
+    found = mean.result()
+    assert list(found) == list(one)
+    assert all(torch.equal(found[name], one[name]) and found[name].dtype == one[name].dtype for name in one)
+    assert str(found["w"][1]) == str(one["w"][1])  # torch.equal does not tell −0 from 0
+    mean.add({"w": one["w"] + 1, "seen": torch.tensor(9)}, 0.1)  # a result is not the end
+    expected = (one["w"].double() + (one["w"] + 1).double()) / 2
+    assert torch.allclose(mean.result()["w"].double(), expected, rtol=1e-3)
+    assert torch.equal(found["w"], one["w"])
+    assert int(mean.result()["seen"]) == 9
+
+
 @pytest.mark.parametrize("sizes", [(5,), (1, 1, 1), (100, 1), (1, 100), (3, 4, 5, 6, 7)])
 def test_two_threads_give_the_same_mean_in_the_same_order(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

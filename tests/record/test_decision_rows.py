@@ -2,14 +2,17 @@
 
 import itertools
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fedcohort.record.database import TABLES, _decision, _decisions, insert_rows, seal_of
-from fedcohort.record.equal_decisions import EqualDecisions
-from fedcohort.record.round_rows import Reasons
+from fedcohort.record.database import _decision, _decisions
+from fedcohort.record.equal_decisions import equal_decision, rows_of
+from fedcohort.record.round_rows import Reasons, RoundRow
+from fedcohort.record.writer import create_run, writing
 
 ODD = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, 1e-300, 0.1]
 
@@ -34,28 +37,58 @@ def test_columns_give_the_rows_of_single_decisions(terms: dict[str, np.ndarray],
     assert repr(_decisions(4, list(reasons))) == repr(expected)
 
 
-class WithoutJson(sqlite3.Connection):
-    """A database of an SQLite without ``json_each``."""
-
-    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
-        return super().execute(sql.replace("json_each", "no_json_each"), parameters)
-
-
-@pytest.mark.parametrize("kind", [sqlite3.Connection, WithoutJson])
+@pytest.mark.parametrize("largest", [2**31 - 1, 2**31])
 @pytest.mark.parametrize("score", [*ODD, 1 / 3, 0.05])
 @pytest.mark.parametrize("selected", [0, 2, 5])
-def test_equal_scores_are_written_by_one_statement(score: float, selected: int, kind: type[sqlite3.Connection]) -> None:
-    clients = np.array([30, 1, 700_000_000_000, 0, 2])
+def test_equal_scores_are_one_row_that_stands_for_the_rows_of_single_decisions(
+    score: float, selected: int, largest: int
+) -> None:
+    clients = np.array([30, 1, largest, 0, 2])
     chosen = [place < selected for place in range(5)]
     reasons = Reasons(clients, chosen, np.full(5, score), {}, np.zeros(0, dtype=np.int64))
     expected = [_decision(4, position, reason) for position, reason in enumerate(reasons)]
-    rows = _decisions(4, reasons)
-    assert isinstance(rows, EqualDecisions) == np.isfinite(score)
-    assert list(rows) == expected
-    assert rows[1:] == expected[1:]
-    assert seal_of({"decisions": rows}, "before") == seal_of({"decisions": expected}, "before")
-    with sqlite3.connect(":memory:", factory=kind) as db:
-        db.executescript(TABLES)
-        insert_rows(db, {"decisions": rows})
-        stored = db.execute("SELECT * FROM decisions ORDER BY position").fetchall()
-    assert repr(stored) == repr(expected)
+    row = equal_decision(4, reasons)
+    assert (row is not None) == (np.isfinite(score) and largest < 2**31)
+    assert row is None or repr(list(rows_of(row))) == repr(expected)
+    assert repr(_decisions(4, reasons)) == repr(expected)  # for databases of earlier versions
+
+
+def round_with(t: int, scores: list[float]) -> RoundRow:
+    """A round with these scores of its candidates, of which the first one is selected."""
+    number = len(scores)
+    reasons = Reasons(
+        np.arange(number)[::-1], [i == 0 for i in range(number)], np.array(scores), {}, np.zeros(0, dtype=np.int64)
+    )
+    return RoundRow(
+        round=t, available=number, selected=1, trained=0, admitted=0, simulated_time=0.0, round_time=0.0, steps=0,
+        local_accuracy=0.0, train_loss=0.0, note="", clients=[], decisions=reasons, ledger=[],
+    )  # fmt: skip
+
+
+FACTS = {"label": "x", "seed": "0", "name": "n", "row": "r", "data": "", "given": ""}
+ROUNDS = [[0.5] * 3, [0.1, 0.2], [0.25] * 4, [0.3, 0.1]]
+
+
+def test_readers_find_one_table_of_decisions(tmp_path: Path) -> None:
+    """Rounds with equal and with different scores alternate; a database without the newer table gives the same rows and digest."""
+    runs = [create_run(tmp_path / name, "x = 1", FACTS) for name in ("new", "earlier")]
+    with sqlite3.connect(runs[1].path / "run.sqlite") as db:
+        db.execute("DROP TABLE equal_decisions")
+    for run in runs:
+        with writing(run) as writer:
+            writer.record([round_with(t, scores) for t, scores in enumerate(ROUNDS, start=1)])
+        run.verify()
+    new, earlier = runs
+    assert new.query("SELECT COUNT(*) FROM decisions") == [(4,)]
+    assert earlier.query("SELECT COUNT(*) FROM decisions") == [(11,)]
+    pd.testing.assert_frame_equal(new.decisions, earlier.decisions)
+    for selected_only in (True, False):
+        tables = [run.read_decisions(selected_only=selected_only) for run in runs]
+        pd.testing.assert_frame_equal(tables[0], tables[1])
+        assert len(tables[0]) == (4 if selected_only else 11)
+    assert list(new.decisions["client"]) == [2, 1, 0, 1, 0, 3, 2, 1, 0, 1, 0]
+    assert new.number_of_decisions == earlier.number_of_decisions == 11
+    assert new.digest() == earlier.digest()
+    with writing(new) as writer:
+        writer.rewind(2)
+    assert list(new.decisions["round"]) == [1] * 3 + [2] * 2

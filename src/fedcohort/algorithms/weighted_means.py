@@ -36,6 +36,7 @@ class RunningMean:
         self._totals: dict[str, float] = {}
         self.mean: Tensors = {}
         self._dtypes: dict[str, torch.dtype] = {}
+        self._only: ModelState | None = None  # a copy of the state that was included, as long as it is the only one
         self._group: ModelGroup | None = None
         self._group_weights: dict[int, float] = {}
         self._mixed: dict[int, tuple[ModelGroup, dict[int, float]]] = {}  # by the group's id
@@ -98,6 +99,19 @@ class RunningMean:
         self._add(state, weight, names)
 
     def _add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
+        if self.total == 0 and names is None and sum(value.numel() for value in state.values()) < SHARED:
+            self.total, self._only = weight, {name: value.clone() for name, value in state.items()}
+            return
+        self._include_only()
+        self._include(state, weight, names)
+
+    def _include_only(self) -> None:
+        """Begin the mean with the state that was the only one so far."""
+        if self._only is not None:
+            first, self._only, weight, self.total = self._only, None, self.total, 0.0
+            self._include(first, weight)
+
+    def _include(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
         self.total += weight
         included = [name for name in state if names is None or name in names]
         shares: dict[str, float] = {}
@@ -119,6 +133,8 @@ class RunningMean:
             self._include_group(group, weights)
         self._mixed = {}
         self._join()
+        if self._only is not None:  # the way to float64 and back would not change a value
+            return self._only
         names = list(self.mean)
         return dict(
             zip(names, _of_each(lambda name: self.mean[name].to(self._dtypes[name]), names, self.mean), strict=True)

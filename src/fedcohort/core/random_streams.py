@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["integer", "rng", "rngs", "torch_seeded"]
 
+FEW = 5
+"""For fewer clients than this, :func:`rngs` calls :func:`rng`, which is then faster."""
+
 _GLOBAL_GENERATORS = threading.RLock()
 
 
@@ -38,14 +41,14 @@ def rng(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.G
 
 
 def rngs(seed: int, purpose: str, round: int, clients: Sequence[int]) -> Iterator[np.random.Generator]:
-    """``rng(seed, purpose, round, client)`` for one client after another: the same numbers in a fifth of the time.
+    """``rng(seed, purpose, round, client)`` for one client after another: the same numbers, for many clients in a fifth of the time.
 
-    All items are the same generator object, set to each client's key in turn: use each before you take the next. The keys are those
+    All items may be the same generator object, set to each client's key in turn: use each before you take the next. The keys are those
     that :class:`numpy.random.SeedSequence` derives from seed and spawn key (O'Neill's ``seed_seq_fe``, which NumPy promises to keep),
     computed for all clients at once.
     """
     largest = max(clients, default=0)
-    if largest >= 2**32 or not 0 <= round < 2**32:
+    if len(clients) < FEW or largest >= 2**32 or not 0 <= round < 2**32:
         yield from (rng(seed, purpose, round, client) for client in clients)
         return
     words = _words(seed)

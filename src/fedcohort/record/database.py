@@ -5,7 +5,7 @@ import itertools
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.record.equal_decisions import EqualDecisions, equal_decisions
+from fedcohort.record.equal_decisions import equal_decision
 from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, Reasons, RoundRow
 
 __all__ = [
@@ -57,6 +57,7 @@ CREATE TABLE clients (
 ) WITHOUT ROWID;
 CREATE TABLE decisions (round INTEGER, position INTEGER, client INTEGER, selected INTEGER, score REAL, terms TEXT,
   PRIMARY KEY (round, position)) WITHOUT ROWID;
+CREATE TABLE equal_decisions (round INTEGER PRIMARY KEY, clients BLOB NOT NULL, selected INTEGER, score REAL);
 CREATE TABLE ledger (
   round INTEGER, kind TEXT, messages INTEGER, bytes_down INTEGER, bytes_up INTEGER, passes REAL, seconds REAL, discloses TEXT,
   PRIMARY KEY (round, kind)
@@ -71,13 +72,16 @@ CREATE TABLE portrait (name TEXT PRIMARY KEY, type TEXT NOT NULL, shape TEXT NOT
 CREATE TABLE seals (round INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE checkpoints (round INTEGER PRIMARY KEY, file TEXT, sha256 TEXT);
 """
-"""``clients.reports`` holds, as JSON, the numbers that not every client reports, and the coefficient of the update if there is one.
-``client_accuracy`` holds the accuracy of the model on each client's data, little-endian float64 [m], and ``personal_accuracy`` the
-accuracies before and after local epochs, [2, m]. ``seals`` holds a hash of the rows of each round and of all rounds before: SQLite's
-own check does not detect a flipped bit in a number."""
+"""``equal_decisions`` holds the rounds in which all candidates had the same score, see :mod:`fedcohort.record.equal_decisions`; the
+candidates of other rounds are in ``decisions``. ``clients.reports`` holds, as JSON, the numbers that not every client reports, and the
+coefficient of the update if there is one. ``client_accuracy`` holds the accuracy of the model on each client's data, little-endian
+float64 [m], and ``personal_accuracy`` the accuracies before and after local epochs, [2, m]. ``seals`` holds a hash of the rows of each
+round and of all rounds before: SQLite's own check does not detect a flipped bit in a number."""
 
 
-SEALED = ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures", "personal_accuracy")
+SEALED = (
+    "rounds", "clients", "decisions", "ledger", "wall", "client_accuracy", "own_measures", "personal_accuracy", "equal_decisions",
+)  # fmt: skip
 """The tables with rows of rounds; databases of earlier versions lack some of the last ones."""
 
 
@@ -136,36 +140,36 @@ def sealed_tables(connection: sqlite3.Connection) -> list[str]:
 
 def seal_of(tables: Mapping[str, Sequence[SqlRow]], before: str) -> str:
     """A hash of a round's rows and of all rounds before."""
-    rows = "".join(_text(tables.get(table, ())) for table in SEALED)
+    rows = "".join(repr(row) for table in SEALED for row in tables.get(table, ()))
     return hashlib.sha256((before + rows).encode()).hexdigest()
-
-
-def _text(rows: Sequence[SqlRow]) -> str:
-    return rows.text() if isinstance(rows, EqualDecisions) else "".join(map(repr, rows))
 
 
 def insert_rows(db: sqlite3.Connection, tables: Mapping[str, Sequence[SqlRow]]) -> None:
     """Insert the rows of a round."""
     for table, rows in tables.items():
-        if isinstance(rows, EqualDecisions):
-            rows.insert(db)
-        elif rows:
+        if rows:
             db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
-def as_rows(row: RoundRow) -> dict[str, Sequence[SqlRow]]:
-    """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first."""
+def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequence[SqlRow]]:
+    """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first.
+
+    ``there`` are the tables that the database has, see :func:`sealed_tables`.
+    """
     t = row.round
+    equal = equal_decision(t, row.decisions) if isinstance(row.decisions, Reasons) else None
+    compact = equal is not None and "equal_decisions" in there
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, Sequence[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
-        "decisions": _decisions(t, row.decisions),
+        "decisions": [] if compact else _decisions(t, row.decisions),
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
         "own_measures": [(t, i, name, _real(value)) for i, (name, value) in enumerate(row.own_measures.items())],
         "personal_accuracy": [],
+        "equal_decisions": [equal] if equal is not None and compact else [],
     }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]
@@ -188,8 +192,6 @@ def _decisions(t: int, decisions: Iterable[Reason]) -> Sequence[SqlRow]:
     """The candidates as rows of ``decisions``; a round can have a thousand of them, so they are written column by column."""
     if not isinstance(decisions, Reasons):
         return [_decision(t, position, reason) for position, reason in enumerate(decisions)]
-    if (equal := equal_decisions(t, decisions)) is not None:
-        return equal
     clients, selected = decisions.clients.tolist(), map(int, decisions.selected)
     scores = _all_known(decisions.scores)
     columns = itertools.repeat(t), itertools.count(), clients, selected, scores, _written(decisions)

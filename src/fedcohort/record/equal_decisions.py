@@ -1,82 +1,108 @@
-"""The rows of a decision in which all candidates have the same score, as under uniform selection.
+"""Decisions in which all candidates have the same score, as under uniform selection: one row a round instead of one a candidate.
 
-There can be a thousand of them in a round of a millisecond. They are written by one statement, without Python between rows, and the
-text that is hashed for the seal is composed from the columns. Rows and text are those of decisions that are written row by row.
+A round of a small network takes a millisecond, and it can have a thousand candidates. Readers get the rows that the table
+``decisions`` would hold.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedcohort.core.arrays import Indices
+from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.round_rows import Reasons
 
-__all__ = ["EqualDecisions", "equal_decisions"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-EqualRow = tuple[int, int, int, int, float, str]
-"""Round, position, client, selected, score, terms."""
+__all__ = [
+    "EqualRow",
+    "decision_table",
+    "equal_decision",
+    "every_decision",
+    "number_of_decisions",
+    "rows_of",
+    "stored_equal_decisions",
+]
 
+EqualRow = tuple[int, bytes, int, float]
+"""A row of the table ``equal_decisions``: round, ids of the candidates as little-endian int32 with the selected ones first, number of
+selected ones, score."""
 
-@dataclass(frozen=True)
-class EqualDecisions(Sequence[EqualRow]):
-    """The rows of the table ``decisions`` for one round.
-
-    Attributes:
-        round: the round.
-        clients: ids of the candidates, the selected ones first.
-        selected: number of selected candidates.
-        score: the score of every candidate.
-    """
-
-    round: int
-    clients: list[int]
-    selected: int
-    score: float
-
-    def __len__(self) -> int:
-        return len(self.clients)
-
-    @overload
-    def __getitem__(self, position: int) -> EqualRow: ...
-    @overload
-    def __getitem__(self, position: slice) -> list[EqualRow]: ...
-    def __getitem__(self, position: int | slice) -> EqualRow | list[EqualRow]:
-        if isinstance(position, slice):
-            return [self[i] for i in range(len(self))[position]]
-        place = range(len(self))[position]
-        return self.round, place, self.clients[place], int(place < self.selected), self.score, "{}"
-
-    def __iter__(self) -> Iterator[EqualRow]:
-        return map(self.__getitem__, range(len(self)))
-
-    def text(self) -> str:
-        """``repr(row)`` of all rows, one after another."""
-        begin, parts = f"({self.round}, ", [f"{i}, {client}" for i, client in enumerate(self.clients)]
-        texts = []
-        for chosen, some in ((1, parts[: self.selected]), (0, parts[self.selected :])):
-            end = f", {chosen}, {self.score!r}, '{{}}')"
-            texts.append(begin + (end + begin).join(some) + end if some else "")
-        return "".join(texts)
-
-    def insert(self, db: sqlite3.Connection) -> None:
-        """Insert the rows."""
-        try:
-            db.execute(
-                "INSERT INTO decisions SELECT ?, key, value, key < ?, ?, '{}' FROM json_each(?)",
-                (self.round, self.selected, self.score, str(self.clients)),
-            )
-        except sqlite3.OperationalError as error:
-            if "json_each" not in str(error):
-                raise
-            db.executemany("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?)", self)  # an SQLite without JSON
+DecisionRow = tuple[int, int, int, int, float | None, str]
+"""A row of the table ``decisions``: round, position, client, selected, score, terms."""
 
 
-def equal_decisions(round_: int, reasons: Reasons) -> EqualDecisions | None:
-    """The rows of a decision if all candidates have the same finite score without terms; None for other decisions."""
+def equal_decision(round_: int, reasons: Reasons) -> EqualRow | None:
+    """A decision as one row, if all candidates have the same finite score without terms; None for other decisions."""
     scores = reasons.scores
-    if reasons.terms or len(reasons.strangers) or not len(scores):
+    if reasons.terms or len(reasons.strangers) or not len(scores) or reasons.clients.max() >= 2**31:
         return None
     score, selected = float(scores[0]) + 0.0, sum(reasons.selected)  # SQLite has no −0
     if not (abs(score) < float("inf") and (scores == score).all() and all(reasons.selected[:selected])):
         return None
-    return EqualDecisions(round_, reasons.clients.tolist(), selected, score)
+    return round_, reasons.clients.astype("<i4").tobytes(), selected, score
+
+
+def _candidates(clients: bytes) -> Indices:
+    """The ids of the candidates in a row of ``equal_decisions``."""
+    return np.frombuffer(clients, dtype="<i4").astype(np.int64)
+
+
+def rows_of(equal: EqualRow) -> Iterator[DecisionRow]:
+    """The rows of ``decisions`` that a row of ``equal_decisions`` stands for."""
+    round_, clients, selected, score = equal
+    for position, client in enumerate(_candidates(clients).tolist()):
+        yield round_, position, client, int(position < selected), score, "{}"
+
+
+def stored_equal_decisions(connection: sqlite3.Connection) -> list[EqualRow]:
+    """The rows of ``equal_decisions``; none in databases of earlier versions, which lack the table."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'equal_decisions'").fetchone():
+        return []
+    return connection.execute("SELECT * FROM equal_decisions ORDER BY round").fetchall()
+
+
+def every_decision(connection: sqlite3.Connection) -> Iterator[DecisionRow]:
+    """All rows of both tables as rows of ``decisions``, in the order of rounds; a round has rows in one of them only."""
+    equal = stored_equal_decisions(connection)
+    waiting = 0
+    for row in connection.execute("SELECT * FROM decisions ORDER BY round, position"):
+        while waiting < len(equal) and equal[waiting][0] < row[0]:
+            yield from rows_of(equal[waiting])
+            waiting += 1
+        yield row
+    for left in equal[waiting:]:
+        yield from rows_of(left)
+
+
+def number_of_decisions(connection: sqlite3.Connection) -> int:
+    """The number of rows of :func:`every_decision`."""
+    single: int = connection.execute("SELECT COUNT(*) FROM decisions").fetchone()[0]
+    return single + sum(len(_candidates(clients)) for _, clients, _, _ in stored_equal_decisions(connection))
+
+
+def decision_table(frame: "pd.DataFrame", equal: Iterable[EqualRow], *, selected_only: bool) -> "pd.DataFrame":
+    """The table :attr:`Run.decisions <fedcohort.record.run.Run.decisions>`, from the rows of ``decisions`` and of ``equal_decisions``;
+    ``selected_only`` leaves out the other candidates of the latter."""
+    import pandas as pd
+
+    parts = [frame, *(_table_of(row, selected_only) for row in equal)]
+    filled = [part for part in parts if len(part)]
+    table = pd.concat(filled).sort_values(["round", "position"], ignore_index=True) if filled else frame
+    table = table.drop(columns="position").astype({"selected": bool, "score": float})
+    return with_own_columns(table, "terms")
+
+
+def _table_of(equal: EqualRow, selected_only: bool) -> "pd.DataFrame":
+    """The rows of :func:`rows_of` as a table."""
+    import pandas as pd
+
+    round_, candidates, selected, score = equal
+    clients = _candidates(candidates)[: selected if selected_only else None]
+    position = np.arange(len(clients))
+    chosen = (position < selected).astype(np.int64)
+    columns = {"position": position, "client": clients, "selected": chosen}
+    return pd.DataFrame({"round": round_, **columns, "score": score, "terms": "{}"})

@@ -18,6 +18,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
+from fedcohort.record.equal_decisions import decision_table, number_of_decisions, stored_equal_decisions
 from fedcohort.record.own_columns import with_own_columns
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
@@ -168,10 +169,15 @@ class Run:
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """The table :attr:`decisions`; ``selected_only`` reads only selected clients, which is faster if there are many candidates."""
         condition = "WHERE selected = 1 " if selected_only else ""
-        frame = self._frame(f"SELECT * FROM decisions {condition}ORDER BY round, position").drop(columns="position")
-        frame["selected"] = frame["selected"].astype(bool)
-        frame["score"] = frame["score"].astype(float)
-        return with_own_columns(frame, "terms")
+        frame = self._frame(f"SELECT * FROM decisions {condition}ORDER BY round, position")
+        with self._reading() as connection:
+            return decision_table(frame, stored_equal_decisions(connection), selected_only=selected_only)
+
+    @property
+    def number_of_decisions(self) -> int:
+        """Number of rows of the table :attr:`decisions`, which is not read for it."""
+        with self._reading() as connection:
+            return number_of_decisions(connection)
 
     @property
     def ledger(self) -> "pd.DataFrame":

@@ -18,6 +18,7 @@ from fedcohort.record.database import (
     seal_of,
     sealed_rows,
 )
+from fedcohort.record.equal_decisions import every_decision
 from fedcohort.record.recorded_plugins import copied_files
 
 __all__ = ["results_digest", "signature", "verify_files", "verify_rounds"]
@@ -64,13 +65,15 @@ def results_digest(connection: sqlite3.Connection, model: Path) -> str:
         model: the file of the final model; it may be missing.
     """
     digest = hashlib.sha256()
-    for query in (
-        "SELECT * FROM rounds ORDER BY round",
-        "SELECT * FROM clients ORDER BY round, position",
-        "SELECT * FROM decisions ORDER BY round, position",
-        "SELECT round, kind, messages, bytes_down, bytes_up, passes FROM ledger ORDER BY round, kind",
+    for rows in (
+        connection.execute("SELECT * FROM rounds ORDER BY round"),
+        connection.execute("SELECT * FROM clients ORDER BY round, position"),
+        every_decision(connection),
+        connection.execute(
+            "SELECT round, kind, messages, bytes_down, bytes_up, passes FROM ledger ORDER BY round, kind"
+        ),
     ):
-        for row in connection.execute(query):
+        for row in rows:
             digest.update(repr(row).encode())
     for row in (*client_accuracies(connection), *personal_accuracies(connection), *own_measures(connection)):
         digest.update(repr(row).encode())

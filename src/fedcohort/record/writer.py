@@ -168,6 +168,7 @@ class Writer:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA fullfsync = ON")  # has an effect on macOS only
             self._connection.execute("PRAGMA checkpoint_fullfsync = ON")
+            self._tables = sealed_tables(self._connection)
             # SQLite would fold its log in while frames of it may still be lost; it is folded in at durable checkpoints instead
             self._connection.execute("PRAGMA wal_autocheckpoint = 100000")
         except sqlite3.OperationalError as error:
@@ -195,7 +196,7 @@ class Writer:
     def rewind(self, last: int) -> None:
         """Delete the rounds after ``last``: they have no checkpoint and are played again."""
         with self._to_disk(), self._connection:
-            for table in (*sealed_tables(self._connection), "seals", "checkpoints"):
+            for table in (*self._tables, "seals", "checkpoints"):
                 self._connection.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
 
     def save(self, round_: int, state: Mapping[str, Any]) -> Saved:
@@ -213,7 +214,7 @@ class Writer:
         Raises:
             UsageError: the disk is full, or the directory cannot be written; the rounds are not recorded.
         """
-        rounds = {row.round: as_rows(row) for row in rows}
+        rounds = {row.round: as_rows(row, self._tables) for row in rows}
         begin = time.monotonic()
         durable = saved is not None and begin >= self._due
         with self._to_disk():

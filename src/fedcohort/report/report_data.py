@@ -168,7 +168,7 @@ class Reading:
     @property
     def considered(self) -> int:
         """Number of recorded candidates, over all rounds."""
-        return int(self.run.query("SELECT COUNT(*) FROM decisions")[0][0])
+        return self.run.number_of_decisions
 
 
 @dataclass(frozen=True, eq=False)

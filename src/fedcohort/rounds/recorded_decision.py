@@ -26,7 +26,9 @@ def decisions(cohort: Cohort) -> Reasons:
     candidate = ids[place] == cohort.clients if len(ids) else np.zeros(len(cohort), dtype=bool)
     inside = place[candidate]
     best = _best(why, KEPT + len(inside), by_id)  # enough others, even if the selected are the best
-    others = best[~np.isin(best, inside)][: max(0, KEPT - len(inside))]
+    outside = np.ones(len(ids), dtype=bool)
+    outside[inside] = False
+    others = best[outside[best]][: max(0, KEPT - len(inside))]
     order = np.concatenate([inside[_order(why, inside)][:KEPT], others])
     # a candidate that is listed twice can be among the others as well
     listed_again = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()

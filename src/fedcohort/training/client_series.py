@@ -81,9 +81,10 @@ class ClientSeries:
         sizes = [stop - start for start, stop in map(setup.federation.span, clients)]
         if min(*sizes, *epochs) == 0 or sum(sizes) * math.prod(setup.federation.sample_shape) > AT_ONCE:
             return None
-        setup.begin(model, t)
+        of_algorithm = setup.algorithm.corrects or self._finishes  # it can use the module
+        setup.begin(model, t, load=of_algorithm)
         problems: list[ClientProblem] = []
-        if setup.algorithm.corrects or self._finishes:
+        if of_algorithm:
             problems = [ClientProblem(setup, model, t, c, received, m) for c, m in zip(clients, memories, strict=True)]
         corrections = self._corrections(problems) if setup.algorithm.corrects else [Correction()] * len(clients)
         program = setup.plain_steps(setup.training.batch_size or 1)

@@ -98,9 +98,11 @@ class LocalSetup:
             for name, value in self.entries.items():
                 value.copy_(model[name])
 
-    def begin(self, model: ModelState, t: int) -> None:
-        """Prepare for a training in round ``t`` from ``model``: weights, training mode, fresh optimizer state, learning rate."""
-        self.load(model)
+    def begin(self, model: ModelState, t: int, *, load: bool = True) -> None:
+        """Prepare for a training in round ``t`` from ``model``: weights, training mode, fresh optimizer state, learning rate. Without
+        ``load``, the module keeps its weights, for a training that does not use them."""
+        if load:
+            self.load(model)
         self.module.train()
         self.optimizer.state.clear()
         for group in self.optimizer.param_groups:
