@@ -56,6 +56,13 @@ def test_everything_comes_back_from_bytes_and_from_a_file(tmp_path: Path) -> Non
         assert pack(found) == pack(state)
 
 
+def test_large_tensors_are_hashed_beside_the_writing(tmp_path: Path) -> None:
+    large = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    state, file = {"a": large, "turned": large.T, "small": torch.arange(3), "half": large.half()}, tmp_path / "large"
+    assert save_state(file, state) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert same(load_state(file), state)
+
+
 def test_any_reader_of_safetensors_can_open_it() -> None:
     found = load(pack({"a": torch.arange(3), "b": [np.ones((2, 2)), torch.tensor([True])]}))
     assert {name: tensor.tolist() for name, tensor in found.items()} == {

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.parameters import parameters
-from fedcohort.core.threads import in_background, one_thread_each
+from fedcohort.core.threads import SHARED, in_background, in_two_threads, one_thread_each
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
@@ -123,3 +123,18 @@ def test_a_forked_process_works_aside_too() -> None:
         os.waitpid(child, 0)
         pytest.fail("the forked process hangs")
     assert os.waitstatus_to_exitcode(status) == 7
+
+
+@pytest.mark.parametrize("sizes", [[], [SHARED], [SHARED // 2] * 2, [1, SHARED, 1], [1, 2, 3]])
+def test_two_threads_share_much_work_and_give_its_results_in_order(sizes: list[int]) -> None:
+    def named(item: int) -> tuple[int, str]:
+        return item, current_thread().name
+
+    found = in_two_threads(named, range(len(sizes)), sizes)
+    assert [item for item, _ in found] == list(range(len(sizes)))
+    here = current_thread().name
+    assert len({name for _, name in found} | {here}) == (2 if sum(sizes) >= SHARED else 1)
+    # the background thread does not wait for itself
+    found = in_background(lambda: in_two_threads(named, range(len(sizes)), sizes)).result(timeout=60)
+    assert [item for item, _ in found] == list(range(len(sizes)))
+    assert here not in {name for _, name in found}

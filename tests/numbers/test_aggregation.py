@@ -167,7 +167,7 @@ def test_two_threads_give_the_same_mean_in_the_same_order(
         return running.result()
 
     alone = mean()
-    monkeypatch.setattr("fedcohort.algorithms.weighted_means.SHARED", 1)
+    monkeypatch.setattr("fedcohort.core.threads.SHARED", 1)
     shared = mean()
     assert list(shared) == list(alone)
     assert all(torch.equal(shared[name], alone[name]) and shared[name].dtype == alone[name].dtype for name in alone)

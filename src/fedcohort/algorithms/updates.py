@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.core.tensor_sizes import tensor_bytes
+from fedcohort.core.threads import in_two_threads
 
 __all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finite"]
 
@@ -129,7 +130,8 @@ def is_finite(update: Update) -> bool:
         groups = [*update.extra.values()] if models.is_finite(position) else [update.state]
     else:
         groups = [update.state, *update.extra.values()]
-    return all(_all_finite(t) for group in groups for t in group.values() if t.is_floating_point())
+    tensors = [t for group in groups for t in group.values() if t.is_floating_point()]
+    return all(in_two_threads(_all_finite, tensors, [t.numel() if t.device.type == "cpu" else 0 for t in tensors]))
 
 
 def _all_finite(values: Tensor) -> bool:

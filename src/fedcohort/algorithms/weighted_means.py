@@ -1,7 +1,5 @@
 """Weighted means of models, in float64."""
 
-import bisect
-import itertools
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -11,12 +9,9 @@ from torch import Tensor
 
 from fedcohort.algorithms.updates import ModelGroup, ModelState, Tensors, Update
 from fedcohort.core.sums import for_sums, sum_type
-from fedcohort.core.threads import in_background
+from fedcohort.core.threads import SHARED, in_background, in_two_threads
 
 __all__ = ["RunningMean", "blend"]
-
-SHARED = 2**21
-"""Number of values of a model from which two threads share the work of a mean, which other threads may be waiting for."""
 
 
 class RunningMean:
@@ -151,13 +146,9 @@ def _included(mean: Tensor | None, value: Tensor, share: float) -> Tensor:
 
 
 def _of_each(work: Callable[[str], Tensor], names: list[str], entries: ModelState) -> list[Tensor]:
-    """The results of ``work`` for these entries, in order. Two threads share the work if it is much; the bits are the same."""
-    ends = list(itertools.accumulate(entries[name].numel() for name in names))
-    if not ends or ends[-1] < SHARED or entries[names[0]].device.type != "cpu":
-        return [work(name) for name in names]
-    cut = bisect.bisect(ends, ends[-1] / 2)
-    rest = in_background(lambda: [work(name) for name in names[cut:]])
-    return [work(name) for name in names[:cut]] + rest.result()
+    """The results of ``work`` for these entries, in order; on a CPU, two threads share much work."""
+    sizes = [entries[name].numel() if entries[name].device.type == "cpu" else 0 for name in names]
+    return in_two_threads(work, names, sizes)
 
 
 def blend(start: ModelState, end: ModelState, share: float) -> ModelState:

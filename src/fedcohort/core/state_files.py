@@ -10,6 +10,7 @@ import io
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.threads import in_background
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +30,9 @@ _NAMES = {
     "I8": "int8", "U8": "uint8", "BOOL": "bool", "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
 """Number formats: name in safetensors → name in torch."""
+
+_LARGE = 2**20
+"""Number of bytes from which hashing takes much longer than handing the work to another thread."""
 
 _PIECE = 2**24
 """Number of bytes that are hashed at a time."""
@@ -42,12 +47,19 @@ class UnsupportedStateError(UsageError, TypeError):
 
 
 def save_state(path: Path, state: Mapping[str, object]) -> str:
-    """Write ``state`` to ``path``; returns the SHA-256 of the file."""
+    """Write ``state`` to ``path``; returns the SHA-256 of the file. While a large tensor is written, another thread hashes it."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
         for piece in _pieces(state):
-            digest.update(piece)
-            file.write(piece)
+            if len(piece) < _LARGE:
+                digest.update(piece)
+                file.write(piece)
+                continue
+            hashed = in_background(partial(digest.update, piece))
+            try:
+                file.write(piece)
+            finally:
+                hashed.result()
     return digest.hexdigest()
 
 

@@ -1,16 +1,25 @@
 """Settings of torch on which bits depend: threads with one intra-op thread each, number format, gradients."""
 
 import os
-from collections.abc import Callable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from threading import Barrier
+from itertools import accumulate
+from threading import Barrier, current_thread
 from typing import TypeVar
 
-__all__ = ["in_background", "one_thread", "one_thread_each", "usual_settings"]
+__all__ = ["in_background", "in_two_threads", "one_thread", "one_thread_each", "usual_settings"]
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+BACKGROUND = "fedcohort-background"
+"""Begin of the name of the background thread."""
+
+SHARED = 2**21
+"""Number of values of a model from which two threads share work on its entries, which other threads may be waiting for."""
 
 
 @contextmanager
@@ -48,6 +57,17 @@ def in_background(work: Callable[[], T]) -> Future[T]:
     return _background().submit(work)
 
 
+def in_two_threads(work: Callable[[T], R], items: Sequence[T], sizes: Sequence[int]) -> list[R]:
+    """``work(item)`` for each of ``items``, in order. Two threads share the items if their ``sizes`` are at least :data:`SHARED`
+    together; each item is done by one thread, so that the bits are the same."""
+    ends = list(accumulate(sizes))
+    if not ends or ends[-1] < SHARED or current_thread().name.startswith(BACKGROUND):
+        return [work(item) for item in items]
+    cut = bisect(ends, ends[-1] / 2)
+    rest = in_background(lambda: [work(item) for item in items[cut:]])
+    return [work(item) for item in items[:cut]] + rest.result()
+
+
 def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
     """A pool of threads that have started and that use one intra-op thread each, regardless of what other threads set later.
 
@@ -79,7 +99,7 @@ def one_thread_each(workers: int, name: str) -> ThreadPoolExecutor:
 
 @cache
 def _background() -> ThreadPoolExecutor:
-    return one_thread_each(1, "background")
+    return one_thread_each(1, BACKGROUND)
 
 
 if hasattr(os, "register_at_fork"):
