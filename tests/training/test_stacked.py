@@ -5,6 +5,7 @@ That every algorithm's client half does on a stack what it does on one client is
 """
 
 import gc
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ from fedcohort.testing.base import BROKEN, HEALTHY, NAN, small_federation
 from fedcohort.training.stack import Stack
 from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.linear_chain_descent import Models, Visits, few_samples
+from fedcohort.training.stack.small_models import SmallModels
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
@@ -520,7 +522,8 @@ def test_a_large_client_does_not_prevent_others_from_combining_samples() -> None
         with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 2, plan=plan)) as engine:
             updates[plan] = list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
     assert [update.client for update in updates["stacked"]] == list(range(5))
-    assert [update.pending is not None for update in updates["stacked"]] == [True, True, False, True, True]
+    kinds = [type(update.group[0]) for update in updates["stacked"] if update.group is not None]
+    assert kinds == [Models, Models, SmallModels, Models, Models]
     means = [mean_of(updates[plan], [float(size) for size in sizes]) for plan in ("stacked", "loop")]
     for name, value in means[0].items():
         torch.testing.assert_close(value, means[1][name], atol=1e-12, rtol=1e-12)
@@ -587,6 +590,42 @@ def test_a_mean_of_models_that_are_together_is_the_mean_of_the_models() -> None:
     for name, value in mean_of(mixed, weights).items():
         expected = mean_of([looked_at[i] for i in (0, 1, 2, 0)], weights)
         torch.testing.assert_close(value, expected[name], atol=1e-12, rtol=1e-12)
+
+
+def small_models(**entries: Tensor) -> SmallModels:
+    """Models with these trained entries [g, …], a number that is not trained, and a counter."""
+    received = {name: value[0] * 0 for name, value in entries.items()}
+    return SmallModels(received | {"fixed": torch.tensor([0.5]), "seen": torch.tensor(7)}, entries)
+
+
+def test_small_models_of_a_stack_are_checked_and_averaged_together() -> None:
+    draw = torch.Generator().manual_seed(0)
+    entries = {"w": torch.randn(5, 3, 4, generator=draw), "b": torch.randn(5, 3, generator=draw)}
+    models = small_models(**entries)
+    for positions in ([0, 1, 2, 3, 4], [3, 1], [2]):
+        weights = {position: 0.3 + position for position in positions}
+        one_by_one = RunningMean()
+        for position, weight in weights.items():
+            one_by_one.add(models.state_of(position), weight)
+        expected = one_by_one.result()
+        found = models.mean(weights)
+        assert list(found) == list(expected)
+        for name, value in found.items():
+            torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-6)
+            assert value.dtype == expected[name].dtype
+    same = small_models(w=entries["w"][:1].expand(4, 3, 4))
+    assert torch.equal(same.mean({0: 0.1, 1: 0.7, 2: 0.3, 3: 0.9})["w"], entries["w"][0])
+
+
+def test_small_models_with_a_number_that_is_not_finite_are_found() -> None:
+    largest = torch.finfo(torch.float32).max
+    weights = torch.tensor([[1.0, 2.0], [largest, largest], [math.nan, 0.0], [0.0, -math.inf], [math.inf, -math.inf]])
+    models = small_models(w=weights, b=torch.ones(5, 1))
+    models.settle()
+    assert [models.is_finite(i) for i in range(5)] == [True, True, False, False, False]
+    models.received["fixed"].fill_(math.nan)
+    models.settle()
+    assert not any(models.is_finite(i) for i in range(5))
 
 
 def test_means_that_are_worked_out_aside_enter_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:

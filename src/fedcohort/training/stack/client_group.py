@@ -9,7 +9,9 @@ from fedcohort.training.client_report import NO_STEP
 from fedcohort.training.optimizers import Optimizer, build_optimizer, laid_out
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.fused_steps import FusedSteps, fused_steps
+from fedcohort.training.stack.linear_chain_descent import Models
 from fedcohort.training.stack.received_model import ReceivedModel
+from fedcohort.training.stack.small_models import SmallModels
 from fedcohort.training.stack.stack_problem import StackProblem
 from fedcohort.training.stack.stack_setup import StackSetup
 from fedcohort.training.stack.stacked_tensors import Memory, clip, cut, of_client
@@ -58,6 +60,9 @@ class Group:
                 value.copy_(model[name])
             self.optimizer = build_optimizer(setup.training, list(parameters.values()))
             self.optimizer.param_groups[0]["lr"] = setup.training.lr_at(t)
+        self.models: Models | SmallModels | None = SmallModels.of(model, parameters)
+        if self.fused is not None and self.fused.models is not None:
+            self.models = self.fused.models
         self.received = ReceivedModel(setup, model, plans)
         self.problem = StackProblem(
             setup,
@@ -76,8 +81,8 @@ class Group:
         results: Results = []
         for step in range(self.plans[0].steps + 1):
             active = sum(plan.steps > step for plan in self.plans)
-            if not active and self.fused is not None and self.fused.models is not None:
-                self.fused.models.settle()
+            if not active and self.models is not None:
+                self.models.settle()
             if active < self.problem.active:
                 results = self._leave(active, step) + results
             if active:
@@ -130,8 +135,8 @@ class Group:
     def _update(self, leaving: StackProblem, first: int, i: int) -> Update:
         """The update of client ``i`` of those that leave, the first of which is client ``first`` of the group; without a report."""
         plan = leaving.plans[i]
-        if self.fused is not None and self.fused.models is not None:
-            return Update.among(self.fused.models, first + i, plan.client, plan.size, plan.steps)
+        if self.models is not None:
+            return Update.among(self.models, first + i, plan.client, plan.size, plan.steps)
         own = {name: value[i].detach() for name, value in leaving.parameters.items()}
         state = {name: own[name] if name in own else value.clone() for name, value in self.model.items()}
         return Update(plan.client, plan.size, plan.steps, state)
