@@ -104,7 +104,7 @@ DESCRIPTIONS: Mapping[str, Description] = {
             "CIFAR-10, 10%": {"data": {"name": "cifar10", "share": 0.1}, "model": "cnn_strided"},
         },
         columns={"{setting}": "admitted by round"},
-        minutes=5,
+        minutes=30,
     ),
     **SOURCE_RUNS,
     "register": Estimates(),
