@@ -186,7 +186,9 @@ def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[Re
     while rest:
         number = _fitting(first, rest, width)
         tables = math.ceil(len(rest) / number)
-        even = math.ceil(len(rest) / tables)  # a table that has a single column left would be hard to compare with the others
+        even = math.ceil(
+            len(rest) / tables
+        )  # a table that has a single column left would be hard to compare with the others
         yield plain_table([first, *rest[:even]])
         rest = rest[even:]
 
