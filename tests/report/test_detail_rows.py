@@ -136,7 +136,7 @@ def test_measures_fit_the_width_with_rows_as_columns_or_as_lines_of_tables_by_to
         assert [" ".join(line.split()[:2]) for line in lines[start : start + rows]] == names
     assert len(lines) <= 12 * (rows + 7)
     heads = " ".join(" ".join(lines).split())
-    assert set("rounds to it Gini coverage admitted forgetting".split()) <= set(heads.split())
+    assert {"rounds", "to", "it", "Gini", "coverage", "admitted", "forgetting"} <= set(heads.split())
     assert "personal" not in heads, "measures that no row has are left out"
 
 
