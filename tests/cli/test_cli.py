@@ -374,6 +374,30 @@ def test_known_data_sets(tmp_path: Path) -> None:
     assert all(name in shown for name in said)
 
 
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_ids_of_known_data_are_whole_in_narrow_terminals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    (tmp_path / "zalando-datasets" / "fashion_mnist").mkdir(parents=True)
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = call("data", "list", "--data-dir", tmp_path).stdout.splitlines()
+    assert max(map(cell_len, lines)) <= int(columns)
+    assert not any("…" in line for line in lines)
+
+
+def test_notes_below_seeds_explain_shown_columns_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text(TINY)
+    for columns in ("60", "140"):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown = " ".join(call("run", "x.toml", "-q").stdout.split())
+        table, _, notes = shown.partition("Accuracies are in %")
+        hidden = notes.partition("Hidden for lack of width:")[2]
+        assert ("Local accuracy: of" in notes) == ("local accuracy" not in hidden)
+        assert ("Jain of chance: its" in notes) == ("Jain of chance" not in hidden)
+        assert bool(hidden) == (columns == "60")
+
+
 # --- strategies --------------------------------------------------------------------------------------------------------------
 
 
