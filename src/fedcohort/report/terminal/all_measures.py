@@ -79,7 +79,7 @@ def _with_wrapped_heading(column: Column, width: int) -> Column:
 
     A single column has room for a third of the ``width``.
     """
-    longest = max(cell_len(part) for part in (*column.cells, *column.heading.split()))
+    longest = max(cell_len(str(part)) for part in (*column.cells, *column.heading.split()))
     heading = textwrap.wrap(column.heading, max(longest, width // 3), break_long_words=False, break_on_hyphens=False)
     return column._replace(heading="\n".join(heading))
 
