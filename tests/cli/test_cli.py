@@ -391,7 +391,7 @@ def test_notes_below_seeds_explain_shown_columns_only(tmp_path: Path, monkeypatc
     for columns in ("60", "140"):
         monkeypatch.setenv("COLUMNS", columns)
         shown = " ".join(call("run", "x.toml", "-q").stdout.split())
-        table, _, notes = shown.partition("Accuracies are in %")
+        notes = shown.partition("Accuracies are in %")[2]
         hidden = notes.partition("Hidden for lack of width:")[2]
         assert ("Local accuracy: of" in notes) == ("local accuracy" not in hidden)
         assert ("Jain of chance: its" in notes) == ("Jain of chance" not in hidden)

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -269,16 +269,15 @@ class Experiment(Section):
                 named.append((variant.label, Experiment(**values)))
             except UsageError as error:
                 raise UsageError(f"{where}: {error}") from None
-        if not self.sweep:
-            return named
+        return self._at_points(named) if self.sweep else named
+
+    def _at_points(self, named: "Sequence[tuple[str, Experiment]]") -> "list[tuple[str, Experiment]]":
+        """The rows for every point of the sweep."""
         points = [dict(zip(self.sweep, values, strict=True)) for values in itertools.product(*self.sweep.values())]
         pairs = [(label, row, point) for label, row in named for point in points]
         rows = [row.with_overrides(nested(point, "sweep")) for _, row, point in pairs]
-        labels = swept_labels(
-            [label for label, _, _ in pairs],
-            [point for _, _, point in pairs],
-            [row.label if label == self.label else None for (label, _, _), row in zip(pairs, rows, strict=True)],
-        )
+        strategies = [row.label if pair[0] == self.label else None for pair, row in zip(pairs, rows, strict=True)]
+        labels = swept_labels([label for label, _, _ in pairs], [point for _, _, point in pairs], strategies)
         return list(zip(labels, rows, strict=True))
 
     def cells(self) -> "list[Cell]":
