@@ -1,6 +1,5 @@
 """The commands as people meet them: what they print, what they leave on disk, and how they say that something is wrong."""
 
-import itertools
 import json
 import os
 import sqlite3
@@ -375,6 +374,30 @@ def test_known_data_sets(tmp_path: Path) -> None:
     assert all(name in shown for name in said)
 
 
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_ids_of_known_data_are_whole_in_narrow_terminals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    (tmp_path / "zalando-datasets" / "fashion_mnist").mkdir(parents=True)
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = call("data", "list", "--data-dir", tmp_path).stdout.splitlines()
+    assert max(map(cell_len, lines)) <= int(columns)
+    assert not any("…" in line for line in lines)
+
+
+def test_notes_below_seeds_explain_shown_columns_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text(TINY)
+    for columns in ("60", "140"):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown = " ".join(call("run", "x.toml", "-q").stdout.split())
+        notes = shown.partition("Accuracies are in %")[2]
+        hidden = notes.partition("Hidden for lack of width:")[2]
+        assert ("Local accuracy: of" in notes) == ("local accuracy" not in hidden)
+        assert ("Jain of chance: its" in notes) == ("Jain of chance" not in hidden)
+        assert bool(hidden) == (columns == "60")
+
+
 # --- strategies --------------------------------------------------------------------------------------------------------------
 
 
@@ -415,34 +438,35 @@ def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(cell_len, call("strategies", "--details").stdout.splitlines())) <= 80
 
 
-def test_the_list_of_plug_ins_has_at_most_two_lines_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_plug_ins_has_one_whole_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = call("strategies").stdout.splitlines()
     assert max(map(cell_len, lines)) <= 80
-    names = [line.split()[0] for line in lines if line and not line.startswith(" ") and "  " in line]
-    known = list(STRATEGIES)
-    assert names[: len(known)] == known
-    assert set(ALGORITHMS) < set(names)
+    shown = [line for line in lines if "  " in line]
+    said = json.loads(call("strategies", "--json").stdout)["sections"]
+    assert [line.split()[0] for line in shown] == [entry["name"] for entries in said.values() for entry in entries]
+    assert [line.split()[0] for line in shown][: len(list(STRATEGIES))] == list(STRATEGIES)
+    for line in shown:
+        assert line.endswith("."), line
+        assert "…" not in line
+        assert line.rstrip() == line
     assert "initial_rounds" not in "\n".join(lines)
-    assert all(line.rstrip() == line for line in lines)
-    assert not any(line.startswith(" ") and after.startswith(" ") for line, after in itertools.pairwise(lines))
-    (long,) = (at for at, line in enumerate(lines) if line.startswith("afl "))
-    assert lines[long + 1].endswith(" highest…")  # cut after a word, and marked
-    (short,) = (line for line in lines if line.startswith("all "))
-    assert short.endswith("regardless of k.")
     assert "`fedcohort strategies NAME` shows parameters" in lines[-2]
 
 
-def test_the_list_of_plug_ins_tells_related_strategies_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_plug_ins_tells_all_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
+    for section in call("strategies").stdout.split("\n\n"):
+        words = [line.split(maxsplit=1)[1] for line in section.splitlines() if "  " in line]
+        assert len(set(words)) == len(words)
     lines = call("strategies").stdout.splitlines()
     for name, end in (
-        ("powd", "highest loss on all their training data."),
-        ("cpowd", "highest loss on one random mini-batch."),
-        ("select_by_loss", "all their training data."),
+        ("powd", "drawn by size, k with the highest loss."),
+        ("cpowd", "loss on one random mini-batch."),
+        ("select_by_loss", "random candidates, the k with the highest loss."),
     ):
-        (at,) = (at for at, line in enumerate(lines) if line.startswith(f"{name} "))
-        assert lines[at + 1].strip() == end
+        (line,) = (line for line in lines if line.startswith(f"{name} "))
+        assert line.endswith(end)
 
 
 def test_the_list_of_plug_ins_fits_into_40_columns(monkeypatch: pytest.MonkeyPatch) -> None:

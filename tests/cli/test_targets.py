@@ -147,6 +147,13 @@ def test_either_all_files_are_replaced_or_none(tmp_path: Path, monkeypatch: pyte
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == [(name, b"fresh") for name in "abc"]
 
 
+def test_files_with_names_that_begin_alike_keep_their_own_contents(tmp_path: Path) -> None:
+    """Figures of rows with long names differ in their last letters; they were written to one file in between."""
+    contents = {tmp_path / f"{'a' * 60}-{view}.png": view.encode() for view in ("loss", "score", "rank")}
+    replace_files(contents)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == contents
+
+
 def test_the_table_is_shown_although_its_files_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,6 +226,27 @@ def test_a_sweep_is_a_grid_over_every_row() -> None:
     assert {cell.experiment.seed for cell in cells} == {0, 1}
 
 
+def test_rows_of_a_sweep_over_strategies_are_named_by_theirs(tmp_path: Path) -> None:
+    """Each was named by the strategy of the base as well: 'uniform, name=ucb'."""
+    several = Experiment(
+        variants=[{"label": "slow", "training": {"lr": 0.01}}],
+        sweep={"selection.name": ["uniform", "ucb"], "selection.k": [2]},
+    )
+    labels = [label for label, _ in several.rows()]
+    assert labels == ["uniform, k=2", "ucb, k=2", "slow, name=uniform, k=2", "slow, name=ucb, k=2"]
+    whole = Experiment(sweep={"selection": ["md", {"name": "powd", "d": 12}, {"name": "powd", "d": 20}]})
+    assert [label for label, _ in whole.rows()] == ["md", "powd, d=12", "powd, d=20"]
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text(
+            "from fedcohort.selection.uniform import Uniform\nclass Mine(Uniform):\n    pass\n"
+        )
+    own = [f"{tmp_path / folder / 'own.py'}:Mine" for folder in "ab"]
+    same = [label for label, _ in Experiment(sweep={"selection.name": own}).rows()]
+    assert len(set(same)) == 2
+    assert all(label.startswith("uniform, name=") for label in same)
+
+
 def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from fedcohort.selection import Cohort, Selector, parameters\n"

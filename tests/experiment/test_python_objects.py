@@ -147,9 +147,7 @@ def test_variants_and_sweeps_of_own_objects() -> None:
     assert list(rows)[2:4] == ["low, loss=ce", "low, loss=Squared"]
     assert type(rows["low, loss=Squared"].training.build_loss()) is Squared
     swept = small(sweep={"selection": [Lowest, From(start=1), From(start=2)]})
-    assert [label for label, _ in swept.rows()] == [
-        "uniform, selection=Lowest", "uniform, selection=From(start=1)", "uniform, selection=From(start=2)",
-    ]  # fmt: skip
+    assert [label for label, _ in swept.rows()] == ["Lowest", "From, start=1", "From, start=2"]
     assert swept.with_overrides({"selection": Lowest}).label == "Lowest"
 
 

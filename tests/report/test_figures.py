@@ -20,7 +20,7 @@ from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed, converted, draw, drawn_to_width
+from fedcohort.report.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
@@ -89,6 +89,35 @@ def test_the_command_writes_files(runs: Path, tmp_path: Path, format_: str, star
     parts = captions.read_text(encoding="utf-8").split("\n\n")
     assert sorted(part.splitlines()[0] for part in parts) == [file.name for file in files]
     assert "Test accuracy, rounds. Mean over seeds 0, 1, 2; the band is ± one standard deviation." in parts[0]
+
+
+def test_captions_have_the_full_names_of_shortened_rows(tmp_path: Path) -> None:
+    ends = ("all the training data", "one mini-batch")
+    long = [f"power-of-choice with the loss on {end} of each client" for end in ends]
+    rows = [{"label": label, "selection": name} for label, name in zip(long, ("powd", "cpowd"), strict=True)]
+    swept: dict[str, Any]
+    for name, swept in (("plain", {}), ("swept", {"federation.clients": [4, 5]})):
+        fedcohort.compare(small(rounds=1, variants=rows, sweep=swept), runs=tmp_path / name)
+        story = gather(find_runs([tmp_path / name]))
+        shortened = [label for label in (*story.labels, *story.row_looks.names.values()) if "…" in label]
+        assert len(set(shortened)) >= 2
+        where = ["figures", str(tmp_path / name), "--format", "svg", "--only", "wall", "--only", "bars"]
+        result = CliRunner().invoke(cli, [*where, "-o", str(tmp_path / f"{name}-figures")])
+        assert result.exit_code == 0, result.output
+        text = (tmp_path / f"{name}-figures" / "captions.txt").read_text(encoding="utf-8")
+        assert "the table above" not in text
+        names = dict(line.split(": ", 1) for line in text.split("Shortened names\n")[1].splitlines())
+        assert set(shortened) == set(names)
+        assert all(any(label in name for label in long) for name in names.values())
+        assert len(set(names.values())) == len(names)
+
+
+def test_titles_of_panels_break_at_underscores() -> None:
+    chart: dict[str, Any] = {"title": {"text": "clustered_similarity · Jain's index 0.614"}, "width": 60}
+    _wrap_title(chart, paper())
+    lines = chart["title"]["text"]
+    assert lines[0] == "clustered_"
+    assert "".join(lines).replace(" ", "") == "clustered_similarity·Jain'sindex0.614"
 
 
 def test_a_figure_that_is_not_there(runs: Path) -> None:

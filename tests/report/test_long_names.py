@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import short
+from fedcohort.report.chart_style import NUMBER, short
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
 from tests.report.test_answers import runs_of
@@ -65,3 +65,17 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
     assert page.evaluate(beyond) == [], "on paper, no name covers the number beside it"
     assert watched.complaints == []
     page.close()
+
+
+@pytest.mark.parametrize("limit", [28, 34])
+def test_shortened_rows_of_a_sweep_keep_the_settings_of_their_points(limit: int) -> None:
+    """They had numbers in their place: 'power-of-ch…all the training data… (2)'."""
+    heads = (
+        "power-of-choice with all the training data of each client",
+        "power-of-choice with one mini-batch of each client",
+    )
+    points = [f"alpha={alpha}, lr={lr}" for alpha in (0.1, 1.0) for lr in (0.1, 0.05, 0.01)]
+    cut = short(["uniform", *(f"{head}, {point}" for head in heads for point in points)], limit)
+    assert len(set(cut)) == len(cut)
+    assert max(map(len, cut)) <= limit + NUMBER
+    assert [name.partition(", ")[2] for name in cut[1:]] == points * 2

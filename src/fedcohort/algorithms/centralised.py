@@ -17,7 +17,7 @@ __all__ = ["Centralised"]
 
 @parameters
 class Centralised(Algorithm):
-    """One client that holds the data of all clients; the selection strategy and the systems section have no effect."""
+    """One client that holds the data of all clients. The selection strategy and the systems section have no effect."""
 
     card: ClassVar[Card] = Card(
         source="a baseline, not a federated algorithm", status="ours", discloses="all data of the clients", cost="O(P)"

@@ -50,7 +50,7 @@ DISTANCE = 0.01
 
 @parameters
 class FedBiO(Algorithm):
-    """FedAvg with a learned weight for every training sample, from a bilevel problem on held-out data."""
+    """FedAvg with a learned weight for every training sample. Weights come from a bilevel problem on held-out data."""
 
     tau_u: Annotated[float, Ge(0)] = 0.01
     """Step size of u (τ_u)."""

@@ -74,7 +74,7 @@ def distillation_loss(probabilities: Tensor, constant: Tensor, logits: Tensor, t
 
 @parameters
 class FedDF(Algorithm):
-    """FedAvg, then distillation of the clients' ensemble into the average on public samples."""
+    """FedAvg, then distillation on public samples. The clients' ensemble is distilled into the average."""
 
     temperature: Annotated[float, Gt(0)] = 1.0
     """Temperature T of the teachers' and the student's softmax."""

@@ -39,7 +39,7 @@ __all__ = ["FedNova", "effective_steps"]
 
 @parameters
 class FedNova(Algorithm):
-    """Normalized averaging; with equal numbers of local steps it is FedAvg."""
+    """Normalized averaging: updates per local step. With equal numbers of local steps it is FedAvg."""
 
     mu: Annotated[float, Ge(0)] = 0.0
     """Strength of a proximal term in the local objective, as in FedProx; 0 means none."""

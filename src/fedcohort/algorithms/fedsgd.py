@@ -21,7 +21,7 @@ __all__ = ["FedSGD"]
 
 @parameters
 class FedSGD(Algorithm):
-    """One full-batch gradient step per client and round; ``training.lr`` is its step size."""
+    """One full-batch gradient step per client and round. ``training.lr`` is its step size."""
 
     card: ClassVar[Card] = Card(source="McMahan et al. 2017, arXiv:1602.05629", status="paper", cost="O(kP)")
 

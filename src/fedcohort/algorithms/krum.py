@@ -64,7 +64,7 @@ def scores(distances: Values, f: int) -> Values:
 
 @parameters
 class Krum(Algorithm):
-    """The model, or the mean of the m models, with the smallest distances to most of the others."""
+    """The model that is closest to most of the others. Instead, the mean of the m closest models can be taken."""
 
     weights: WeightMode = "uniform"
     """Weights in the average of multi-Krum: uniform (as in the paper), n_selected, or cohort; they have no effect with m = 1."""

@@ -70,7 +70,9 @@ class CrossEntropy(Loss):
 
 @parameters
 class Robust(Loss):
-    """Noise-robust loss of FLASH: cross-entropy, cross-entropy to the received model's outputs, and reverse cross-entropy."""
+    """Noise-robust loss of FLASH. It is a sum of cross-entropy, cross-entropy to the received model's outputs, and reverse
+    cross-entropy.
+    """
 
     alpha: Annotated[float, Ge(0)] = 0.1
     """Weight of the cross-entropy to the received model's outputs (α_rob)."""
@@ -108,7 +110,7 @@ class SymmetricCrossEntropy(Loss):
 
 @parameters
 class SymmetricLearning(Loss):
-    """Loss of RHFL: 0.1·CE + RCE, with one-hot labels clamped at 1e-4."""
+    """Loss of RHFL, 0.1·CE + RCE. One-hot labels are clamped at 1e-4."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
@@ -118,7 +120,7 @@ class SymmetricLearning(Loss):
 
 @parameters
 class DoubleSoftmax(Loss):
-    """Cross-entropy of softmax outputs, as if they were logits; it is at least ln(e + K − 1) − 1."""
+    """Cross-entropy of softmax outputs, as if they were logits. It is at least ln(e + K − 1) − 1."""
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """See :class:`Loss`."""
@@ -127,7 +129,7 @@ class DoubleSoftmax(Loss):
 
 @parameters
 class SquaredError(Loss):
-    """Squared error of numeric labels (regression), in units of their variance."""
+    """Squared error of numeric labels (regression). Its unit is the variance of the labels."""
 
     numeric: ClassVar[bool] = True
 
@@ -138,7 +140,7 @@ class SquaredError(Loss):
 
 @parameters
 class Huber(Loss):
-    """Huber loss of numeric labels (regression): less weight for large errors than the squared error gives them."""
+    """Huber loss of numeric labels (regression). It gives less weight to large errors than the squared error."""
 
     delta: Annotated[float, Gt(0)] = 1.0
     """Error from which on the loss grows linearly, in standard deviations of the labels (δ)."""

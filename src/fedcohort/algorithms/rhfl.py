@@ -80,7 +80,7 @@ def alignment_gradient(outputs: Tensor, shares: Tensor) -> Tensor:
 
 @parameters
 class RHFL(Algorithm):
-    """Robust local loss, alignment of the clients' models on public samples, and an average weighted by confidence."""
+    """Robust loss, and models aligned on public samples. The average of the clients' models is weighted by confidence."""
 
     beta: Annotated[float, Ge(0)] = 0.5
     """How much a falling loss raises the confidence in a client (β)."""

@@ -42,7 +42,7 @@ __all__ = ["Scaffold"]
 
 @parameters
 class Scaffold(Algorithm):
-    """Stochastic controlled averaging."""
+    """Local steps corrected for drift by control variates. The name stands for stochastic controlled averaging."""
 
     weights: WeightMode = "uniform"
     """How models are weighted, see FedAvg; the paper uses uniform. The mean of the control variates' changes has no weights."""

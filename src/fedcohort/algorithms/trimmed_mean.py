@@ -46,7 +46,9 @@ def trimmed_mean(ascending: Tensor, beta: float) -> Tensor:
 
 @parameters
 class TrimmedMean(Algorithm):
-    """Coordinate-wise mean of the clients' models without the largest and the smallest values."""
+    """Coordinate-wise mean without the most extreme values. The largest and the smallest values of the clients' models are left
+    out.
+    """
 
     weights: WeightMode = "uniform"
     """Only uniform: every client counts once."""

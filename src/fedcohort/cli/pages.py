@@ -94,20 +94,23 @@ def figures(
     check_target(out, "--output")
     check_writable(out, "--output", folder=True)
     look = paper(columns)
-    charts = _figures(paths, runs, settings, look)
+    charts, names = _figures(paths, runs, settings, look)
     keys = sorted({name for figure in charts for name in figure.names})
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    for file in export(chosen, Path(out), format_, look):
+    for file in export(chosen, Path(out), format_, look, names):
         echo(str(file))
     echo(str(Path(out) / CAPTIONS))
 
 
-def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look") -> "list[Figure]":
-    """The charts of runs, and those of a profile if one of the paths is a JSON file."""
+def _figures(
+    paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look"
+) -> "tuple[list[Figure], dict[str, str]]":
+    """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten."""
     from fedcohort.report.charts.batch_sizes import profiles
+    from fedcohort.report.full_names import full_names
     from fedcohort.report.page_sections import figures as figures_of_runs
     from fedcohort.report.report_data import find_runs, gather
     from fedcohort.study.batch_size_profile import Profile
@@ -117,11 +120,14 @@ def _figures(paths: Sequence[str], runs: str, settings: Sequence[str], look: "Lo
         raise UsageError(f"{', '.join(measured)}: give one profile at a time; their figures have the same names")
     others = [path for path in paths if path not in measured]
     charts: list[Figure] = []
+    names: dict[str, str] = {}
     if others or not measured:
-        charts += figures_of_runs(gather(find_runs(others, runs, settings), reference=_reference()), look)
+        story = gather(find_runs(others, runs, settings), reference=_reference())
+        charts += figures_of_runs(story, look)
+        names = full_names(story)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
-    return charts
+    return charts, names
 
 
 @click.command()

@@ -113,7 +113,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
                 path.write_bytes(content)
                 continue
             real = _target(path)
-            fresh[real] = real.with_name(f".{real.name[:40]}.{os.getpid()}")
+            fresh[real] = real.with_name(f".{real.name[:40]}.{os.getpid()}.{len(fresh)}")  # long names can begin alike
             fresh[real].write_bytes(content)
         for real, written in fresh.items():
             written.replace(real)

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,7 @@ from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
 from fedcohort.experiment.plugin_files import by_content, plugin_files
-from fedcohort.experiment.python_objects import in_label, with_names
+from fedcohort.experiment.python_objects import with_names
 from fedcohort.experiment.sections import (
     Algorithm,
     Choice,
@@ -45,6 +45,7 @@ from fedcohort.experiment.sections import (
     Variant,
 )
 from fedcohort.experiment.sweep_checks import check_number_of_rows, check_sweep
+from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.experiment.tasks import check_task
 from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
 
@@ -268,15 +269,16 @@ class Experiment(Section):
                 named.append((variant.label, Experiment(**values)))
             except UsageError as error:
                 raise UsageError(f"{where}: {error}") from None
-        if not self.sweep:
-            return named
-        rows = []
-        for (label, experiment), point in itertools.product(named, itertools.product(*self.sweep.values())):
-            settings = dict(zip(self.sweep, point, strict=True))
-            words = ", ".join(f"{key.rpartition('.')[2]}={in_label(value)}" for key, value in settings.items())
-            swept = experiment.with_overrides(nested(settings, "sweep"))
-            rows.append((f"{label}, {words}" if words else label, swept))
-        return rows
+        return self._at_points(named) if self.sweep else named
+
+    def _at_points(self, named: "Sequence[tuple[str, Experiment]]") -> "list[tuple[str, Experiment]]":
+        """The rows for every point of the sweep."""
+        points = [dict(zip(self.sweep, values, strict=True)) for values in itertools.product(*self.sweep.values())]
+        pairs = [(label, row, point) for label, row in named for point in points]
+        rows = [row.with_overrides(nested(point, "sweep")) for _, row, point in pairs]
+        strategies = [row.label if pair[0] == self.label else None for pair, row in zip(pairs, rows, strict=True)]
+        labels = swept_labels([label for label, _, _ in pairs], [point for _, _, point in pairs], strategies)
+        return list(zip(labels, rows, strict=True))
 
     def cells(self) -> "list[Cell]":
         """Every run of the experiment: rows × seeds.

@@ -66,7 +66,7 @@ class Always(Availability):
 
 @parameters
 class Bernoulli(Availability):
-    """Each client is available with the same probability in each round, independently of other clients and rounds."""
+    """All clients are available with the same probability. In each round, this is independent of other clients and rounds."""
 
     probability: Probability = 0.5
     """Probability that a client is available in a round (q)."""
@@ -78,7 +78,8 @@ class Bernoulli(Availability):
 
 @parameters
 class GivenShares(Availability):
-    """Each client is available with the given probability of its own in each round, independently of other clients and rounds.
+    """Each client is available with a given probability. It has its own one, in each round independently of other clients and
+    rounds.
 
     ``fedcohort advise`` makes such a law of the shares in a table of clients. The law is ours.
     """
@@ -99,7 +100,7 @@ class GivenShares(Availability):
 
 @parameters
 class Markov(Availability):
-    """Each client is available or unavailable by a Markov chain that starts in its stationary distribution.
+    """Clients go and return by a Markov chain. It starts in its stationary distribution.
 
     In round 1, P[available] = p_on/(p_on + p_off). From one round to the next, an unavailable client becomes available with
     probability p_on, and an available client becomes unavailable with probability p_off. Mean durations are 1/p_on rounds of absence
@@ -169,7 +170,8 @@ class _Chain:
 
 @parameters
 class Diurnal(Availability):
-    """Day and night: client i is available with probability q_i·(mean + swing·sin(2πt/period)), independently in each round.
+    """Day and night change the probability to be available. It is q_i·(mean + swing·sin(2πt/period)) for client i, independently in
+    each round.
 
     The q_i are log-normal over clients, drawn once and scaled so that the largest is 1. The law follows easyFL
     (github.com/WwZzz/easyFL), with its period, mean and swing; σ is ours.

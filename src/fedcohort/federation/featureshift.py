@@ -101,7 +101,7 @@ class FeatureShift:
 
 @parameters
 class Gauss(FeatureShift):
-    """Gaussian noise that grows with the client id: client i has N(0, σ²·i/m), i = 0…m−1, on every pixel or column.
+    """Gaussian noise that grows with the client id. Client i has N(0, σ²·i/m), i = 0…m−1, on every pixel or column.
 
     Li, Diao, Chen, He 2021 (NIID-Bench), arXiv:2102.02079.
     """
@@ -130,7 +130,7 @@ class Gauss(FeatureShift):
 
 @parameters
 class Rotate(FeatureShift):
-    """Rotation: four groups of clients, of equal size and drawn at random, have images rotated by 0°, 90°, 180° or 270°."""
+    """Images rotated by 0°, 90°, 180° or 270°. Four groups of clients, of equal size and drawn at random, have one angle each."""
 
     def check(self, space: Space) -> None:
         """Check that samples are square images."""
@@ -159,7 +159,8 @@ class Rotate(FeatureShift):
 
 @parameters
 class BrightnessContrast(FeatureShift):
-    """Brightness and contrast: the images of a client are multiplied by b, then scaled around their mean by c.
+    """Another brightness and contrast for each client. The images of a client are multiplied by b, then scaled around their mean by
+    c.
 
     b, c ~ U(low, high), independent; x' = c·(b·x − μ) + μ with μ the mean of b·x over the image.
     """
@@ -194,7 +195,7 @@ class BrightnessContrast(FeatureShift):
 
 @parameters
 class DeadPixels(FeatureShift):
-    """Dead pixels: round(share·H·W) pixels, drawn for each client, are 0 in all its images and channels."""
+    """Dead pixels, drawn for each client. In all its images and channels, round(share·H·W) pixels are 0."""
 
     share: Annotated[float, Ge(0), Le(1)] = 0.1
     """Share of dead pixels."""

@@ -15,7 +15,8 @@ __all__ = ["GivenNetwork", "GivenTimes", "check_one_each"]
 
 @parameters
 class GivenTimes(Latency):
-    """Every client has the given computation time, the same in every round; it does not depend on its number of samples.
+    """Every client has a given computation time. It is the same in every round, and does not depend on the client's number of
+    samples.
 
     ``fedcohort advise`` makes such a law of the times in a table of clients. The law is ours.
     """
@@ -36,7 +37,7 @@ class GivenTimes(Latency):
 
 @parameters
 class GivenNetwork(Network):
-    """Every client needs the given time to receive one model and send one; the latency law gives the computation time only.
+    """Every client has a given time to receive and send a model. The latency law gives the computation time only.
 
     T_i = tl_i + tc_i, where tc_i is proportional to the bytes that are sent and received. The law is ours.
     """

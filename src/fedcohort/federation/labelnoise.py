@@ -74,7 +74,7 @@ class LabelNoise:
 
 @parameters
 class Beta(LabelNoise):
-    """Every client has its own rate, ρ_i ~ Beta(a, 100 − a): on average, a% of the labels are wrong.
+    """Every client has its own share of wrong labels. It is ρ_i ~ Beta(a, 100 − a), on average a%.
 
     The standard deviation is √(a·(100 − a)/101)/100: .022 for a = 5, .043 for a = 25. FLASH, arXiv:2402.08769.
     """
@@ -91,7 +91,7 @@ class Beta(LabelNoise):
 
 @parameters
 class Constant(LabelNoise):
-    """Every client has the same rate."""
+    """Every client has the same share of wrong labels."""
 
     rate: Share = 0.1
     """Share of wrong labels (ρ)."""
@@ -103,7 +103,7 @@ class Constant(LabelNoise):
 
 @parameters
 class SomeClients(LabelNoise):
-    """Some clients, drawn once, have the same rate of wrong labels; the labels of all other clients do not change."""
+    """Some clients have the same share of wrong labels. They are drawn once; the labels of all other clients do not change."""
 
     clients: Share = 0.3
     """Share of clients with wrong labels; the number of clients is rounded."""

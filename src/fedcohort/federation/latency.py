@@ -51,7 +51,8 @@ class Latency:
 
 @parameters
 class ShiftedExponential(Latency):
-    """T_i = α_T·N_i·u_i + X_i, where X_i is exponential with mean λ_T·N_i·u_i; u_i is the work done, divided by the nominal work.
+    """A time in proportion to the work, and a random delay. T_i = α_T·N_i·u_i + X_i, where X_i is exponential with mean
+    λ_T·N_i·u_i; u_i is the work done, divided by the nominal work.
 
     P[T_i ≤ x] = 1 − exp(−(x − α_T·N_i)/(λ_T·N_i)) for x ≥ α_T·N_i, so the mean is (α_T + λ_T)·N_i. FLASH, arXiv:2402.08769, prints
     "Exp(1/λ_T N_i)", which we interpret as the rate. ``mixed`` is ours: X_i is a persistent factor of the client (log-normal, σ = 1,
@@ -102,7 +103,7 @@ class Network:
 
 @parameters
 class Share(Network):
-    """Communication is a fixed share of the time that the latency law gives.
+    """Communication is a share of the time of the latency law. This share is fixed.
 
     tc_i = share·T_i is communication and tl_i = (1 − share)·T_i is computation. A client that sends only a part of its update needs
     less time, in proportion to the bytes (ours); a client that sends more than a model does not need more.
@@ -123,7 +124,7 @@ class Share(Network):
 
 @parameters
 class LogNormalBandwidth(Network):
-    """Every client has its own bandwidth, log-normal over clients; the latency law gives the computation time only.
+    """Every client has its own bandwidth, drawn log-normally. The latency law gives the computation time only.
 
     T_i = tl_i + tc_i, where tc_i = (bytes down + bytes up)/bandwidth_i; bandwidths are drawn once per client.
     """

@@ -83,7 +83,8 @@ class Mlp(_OfNumbers):
 
 @parameters
 class CnnStrided(_OfNumbers):
-    """A fast CNN for comparisons of many runs: two convolutions with stride 2 (5×5 of 32, 3×3 of 64), and a hidden layer of 64.
+    """A fast CNN for comparisons of many runs. It has two convolutions with stride 2 (5×5 of 32, 3×3 of 64), and a hidden layer of
+    64.
 
     For 3×32×32 images and 10 classes, it has 283,786 parameters and takes a quarter of the time of ``cnn_a``. It is our own design.
     """
@@ -104,7 +105,7 @@ class CnnStrided(_OfNumbers):
 
 @parameters
 class CnnA(_OfNumbers):
-    """A small CNN for 32×32 images: three 3×3 convolutions (32, 64, 64), two 2×2 max-pools, a hidden layer of 64.
+    """A small CNN for 32×32 images. It has three 3×3 convolutions (32, 64, 64), two 2×2 max-pools, and a hidden layer of 64.
 
     For 3×32×32 images and 10 classes, it has 319,178 parameters. The size of the hidden layer's input depends on the image size.
     """
@@ -126,7 +127,8 @@ class CnnA(_OfNumbers):
 
 @parameters
 class CnnB(_OfNumbers):
-    """A wider CNN: 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of 256.
+    """A wider CNN with group normalization. It has 3×3 convolutions of 32 and 64, pool, 128, pool, 256, pool, and a hidden layer of
+    256.
 
     Every convolution is followed by group normalization (8 groups) and ReLU; a pool is a 2×2 max-pool. For 10 classes, it has
     1,440,778 parameters on 3×32×32 images and 981,450 on 1×28×28 images. It replaces the CNN of the conformal-prediction thesis,
@@ -152,7 +154,7 @@ class CnnB(_OfNumbers):
 
 @parameters
 class ResNet18(_OfNumbers):
-    """ResNet-18 with the stem for small images: a 3×3 convolution with stride 1, and no max-pool.
+    """ResNet-18 with the stem for small images. The stem is a 3×3 convolution with stride 1, without a max-pool.
 
     For 3×32×32 images and 10 classes, it has 11,173,962 parameters with either normalization. He et al. 2016, arXiv:1512.03385.
     """

@@ -21,7 +21,7 @@ __all__ = ["Lstm", "Transformer"]
 
 @parameters
 class Lstm(Model):
-    """An LSTM: token embedding, LSTM layers, and a linear layer; a class is predicted from the mean of the outputs over positions.
+    """An LSTM for tokens: embedding, LSTM and linear layers. A class is predicted from the mean of the outputs over positions.
 
     With the default parameters, 32 characters and 60 tokens of which each is predicted, it has 30,908 parameters. Hochreiter and
     Schmidhuber 1997; McMahan et al. 2017 (arXiv:1602.05629) train one on the plays of Shakespeare by role.
@@ -62,7 +62,8 @@ class Lstm(Model):
 
 @parameters
 class Transformer(Model):
-    """A small transformer: embeddings of tokens and positions, blocks of attention and a perceptron, each after a layer norm.
+    """A small transformer for tokens. It has embeddings of tokens and positions, and blocks of attention and a perceptron, each
+    after a layer norm.
 
     A class is predicted from the mean over positions, which then attend to all others. With the default parameters, 32 characters and
     60 tokens of which each is predicted, it has 109,884 parameters. Vaswani et al. 2017, arXiv:1706.03762, with the order of norms of

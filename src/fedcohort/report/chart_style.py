@@ -260,11 +260,16 @@ def short(names: Sequence[str], limit: int = 28) -> list[str]:
     ['power-of-…d=10, k=5, alpha=…', 'power-of-…d=20, k=5, alpha=…']
     >>> short(["power of choice with many candidates", "power of choice with few candidates"])
     ['power of cho…many candidates', 'power of choi…few candidates']
+    >>> heads = ("power of choice with all of their data", "power of choice with a mini-batch")
+    >>> short([f"{head}, alpha={alpha}, lr=0.1" for head in heads for alpha in (1, 2)])[1:3]
+    ['power of …r data, alpha=2, lr=0.1', 'power of …-batch, alpha=1, lr=0.1']
     """
     texts = [" ".join(name.split()) for name in names]
     cut = _apart({text: _cut(text, limit) for text in texts}, limit)
     if len(set(cut.values())) < len(cut):
         cut |= _by_words([text for text in cut if len(text) > limit], limit + NUMBER)
+    if len(set(cut.values())) < len(cut):
+        cut |= _before_settings([text for text in cut if list(cut.values()).count(cut[text]) > 1], limit + NUMBER)
     times: dict[str, int] = {}
     distinct = []
     for text in texts:
@@ -294,6 +299,15 @@ def _by_words(names: Sequence[str], limit: int) -> dict[str, str]:
         if words and max(map(len, words)) <= limit:
             found |= zip(alike, words, strict=True)
     return found
+
+
+def _before_settings(names: Sequence[str], limit: int) -> dict[str, str]:
+    """Names of rows of a sweep, cut before the settings of their points, where these leave room for a name."""
+    parts = {name: name.partition(", ")[::2] for name in names if "=" in name.rpartition(", ")[2]}
+    room = limit - max((len(f", {settings}") for _, settings in parts.values()), default=limit)
+    heads = list(dict.fromkeys(head for head, _ in parts.values()))
+    shown = dict(zip(heads, short(heads, room), strict=True)) if room >= 12 else {}
+    return {name: f"{shown[head]}, {settings}" for name, (head, settings) in parts.items() if head in shown}
 
 
 def _words_apart(names: Sequence[str]) -> list[str]:

@@ -3,8 +3,9 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
@@ -28,11 +29,14 @@ PNG = 4
 """Pixels of a PNG per point: about 300 dpi."""
 
 
-def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) -> list[Path]:
+def export(
+    figures: Iterable[Figure], folder: Path, format_: str, look: Look, names: Mapping[str, str] = MappingProxyType({})
+) -> list[Path]:
     """Write every view of every figure, and return the files of the figures.
 
     A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. The file
-    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean. Either all files are written, or none.
+    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end what shortened ``names``
+    stand for. Either all files are written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -45,6 +49,8 @@ def export(figures: Iterable[Figure], folder: Path, format_: str, look: Look) ->
             drawn[file] = converted(drawn_to_width(figure, view, look), format_)
             shown = "" if len(figure.views) == 1 else f", {view.name}"
             captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    if names:
+        captions.append("\n".join(["Shortened names", *(f"{shown}: {name}" for shown, name in names.items())]))
     text = ("\n\n".join(captions) + "\n").encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,8 +166,20 @@ def _wrap_title(chart: Spec, look: Look) -> None:
     """Break a panel's title into lines that are no wider than the panel."""
     title, width = chart.get("title"), chart.get("width")
     if title and isinstance(width, int | float):
-        lines = textwrap.wrap(title["text"], max(12, int(width / (0.56 * look.size))))
+        lines = _Titles(max(12, int(width / (0.56 * look.size)))).wrap(title["text"])
         title["text"] = lines if len(lines) > 1 else title["text"]
+
+
+class _Titles(textwrap.TextWrapper):
+    """Breaks words that are wider than a line after an underscore if they have one."""
+
+    def _split(self, text: str) -> list[str]:
+        chunks = super()._split(text)
+        return [part for chunk in chunks for part in (_PARTS.findall(chunk) if len(chunk) > self.width else [chunk])]
+
+
+_PARTS = re.compile(r"[^_]*_+|[^_]+")
+"""The parts of a name, each with the underscores after it."""
 
 
 def _fitted(chart: Spec) -> Spec:

@@ -33,7 +33,9 @@ __all__ = ["ActiveFL"]
 
 @parameters
 class ActiveFL(Selector):
-    """k clients, most of them drawn with probability ∝ exp(α₂·√N_i·loss) from the quarter with the highest √N_i·loss."""
+    """k clients, most of them from those with high total loss. They are drawn with probability ∝ exp(α₂·√N_i·loss) from the
+    quarter with the highest √N_i·loss.
+    """
 
     card: ClassVar[Card] = Card(
         source="Goetz et al. 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py",

@@ -35,7 +35,7 @@ __all__ = ["ClusterSurvey"]
 
 @parameters
 class ClusterSurvey(Selector):
-    """Random whole groups of similar clients, until there are k clients. Native weights: n_selected."""
+    """Random whole groups of similar clients, k clients in all. Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
         source="CP thesis, section 4.3 (idea)",

@@ -47,7 +47,7 @@ Measure = Literal["cosine", "L1", "L2"]
 
 @parameters
 class ClusteredSimilarity(Selector):
-    """One client from each of k bins that hold equal numbers of samples and clients with similar last updates."""
+    """One client from each of k bins of similar last updates. Bins have equal numbers of samples."""
 
     card: ClassVar[Card] = Card(
         source="Fraboni et al. 2021, arXiv:2105.05883, algorithm 2",

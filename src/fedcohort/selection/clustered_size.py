@@ -24,7 +24,9 @@ __all__ = ["ClusteredSize"]
 
 @parameters
 class ClusteredSize(Selector):
-    """One client from each of k bins of equal numbers of samples, filled by client size. Unbiased; less variance than MD sampling."""
+    """One client from each of k bins, filled by client size. Bins have equal numbers of samples. Unbiased; less variance than MD
+    sampling.
+    """
 
     card: ClassVar[Card] = Card(
         source="Fraboni et al. 2021, arXiv:2105.05883, algorithm 1",

@@ -63,7 +63,9 @@ Share = Annotated[float, Gt(0), Lt(1)]
 
 @parameters
 class Conformal(Selector):
-    """All selected clients train; those with a small enough conformal quantile on held-out samples enter the model."""
+    """Of all clients that train, those with good models enter. A model is good if its conformal quantile on held-out samples is
+    small; by default, all available clients train.
+    """
 
     card: ClassVar[Card] = Card(
         source="CP thesis, chapters 3 to 5; the extensions are ours",

@@ -26,7 +26,7 @@ __all__ = ["CSUCB"]
 
 @parameters
 class CSUCB(Selector):
-    """k clients with the highest upper confidence bound on their speed."""
+    """k clients that are fast, or that were rarely selected. Their score is an upper confidence bound on their speed."""
 
     card: ClassVar[Card] = Card(
         source="Xia et al. 2020 (IEEE TWC)", status="ours", knows="durations of selected clients", cost="O(m)"

@@ -46,7 +46,7 @@ CELLS = 2**22
 
 @parameters
 class DivFL(Selector):
-    """k clients with last updates that best represent the updates of all clients."""
+    """k clients with updates that best represent all updates. The updates are the last ones that are known."""
 
     card: ClassVar[Card] = Card(
         source="Balakrishnan et al. 2022 (ICLR); code melodi-lab/divfl",

@@ -28,7 +28,9 @@ __all__ = ["Eiffel"]
 
 @parameters
 class Eiffel(Selector):
-    """k clients with the highest sum of scaled loss, speed and age."""
+    """k clients with the highest sum of loss, speed and age. Each is scaled; age counts the rounds since a client was last
+    selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="after Sultana et al. 2022 (IEEE TPDS)",

@@ -36,7 +36,7 @@ __all__ = ["FedCBS", "imbalance", "imbalance_with"]
 
 @parameters
 class FedCBS(Selector):
-    """k clients with combined data that are balanced over the classes. Native weights: n_selected."""
+    """k clients with balanced classes in their combined data. Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
         source="Zhang et al. 2023, arXiv:2209.15245",

@@ -57,7 +57,9 @@ LIMIT, LIMIT_DENSE = 20_000, 1_000
 
 @parameters
 class FedCor(Selector):
-    """k clients, chosen so that their training is expected to lower the losses of all clients most. Native weights: uniform."""
+    """k clients expected to lower the mean loss most. A Gaussian process expects how their training changes all losses. Native
+    weights: uniform.
+    """
 
     card: ClassVar[Card] = Card(
         source="Tang et al. 2022, arXiv:2103.13822; Yoruko-Tang/FedCor",

@@ -31,7 +31,7 @@ __all__ = ["FedCS"]
 
 @parameters
 class FedCS(Selector):
-    """Of d random candidates, as many as can finish by the deadline."""
+    """Of d candidates, as many as can finish by the deadline. Candidates are drawn at random."""
 
     card: ClassVar[Card] = Card(
         source="Nishio, Yonetani 2019, arXiv:1804.08333",

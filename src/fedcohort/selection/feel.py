@@ -42,7 +42,7 @@ __all__ = ["FEEL", "scheduling"]
 
 @parameters
 class FEEL(Selector):
-    """k successive draws that favor large gradients and fast uploads. Native weights: cohort."""
+    """k clients drawn by large gradients and fast uploads. The k draws are successive. Native weights: cohort."""
 
     card: ClassVar[Card] = Card(
         source="Ren et al. 2020, arXiv:2004.00490, for one client per round; several clients, and their weights, ours",

@@ -60,8 +60,9 @@ AUTO_ALL_LIMIT = 100
 
 @parameters
 class Flash(ContextBandit):
-    """k clients with contexts that predict the largest loss change per second; rewards are credited to the clients that caused them.
-    Native weights: n_selected."""
+    """k clients predicted to change the loss most per second. A linear bandit predicts this from contexts, and credits rewards
+    to the clients that caused them. Native weights: n_selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="FLASH, arXiv:2402.08769; credit, units and edge cases ours",
@@ -171,7 +172,9 @@ class Flash(ContextBandit):
 
 @parameters
 class FlashPrinted(Flash):
-    """FLASH as printed in the paper: credit to the clients of the same round, raw times and rewards. Native weights: n_selected."""
+    """As flash, with the credit and units of the paper. Clients of the same round get the credit; times and rewards are raw.
+    Native weights: n_selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="FLASH, arXiv:2402.08769, Algorithms 1 and 2",
@@ -189,6 +192,8 @@ class FlashPrinted(Flash):
 
 @parameters
 class FlashLinUCB(Flash):
-    """FLASH with LinUCB in place of Thompson sampling, an ablation in the paper. Native weights: n_selected."""
+    """As flash, with an upper confidence bound and no draw. This is LinUCB in place of Thompson sampling, an ablation in the
+    paper. Native weights: n_selected.
+    """
 
     head: Literal["lin_ts", "lin_ucb", "greedy", "eps_greedy", "restless", "neural"] = "lin_ucb"

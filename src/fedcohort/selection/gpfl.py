@@ -34,7 +34,7 @@ __all__ = ["GPFL"]
 
 @parameters
 class GPFL(Selector):
-    """k clients with updates that point along the global update, and a bonus for clients that were rarely selected."""
+    """k clients with updates in line with the global update. Clients that were rarely selected get a bonus."""
 
     card: ClassVar[Card] = Card(
         source="after Na, Liang, Yiu 2024, arXiv:2403.17833",

@@ -40,7 +40,7 @@ MAX_CLIENTS = 10_000
 
 @parameters
 class HACCS(Selector):
-    """The fastest clients of clusters with similar labels; clusters with high loss and low latency get more places."""
+    """The fastest clients of clusters with similar labels. Clusters with high loss and low latency get more places."""
 
     card: ClassVar[Card] = Card(
         source="Wolfrath et al. 2022 (IPDPS); code NS-PhD-Research/HACCS",

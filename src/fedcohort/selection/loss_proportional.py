@@ -27,7 +27,7 @@ __all__ = ["LossProportional"]
 
 @parameters
 class LossProportional(Selector):
-    """k successive draws with probability ∝ size times loss. Native weights: uniform."""
+    """k clients drawn in proportion to size times loss. The k draws are successive. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source="FedCohort",

@@ -25,7 +25,9 @@ __all__ = ["MD"]
 
 @parameters
 class MD(Selector):
-    """k draws with replacement, with probability ∝ the number of samples. Native weights: uniform (over draws)."""
+    """k draws by size; a client can be drawn more than once. The probability is ∝ the number of samples. Native weights: uniform
+    (over draws).
+    """
 
     card: ClassVar[Card] = Card(source="Li et al. 2018, arXiv:1812.06127", status="code", knows="N_i")
     gives: ClassVar[frozenset[str]] = frozenset({"inclusion", "weights"})

@@ -169,7 +169,9 @@ def _blocks(n: int) -> Iterator[slice]:
 
 @parameters
 class Neural(ContextBandit):
-    """k clients with the highest upper confidence bound, or draw, of the reward that a small network predicts."""
+    """As flash, with a small network that predicts the reward. The k clients with the highest upper confidence bound, or draw,
+    are selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="Zhou, Li, Gu 2020, arXiv:1911.04462; Zhang et al. 2021, arXiv:2010.00827; application to clients ours",

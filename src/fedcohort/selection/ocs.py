@@ -42,7 +42,9 @@ __all__ = ["AOCS", "OCS", "approximate"]
 
 @parameters
 class OCS(Selector):
-    """Every candidate trains, and about k send their update, drawn for least variance of the aggregate. Native weights: cohort."""
+    """All train; about k clients with large updates send them. They are drawn for least variance of the aggregate. Native
+    weights: cohort.
+    """
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",
@@ -86,7 +88,9 @@ class OCS(Selector):
 
 @parameters
 class AOCS(OCS):
-    """Optimal client sampling (ocs) with approximate probabilities, which need only sums over the clients. Native weights: cohort."""
+    """As ocs, with probabilities that need only sums. They are approximate; the sums are over the clients. Native
+    weights: cohort.
+    """
 
     card: ClassVar[Card] = Card(
         source="Chen, Horváth, Richtárik 2020, arXiv:2010.13723",

@@ -63,7 +63,9 @@ SHOWN = 2**12
 
 @parameters
 class Oort(Selector):
-    """k clients drawn by statistical utility and speed, with a shrinking share of new clients."""
+    """k clients drawn by loss and speed, with some new clients. The share of new clients shrinks; the loss counts as statistical
+    utility.
+    """
 
     card: ClassVar[Card] = Card(
         source="Lai et al. 2021, arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort",

@@ -60,7 +60,9 @@ def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -
 
 @parameters
 class PowerOfChoice(Selector):
-    """π_pow-d: of d candidates drawn ∝ N_i, the k with the highest loss on all their training data. Native weights: uniform."""
+    """Of d candidates drawn by size, k with the highest loss. The loss is that on all their training data (π_pow-d). Native
+    weights: uniform.
+    """
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
@@ -82,7 +84,7 @@ class PowerOfChoice(Selector):
 
 @parameters
 class ComputationPowerOfChoice(Selector):
-    """cpow-d: of d candidates drawn ∝ N_i, the k with the highest loss on one random mini-batch. Native weights: uniform."""
+    """As powd, but with the loss on one random mini-batch. The source calls it cpow-d. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(
         source=SOURCE,
@@ -108,7 +110,9 @@ class ComputationPowerOfChoice(Selector):
 
 @parameters
 class CommunicationPowerOfChoice(Selector):
-    """rpow-d: of d candidates drawn ∝ N_i, the k with the highest training loss when they last took part. Native weights: uniform."""
+    """As powd, but with the training loss when last selected. No client is asked; the source calls it rpow-d. Native weights:
+    uniform.
+    """
 
     card: ClassVar[Card] = Card(
         source=SOURCE,

@@ -44,7 +44,7 @@ __all__ = ["PyramidFL"]
 
 @parameters
 class PyramidFL(Oort):
-    """Oort's cohort, in which fast clients train for more epochs, and clients with small gradients upload less."""
+    """As oort, but fast clients train for more epochs. Clients with small gradients upload less."""
 
     card: ClassVar[Card] = Card(
         source="Li et al. 2022 (MobiCom); code liecn/PyramidFL, training/param_server.py",

@@ -122,7 +122,9 @@ def _predicted(state: State) -> Values:
 
 @parameters
 class Restless(ContextBandit):
-    """k clients with the highest expected reward, if rewards depend on a hidden state that all clients share."""
+    """As flash, with rewards that depend on a hidden state. All clients share this state; the k with the highest expected reward
+    are selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="Yemini, Leshem, Somekh-Baruch 2021, arXiv:1910.10271 (abstract)",

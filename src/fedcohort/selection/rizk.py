@@ -40,7 +40,9 @@ __all__ = ["Rizk"]
 
 @parameters
 class Rizk(Selector):
-    """k successive draws with probability ∝ size times norm of past updates per step. Native weights: cohort."""
+    """k clients drawn by size and by norm of their past updates. The k draws are successive, with probability ∝ size times norm
+    per step. Native weights: cohort.
+    """
 
     card: ClassVar[Card] = Card(
         source="Rizk, Vlaski, Sayed 2020, arXiv:2012.07383 (abstract)",

@@ -23,7 +23,7 @@ __all__ = ["RoundRobin"]
 
 @parameters
 class RoundRobin(Selector):
-    """The k clients that have waited longest since their last selection."""
+    """The k clients that have waited longest. They take turns in a fixed random order."""
 
     card: ClassVar[Card] = Card(source="FedCohort", status="ours")
 

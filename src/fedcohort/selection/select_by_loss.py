@@ -28,7 +28,9 @@ __all__ = ["SelectByLoss"]
 
 @parameters
 class SelectByLoss(Selector):
-    """Of d uniform candidates, the k with the highest loss on all their training data. Native weights: n_selected."""
+    """Of d random candidates, the k with the highest loss. The loss is that on all their training data. Native weights:
+    n_selected.
+    """
 
     card: ClassVar[Card] = Card(
         source="X86 report, section 4.3",

@@ -29,7 +29,7 @@ __all__ = ["BySize"]
 
 @parameters
 class BySize(Selector):
-    """k clients drawn with probability ∝ their number of samples. Native weights: uniform."""
+    """k clients drawn in proportion to their number of samples. Native weights: uniform."""
 
     card: ClassVar[Card] = Card(source="CP thesis, section 4.4", status="paper", knows="N_i")
     gives: ClassVar[frozenset[str]] = frozenset({"weights"})

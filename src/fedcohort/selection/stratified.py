@@ -45,7 +45,7 @@ __all__ = ["Stratified", "allocate", "members"]
 
 @parameters
 class Stratified(Selector):
-    """k random clients, with a fixed number from each group of similar clients. Native weights: n_selected."""
+    """k random clients, a fixed number from each group. Groups hold similar clients. Native weights: n_selected."""
 
     card: ClassVar[Card] = Card(
         source="CP thesis, section 4.2 (idea)",

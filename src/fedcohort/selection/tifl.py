@@ -41,7 +41,7 @@ __all__ = ["TiFL"]
 
 @parameters
 class TiFL(Selector):
-    """k clients from one tier of similarly fast clients; tiers with low accuracy are drawn more often."""
+    """k random clients from one tier of similar speed. Tiers with low accuracy are drawn more often."""
 
     card: ClassVar[Card] = Card(
         source="Chai et al. 2020, arXiv:2001.09249; code WwZzz/easyFL, flgo/algorithm/TiFL.py",

@@ -31,7 +31,9 @@ __all__ = ["UCB"]
 
 @parameters
 class UCB(Selector):
-    """k clients with the highest upper confidence bound on the gain in validation accuracy."""
+    """k clients that raised accuracy or were rarely selected. Their score is an upper confidence bound on the gain in validation
+    accuracy.
+    """
 
     card: ClassVar[Card] = Card(
         source="Team Darts report, 2025, Algorithm 1",

@@ -31,7 +31,9 @@ __all__ = ["UtilityTime"]
 
 @parameters
 class UtilityTime(Selector):
-    """k clients with the largest share of the weakest classes per second."""
+    """k clients with the most data of weak classes per second. The score is the share of the classes that the model predicts
+    worst, divided by the client's time.
+    """
 
     card: ClassVar[Card] = Card(
         source="X86 report, section 4.1 (idea)",

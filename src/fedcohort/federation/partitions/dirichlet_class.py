@@ -19,7 +19,7 @@ __all__ = ["DirichletClass"]
 
 @parameters
 class DirichletClass(ClassCuts):
-    """Each class is divided among the clients by one Dirichlet draw, which gives label skew and quantity skew.
+    """A Dirichlet draw divides each class among the clients. This gives label skew and quantity skew.
 
     For each class c in order 0…K−1: π ~ Dirichlet_m(alpha·1), and the shuffled n_c samples of class c are cut at
     ⌊cumsum(π)·n_c⌋. Client sizes N_i = Σ_c π_{c,i}·n_c are therefore random, and vary more for smaller alpha. In the

@@ -18,7 +18,7 @@ __all__ = ["DirichletClient"]
 
 @parameters
 class DirichletClient:
-    """Each client draws its own mixture of classes from a Dirichlet law; sizes are equal, or random with ``sizes``.
+    """Each client draws its mixture of classes (Dirichlet law). Sizes are equal, or random with ``sizes``.
 
     In random order, each client i draws q_i ~ Dirichlet_K and takes N_i samples one by one, without replacement: the class is drawn
     from q_i, renormalized over the classes that still have samples, and the sample at random. All samples are used, so the last

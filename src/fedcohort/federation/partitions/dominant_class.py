@@ -16,7 +16,7 @@ __all__ = ["DominantClass"]
 
 @parameters
 class DominantClass:
-    """Some clients have one dominant class, and the others divide the remaining samples of each class evenly; sizes are equal.
+    """Some clients have one dominant class; sizes are equal. The others divide the remaining samples of each class evenly.
 
     round(frac·m) clients, chosen at random, are skewed: round(share·n) of their n = ⌊N/m⌋ samples are of one class, and the rest is
     spread evenly over the other classes. Dominant classes are assigned round-robin from a random permutation of the classes. The

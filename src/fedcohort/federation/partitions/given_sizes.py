@@ -18,7 +18,7 @@ __all__ = ["GivenSizes"]
 
 @parameters
 class GivenSizes:
-    """Every client has the given number of samples, and draws its own mixture of classes from a Dirichlet law.
+    """Every client has a given number of samples. It draws its own mixture of classes from a Dirichlet law.
 
     In random order, each client i draws q_i ~ Dirichlet(alpha, …, alpha) over the classes that occur, and takes its samples one by one
     as in the partition ``dirichlet_client``. Samples that no client needs are not used.

@@ -14,7 +14,8 @@ __all__ = ["Iid"]
 
 @parameters
 class Iid:
-    """IID shares: a random permutation of all samples, cut into m parts with sizes that differ by at most 1.
+    """Random parts of equal size (IID). A random permutation of all samples is cut into m parts with sizes that differ by at most
+    1.
 
     McMahan et al. 2017, arXiv:1602.05629.
     """

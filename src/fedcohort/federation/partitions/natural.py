@@ -14,7 +14,8 @@ __all__ = ["Natural", "by_writer"]
 
 @parameters
 class Natural:
-    """Every client has all samples of one client of the data, such as a hospital or a writer, and differs from others as they do.
+    """Each client is one of the data: a hospital, or a writer. It has all samples of this client, and differs from others as they
+    do.
 
     Clients of the data with fewer than ``min_size`` samples are left out. Of the others, m are drawn at random and numbered in the
     order of their ids; if there are exactly m, all take part. The samples of the others are not used.

@@ -14,7 +14,7 @@ __all__ = ["Quantity"]
 
 @parameters
 class Quantity:
-    """Clients of very different sizes with the same mixture of classes.
+    """Very different sizes with the same mixture of classes.
 
     Sizes are proportional to a Dirichlet_m(beta·1) draw or to log-normal(0, sigma) draws, and add up to N. Samples are assigned by a
     random permutation, so that labels are IID within each client.

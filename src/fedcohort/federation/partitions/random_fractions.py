@@ -19,7 +19,7 @@ __all__ = ["RandomFractions"]
 
 @parameters
 class RandomFractions(ClassCuts):
-    """Each class is divided in proportion to independent random numbers: a mild skew in which every client has every class.
+    """A mild skew in which every client has every class. Each class is divided in proportion to independent random numbers.
 
     For each class, the rule draws m numbers a_1…a_m and cuts the class at ⌊cumsum(a/Σa)·n_c⌋. A client's fraction of a class has
     mean 1/m and standard deviation .113, .058, .038 for m = 5, 10, 15 (.163, .090, .062 with ``law = "exp"``); for m = 10 the

@@ -15,7 +15,7 @@ __all__ = ["Shards"]
 
 @parameters
 class Shards:
-    """Every client receives a few shards of the samples sorted by label: few classes per client, and equal sizes.
+    """Few classes per client, and equal sizes. Every client receives a few shards of the samples sorted by label.
 
     The samples are sorted by label and cut into m·s shards of ⌊N/(m·s)⌋ samples; each client receives s shards at random. A shard that
     is not larger than the smallest class holds at most 2 classes, so that a client has at most 2·s classes, or s if every shard holds

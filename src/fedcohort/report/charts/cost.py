@@ -87,7 +87,9 @@ def wall(story: Story, look: Look) -> Figure | None:
     x = alt.X("seconds:Q", title="seconds", stack="zero", axis=alt.Axis(**tick("~g"), grid=True, tickCount=5))
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
     note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients. "
-    note += "Rounds are recorded while clients train; the table above shows how long that takes."
+    note += "Rounds are recorded while clients train" + (
+        "; the table above shows how long that takes." if look.page else "."
+    )
     data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
 

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, duration, index, number, percent, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.terminal.layout import WIDE, Column, dimmed, label_width, natural_width, plain_table
+from fedcohort.report.terminal.layout import WIDE, Column, dimmed, natural_width, plain_table
 
 if TYPE_CHECKING:
     from fedcohort.study.conformal_coverage import Conformal
@@ -23,8 +25,11 @@ __all__ = ["summaries"]
 Measure = tuple[str, Callable[["Summary"], str]]
 """The name of a measure, indented if it belongs to the one above it, and its text."""
 
-HEADING = 12
+HEADING = 10
 """Width in characters at which names of measures are wrapped in headings of columns."""
+
+NARROWEST = 24
+"""Least width in characters of the names of measures beside the columns of the rows."""
 
 
 def summaries(
@@ -34,10 +39,10 @@ def summaries(
     width: int = WIDE,
     seeds: str = "",
 ) -> Group:
-    """All measures of runs, means over the seeds of each row: one line for each measure, one column for each row.
+    """All measures of runs that are known for any row, means over the seeds of each row: one column for each row.
 
-    If the columns do not fit into the width, there is a table for each topic, with one line for each row and the measures that are
-    known for any of them.
+    Names of measures and of rows are wrapped so that the columns fit into the width. If they still do not fit, there is a table for
+    each topic, with one line for each row.
 
     Args:
         names: names of the rows.
@@ -50,24 +55,48 @@ def summaries(
     topics = _with_texts(_topics([own.mean for own in several], score), several, score)
     if sets:
         topics.append(_topic_of_sets(sets, score))
-    lines = [line for topic in topics for line in topic]
-    columns = [Column(name, [cells[i] for _, cells in lines]) for i, name in enumerate(names)]
-    first = Column("measure", [name for name, _ in lines], left=True)
-    if len(names) == 1 or natural_width(plain_table([first, *columns])) <= width:
-        tables = _tables(first, [column._replace(widest=label_width(width)) for column in columns], width)
-    else:
-        tables = _tables_by_topic(names, topics, width)
+    known = [[(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}] for topic in topics]
+    table = _table_by_row(names, [line for topic in known for line in topic], width)
+    tables = [table] if table else _tables_by_topic(names, known, width)
     return Group(*(part for table in tables for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+
+
+def _table_by_row(names: Sequence[str], lines: Sequence[tuple[str, list[str]]], width: int) -> Table | None:
+    """A table with a column for each row and a line for each measure; None if it does not fit."""
+    columns = [Column(name, [cells[i] for _, cells in lines]) for i, name in enumerate(names)]
+    whole = plain_table([Column("measure", [name for name, _ in lines], left=True), *columns])
+    if natural_width(whole) <= width:
+        return whole
+    wrapped = [_with_wrapped_heading(column, width if len(names) == 1 else 0) for column in columns]
+    room = width - natural_width(plain_table(wrapped)) - 2
+    if room < NARROWEST:
+        return None
+    return plain_table([Column("measure", [_wrapped(name, room) for name, _ in lines], left=True), *wrapped])
+
+
+def _with_wrapped_heading(column: Column, width: int) -> Column:
+    """A column with its heading in lines that are as short as its cells, or longer by what a word needs.
+
+    A single column has room for a third of the ``width``.
+    """
+    longest = max(cell_len(str(part)) for part in (*column.cells, *column.heading.split()))
+    heading = textwrap.wrap(column.heading, max(longest, width // 3), break_long_words=False, break_on_hyphens=False)
+    return column._replace(heading="\n".join(heading))
+
+
+def _wrapped(name: str, width: int) -> str:
+    """The name of a measure in lines of at most ``width`` characters; lines after the first are indented further."""
+    indent = " " * (len(name) - len(name.lstrip()))
+    return "\n".join(textwrap.wrap(name.strip(), width, initial_indent=indent, subsequent_indent=f"{indent}    "))
 
 
 def _tables_by_topic(
     names: Sequence[str], topics: "Sequence[Sequence[tuple[str, list[str]]]]", width: int
 ) -> Iterator[RenderableType]:
-    """Tables with a line for each row, and the measures of one topic that are known for any of the rows."""
+    """Tables with a line for each row, and the measures of one topic."""
     first = Column("", [Text(name, style="bold") for name in names], left=True, widest=max(20, width // 3))
     for topic in topics:
-        known = [_as_column(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}]
-        yield from _tables(first, known, width)
+        yield from _tables(first, [_as_column(name, cells) for name, cells in topic], width)
 
 
 UNKNOWN = "–"
@@ -107,9 +136,9 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
         *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
         ("  best round", lambda run: score.value(run.best_accuracy)),
         (f"  at best validation {name}", lambda run: score.value(run.early_stop_accuracy)),
+        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
     ]
     clients: list[Measure] = [
-        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
         ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
         ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
@@ -152,14 +181,22 @@ def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[Re
     """Tables that begin with ``first`` and have as many of the columns as fit; one that has a single column can be too wide."""
     rest = list(columns)
     single = max((natural_width(plain_table([column])) for column in columns), default=0)
-    if natural_width(plain_table([first])) + single + 1 > width:
-        first = first._replace(widest=max(20, width - single - 1))
+    if natural_width(plain_table([first])) + single + 2 > width:
+        first = first._replace(widest=max(20, width - single - 2))
     while rest:
-        number = next(
-            (n for n in range(len(rest), 1, -1) if natural_width(plain_table([first, *rest[:n]])) <= width), 1
-        )
-        yield plain_table([first, *rest[:number]])
-        rest = rest[number:]
+        number = _fitting(first, rest, width)
+        tables = math.ceil(len(rest) / number)
+        even = math.ceil(
+            len(rest) / tables
+        )  # a table that has a single column left would be hard to compare with the others
+        yield plain_table([first, *rest[:even]])
+        rest = rest[even:]
+
+
+def _fitting(first: Column, columns: Sequence[Column], width: int) -> int:
+    """How many of the columns fit beside ``first``, at least one."""
+    numbers = range(len(columns), 1, -1)
+    return next((n for n in numbers if natural_width(plain_table([first, *columns[:n]])) <= width), 1)
 
 
 _SETS = (

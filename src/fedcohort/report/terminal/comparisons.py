@@ -157,21 +157,22 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         "",
         table,
         "",
-        *dimmed(
-            _about_results(score),
-            "Jain: Jain's index of how often clients were selected; 1 is even. Jain of chance: its mean under uniform selection.",
-            about_hidden(hidden),
-        ),
+        *dimmed(*_about_results(score, hidden), about_hidden(hidden)),
     )
 
 
-def _about_results(score: ScoreStyle) -> str:
+def _about_results(score: ScoreStyle, hidden: Sequence[str]) -> Iterator[str]:
+    """Notes about the columns that are shown."""
     if score.numeric:
-        return (
-            "R² is on the test set. Local score: of the last round's clients on their own data during training, 1 − mean squared "
-            "error in units of the variance of all training labels."
-        )
-    return "Accuracies are in %, on the test set. Local accuracy: of the last round's clients on their own data during training."
+        texts = ["R² is on the test set."]
+        local = "1 − mean squared error in units of the variance of all training labels."
+        texts += [f"Local score: of the last round's clients on their own data during training, {local}"]
+    else:
+        texts = ["Accuracies are in %, on the test set."]
+        texts += ["Local accuracy: of the last round's clients on their own data during training."]
+    yield " ".join(texts[:1] if any(heading.startswith("local") for heading in hidden) else texts)
+    chance = "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection."
+    yield f"Jain: Jain's index of how often clients were selected; 1 is even.{chance}"
 
 
 def _own_measures(values: Sequence[Mapping[str, float]]) -> list[Column]:

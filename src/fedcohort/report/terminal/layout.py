@@ -115,6 +115,7 @@ def plain_table(columns: Sequence[Column], ends: Sequence[int] = ()) -> Table:
             vertical="top",
             max_width=column.widest,
             no_wrap=column.widest is None,
+            overflow="ellipsis" if column.widest is None else "fold",  # a name that is to be typed must be whole
         )
     for i, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), end_section=i in ends)

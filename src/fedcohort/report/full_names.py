@@ -1,0 +1,16 @@
+"""The names of rows that charts show shortened."""
+
+from fedcohort.report.report_data import Story
+
+__all__ = ["full_names"]
+
+
+def full_names(story: Story) -> dict[str, str]:
+    """The full name of every row whose name is shortened in charts, by what they show; at points of a sweep, without its settings."""
+    found = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    compared = story.comparison
+    if compared is not None and len(compared.groups) > 1:
+        names = story.row_looks.names
+        of_rows = [names.get(label, label) for label, _ in story.played]
+        found |= dict(zip(of_rows, compared.names_without_settings, strict=True))
+    return {shown: name for shown, name in found.items() if " ".join(name.split()) != shown}
