@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import short
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
+from fedcohort.report.shortened_names import short
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 

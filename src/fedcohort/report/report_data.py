@@ -13,9 +13,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import RowLooks, short
+from fedcohort.report.chart_style import RowLooks
 from fedcohort.report.panel_rows import rows_with_panel
 from fedcohort.report.runs_on_disk import begun, find_runs
+from fedcohort.report.shortened_names import short
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look, short, tick
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
     legend_columns,
@@ -22,6 +22,7 @@ from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
+from fedcohort.report.shortened_names import short
 
 __all__ = ["studies", "swept"]
 
