@@ -13,7 +13,7 @@ from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
-from fedcohort.report.page_sections import parts, sections
+from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_panels
 from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
@@ -34,14 +34,17 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
 
     Args:
         story: the runs.
-        live: for the live page: its ``version``, and ``others``, the experiments that the page links to.
+        live: for the live page: its ``version``; ``others``, the experiments that the page links to; and ``seed``, the only one with
+            charts of single clients. The page asks for another one if its reader does, so that not all are drawn after every round.
         command: the command that made the report, for the footer.
     """
-    by_section = parts(story)
+    asked = _asked_seed(story, live) if live else None
+    by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score = story.score
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, seeds)
+    offered = seeds if asked is None else story.seeds[:SEEDS]
     values = {
         "story": story,
         "title": story.name,
@@ -52,7 +55,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point},
-        "seeds": seeds,
+        "seeds": offered,
+        "seed": asked[0] if asked else None,
         "all_seeds": len(story.seeds),
         "orders": orders,
         "results": result_rows(story),
@@ -75,6 +79,11 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     if live and live.get("overall"):
         compared["health"] = [finding for finding in compared["health"] if finding.kind in EARLY]
     return environment().get_template("page.html").render(values | compared)
+
+
+def _asked_seed(story: Story, live: Mapping[str, Any]) -> list[int]:
+    """The seed whose single clients a live page shows: the one that its reader asks for, or the first; none without a round."""
+    return [live["seed"]] if live.get("seed") in story.seeds else story.seeds[:1]
 
 
 EARLY = ("no update", "diverged")

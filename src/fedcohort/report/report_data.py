@@ -328,7 +328,7 @@ def gather(runs: Sequence[Run], name: str | None = None, reference: str = "") ->
         reference: label of the row that the others are compared with.
     """
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
-    rows = side_by_side(map(CachedRun, runs))
+    rows = side_by_side([run if isinstance(run, CachedRun) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)

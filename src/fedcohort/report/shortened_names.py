@@ -133,8 +133,10 @@ def _more(words: Sequence[str], kept: set[int]) -> Iterator[set[int]]:
     for end in range(2, len(words) + 1):
         if words[end - 1].strip(BETWEEN) not in LITTLE:  # "UCB with an…" is worse than "UCB…"
             yield set(range(end))
-    for begin in range(min(kept - {0}, default=1) - 1, 0, -1):
-        yield set(range(begin, min(kept - {0})))
+    telling = min(kept - {0}, default=1)
+    for begin in range(telling - 1, 0, -1):
+        if words[begin].strip(BETWEEN) not in LITTLE:
+            yield set(range(begin, telling))
 
 
 def _headless(word: str, excess: int) -> str:

@@ -627,8 +627,18 @@ function nameOf(part) {
   return JSON.stringify([around ? around.id : "", part.className, table ? table.id : "", row ? row.textContent : ""]);
 }
 
+/* Asks the server for the charts of the chosen seed: a live page has those of one seed only. */
+async function askSeed() {
+  const seed = value("seed"), here = document.getElementById("status"), drawn = document.querySelector("main figure[data-seed]");
+  if (document.body.dataset.live === undefined || !seed || !drawn || drawn.dataset.seed === seed) return;
+  here.textContent = `Loading the charts of seed ${seed}.`;
+  try { await renew(); } catch { here.textContent = `The charts of seed ${seed} cannot be loaded: no answer from the server.`; }
+}
+
 async function renew() {
-  const answer = await fetch(location.href, {cache: "no-store"});
+  const address = new URL(location.href);
+  if (value("seed")) address.searchParams.set("seed", value("seed"));
+  const answer = await fetch(address, {cache: "no-store"});
   if (!answer.ok) throw new Error(answer.status);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const chosen = all("figure .switch input:checked").map(input => [input.name, input.value]);
@@ -682,7 +692,7 @@ async function renew() {
 
 document.addEventListener("change", event => {
   const control = event.target;
-  if (control.matches(".points input, .strategies input, .controls input[name=seed]")) hide();
+  if (control.matches(".points input, .strategies input, .controls input[name=seed]")) { hide(); askSeed(); }
   else if (control.matches(".controls input[name=log], .controls select[name=order]")) redraw();
   else if (control.matches(".sheet-of")) { pick(control.closest(".sheet"), control.value); fillSheets(); remember(); }
   else if (control.matches(".switch input")) { switchView(control); remember(); }
@@ -694,7 +704,7 @@ document.addEventListener("click", event => {
 });
 window.addEventListener("hashchange", () => {
   restore();
-  if (location.hash.includes("=")) { redraw(); hide(); } else remember();
+  if (location.hash.includes("=")) { redraw(); hide(); askSeed(); } else remember();
 });
 window.addEventListener("resize", resized);
 read();
@@ -704,5 +714,5 @@ restore();
 mark();
 state.ready = drawAll();
 state.drawAll = drawAll;
-if (document.body.dataset.live !== undefined) follow();
+if (document.body.dataset.live !== undefined) { askSeed(); follow(); }
 })();
