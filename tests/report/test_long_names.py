@@ -56,6 +56,11 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
         assert plot["width"] > 600, "the legend leaves most of the width to the lines"
     else:
         assert all(f"d={d}" in text for d, text in zip(range(3, 10), named, strict=True))
+    label = page.locator("#figure-differences .role-axis-label text", has_text="d=5").first
+    label.scroll_into_view_if_needed()
+    label.hover()
+    assert page.locator("#figure-differences .chart").get_attribute("title") == NAMES[2], "the whole name at the pointer"
+    page.mouse.move(2, 2)
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
     beyond = """[...document.querySelectorAll('#results tbody th')].filter(head => {
@@ -64,4 +69,21 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
     }).map(head => head.textContent)"""
     assert page.evaluate(beyond) == [], "on paper, no name covers the number beside it"
     assert watched.complaints == []
+    page.close()
+
+
+def test_tooltips_and_headings_have_whole_names(browser: Any, file: str) -> None:
+    watched = Watched(browser)
+    page = watched.open(file)
+    panels = page.evaluate(
+        "[...document.querySelectorAll('#figure-raster .panel')].map(p => p.querySelector('.panel-title').title).filter(t => t)"
+    )
+    assert set(panels) <= set(NAMES)
+    assert len(panels) == len(set(panels)) >= 5
+    bar = page.locator("#figure-cost .view:not([hidden]) .mark-rect path").nth(8)
+    bar.scroll_into_view_if_needed()
+    bar.hover()
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for(timeout=5000)
+    assert any(name in tooltip.inner_text() for name in NAMES), tooltip.inner_text()
     page.close()

@@ -17,6 +17,7 @@ from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_panels
 from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
+    chart_names,
     fairness_rows,
     how,
     ledger_rows,
@@ -41,7 +42,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     asked = _asked_seed(story, live) if live else None
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
-    score = story.score
+    score, styles = story.score, strategies(story)
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, seeds)
     offered = seeds if asked is None else story.seeds[:SEEDS]
@@ -49,12 +50,13 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "story": story,
         "title": story.name,
         "sections": sections(by_section),
-        "strategies": strategies(story),
+        "strategies": styles,
+        "whole": {row["label"]: row["shown"] for row in styles},
         "answers": answers(story, going_on=bool(live and live.get("overall"))),
         "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
-        "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point},
+        "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": offered,
         "seed": asked[0] if asked else None,
         "all_seeds": len(story.seeds),

@@ -128,7 +128,7 @@ def _gaps(kept: set[int], number: int) -> list[set[int]]:
 
 
 def _more(words: Sequence[str], kept: set[int]) -> Iterator[set[int]]:
-    """Places to add, in order: the last word, more and more of the first ones, and then what stands before the first one that tells."""
+    """Places to add, in order: the last word, more and more of the first ones, and what stands before the first one that tells."""
     yield {len(words) - 1}
     for end in range(2, len(words) + 1):
         if words[end - 1].strip(BETWEEN) not in LITTLE:  # "UCB with an…" is worse than "UCB…"

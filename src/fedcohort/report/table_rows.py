@@ -18,6 +18,7 @@ from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.shortened_names import short
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cell",
+    "chart_names",
     "fairness_rows",
     "how",
     "ledger_rows",
@@ -76,6 +78,22 @@ def strategies(story: Story) -> list[dict[str, Any]]:
         }
         for i, (label, row) in enumerate(zip(labels, story.comparison.rows, strict=True))
     ]
+
+
+NARROW = 20
+"""About the largest number of letters of names beside charts on phones."""
+
+
+def chart_names(story: Story) -> dict[str, dict[str, str]]:
+    """By the label of each row: its whole ``name``, what charts call it (``shown``), and what they call it on phones (``narrow``)."""
+    rows = strategies(story)
+    called = list(dict.fromkeys(row["shown"] for row in rows))
+    narrow = dict(zip(called, short(called, NARROW), strict=True))
+    names = story.row_looks.names
+    return {
+        row["label"]: {"name": row["name"], "shown": names.get(row["label"], row["label"]), "narrow": narrow[row["shown"]]}
+        for row in rows
+    }
 
 
 def unfinished(story: Story) -> list[dict[str, Any]]:

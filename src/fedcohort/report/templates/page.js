@@ -50,43 +50,28 @@ function fold(spec, width) {
   Object.values(spec).forEach(inner => fold(inner, width));
 }
 
-/* Names of more than 18 letters, cut so that the part in which those that begin alike differ stays; by their whole names. */
-function shortened(names) {
-  const found = {}, times = {};
-  const apart = alike => {
-    let place = 0;
-    while (place < alike[0].length && alike.every(name => name[place] === alike[0][place])) place += 1;
-    for (const name of alike) {
-      const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
-      found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
-    }
-    for (const text of new Set(alike.map(name => found[name]))) {
-      const same = alike.filter(name => found[name] === text);
-      if (same.length > 1 && same.length < alike.length) apart(same);
-    }
-  };
-  const long = [...new Set(names)].filter(name => name.length > 18);
-  for (const begin of new Set(long.map(name => name.slice(0, 7)))) apart(long.filter(name => name.startsWith(begin)));
-  for (const name of long) {
-    times[found[name]] = (times[found[name]] || 0) + 1;
-    if (times[found[name]] > 1) found[name] += ` (${times[found[name]]})`;
-  }
-  return found;
-}
-
-/* Shortens the names of strategies on axes and beside points, for which phones have no room; those of a sweep without its settings. */
+/* Shortens the names of strategies on axes and beside points, for which phones have no room. */
 function shortenNames(spec) {
+  const narrow = label => ((state.names || {})[label] || {}).narrow;
   encodings(spec, "y", y => {
     if (!y.axis || !(y.axis.labelLimit > 130)) return;
-    const known = /^(\{.*\})\[datum\.label\] \|\| datum\.label$/.exec(y.axis.labelExpr || ""), names = known ? JSON.parse(known[1]) : {};
-    const labels = y.sort || [], short = shortened(labels.map(label => names[label] || label));
-    const found = Object.fromEntries(labels.map(label => [label, short[names[label] || label] || names[label] || label]));
-    y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
+    const found = Object.fromEntries((y.sort || []).filter(narrow).map(label => [label, narrow(label)]));
+    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 165, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
   });
   for (const [table, rows] of Object.entries(spec.datasets)) {
-    if (!table.startsWith("tradeoff_")) continue;
-    const short = shortened(rows.map(row => row.name));
-    spec.datasets[table] = rows.map(row => ({...row, name: short[row.name] || row.name}));
+    if (table.startsWith("tradeoff_")) spec.datasets[table] = rows.map(row => ({...row, name: narrow(row.strategy) || row.name}));
+  }
+}
+
+/* Gives the shortened names in a chart their whole names, which the browser shows at the pointer. */
+function tellNames(place) {
+  const whole = new Map();
+  for (const {name, shown, narrow} of Object.values(state.names || {})) for (const cut of [shown, narrow]) if (cut !== name) whole.set(cut, name);
+  for (const text of all("svg text", place)) {
+    const name = whole.get(text.textContent.replace(/ [↑↓]$/, ""));
+    if (!name) continue;
+    text.dataset.whole = name;
+    text.style.pointerEvents = "auto"; // axes and legends have none of their own
   }
 }
 
@@ -114,6 +99,7 @@ async function draw(place) {
   state.views.set(key, result.view);
   apply(result.view);
   await result.view.runAsync();
+  tellNames(place);
 }
 
 /* One tooltip with the strategies at the pointer's x, as many as the window holds: of each, the last point up to there. Charts of lines
@@ -153,7 +139,8 @@ function written(x, kind) {
 
 function table(value, toHtml) {
   if (!value || typeof value !== "object") return toHtml(String(value));
-  const rows = Object.entries(value).map(([name, text]) => `<tr><td class="key">${toHtml(name)}</td><td class="value">${toHtml(String(text))}</td></tr>`);
+  const whole = (name, text) => name === "strategy" && (state.names || {})[text] ? state.names[text].name : String(text);
+  const rows = Object.entries(value).map(([name, text]) => `<tr><td class="key">${toHtml(name)}</td><td class="value">${toHtml(whole(name, text))}</td></tr>`);
   return `<table><tbody>${rows.join("")}</tbody></table>`;
 }
 
@@ -701,6 +688,10 @@ document.addEventListener("click", event => {
   const button = event.target.closest("[data-save]"), light = event.target.closest(".light");
   if (button) save(button);
   if (light) highlight(light.dataset.name);
+});
+document.addEventListener("pointerover", event => {
+  const place = event.target.closest(".chart"), text = event.target.closest("[data-whole]");
+  if (place) place.title = text ? text.dataset.whole : "";
 });
 window.addEventListener("hashchange", () => {
   restore();
