@@ -59,7 +59,9 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
     label = page.locator("#figure-differences .role-axis-label text", has_text="d=5").first
     label.scroll_into_view_if_needed()
     label.hover()
-    assert page.locator("#figure-differences .chart").get_attribute("title") == NAMES[2], "the whole name at the pointer"
+    assert page.locator("#figure-differences .chart").get_attribute("title") == NAMES[2], (
+        "the whole name at the pointer"
+    )
     page.mouse.move(2, 2)
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")

@@ -56,7 +56,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
-        "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
+        "payload": payload(drawn)
+        | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": offered,
         "seed": asked[0] if asked else None,
         "all_seeds": len(story.seeds),

@@ -91,7 +91,11 @@ def chart_names(story: Story) -> dict[str, dict[str, str]]:
     narrow = dict(zip(called, short(called, NARROW), strict=True))
     names = story.row_looks.names
     return {
-        row["label"]: {"name": row["name"], "shown": names.get(row["label"], row["label"]), "narrow": narrow[row["shown"]]}
+        row["label"]: {
+            "name": row["name"],
+            "shown": names.get(row["label"], row["label"]),
+            "narrow": narrow[row["shown"]],
+        }
         for row in rows
     }
 
