@@ -181,9 +181,11 @@ def _clock(row: Row) -> str:
 
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
-    """A sentence for each part of the experiment that is our own reading or design, not a published method."""
+    """A sentence for each part of the experiment that is an own design or reading of its source, not a published method."""
     ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
-    sentences = [f"{short_name(name)}: our reading or design, not a published method" for name in ours]
+    sentences = [
+        f"{short_name(name)}: FedCohort's own design or reading of its source, not a published method" for name in ours
+    ]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences

@@ -60,11 +60,14 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     about = "A dot is a client that was selected."
     if wide > 1:
         shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
-        about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest cell: {', '.join(shades)}."
+        about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest: {', '.join(shades)}."
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about} Seed {reading.seed}."
-    return Figure(f"map-{row}", "Scores of all candidates by round", note, views, data)
+    title = (
+        "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
+    )
+    return Figure(f"map-{row}", title, note, views, data)
 
 
 def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:

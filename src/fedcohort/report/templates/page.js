@@ -373,6 +373,16 @@ function columns(table) {
   for (const row of all("tr", table)) [...row.children].forEach((cell, i) => { cell.hidden = i > 0 && !shown[i - 1]; });
 }
 
+/* The text of a number with its column's decimals, after the attributes of its cell; from 1,000 on it has none, and room for them
+   keeps its digits below those of the others. Numbers with an exponent are too long for that. */
+function aligned(x, digits) {
+  if (x === null || x === undefined) return ">–";
+  const whole = Math.abs(x) >= 1000, huge = Math.abs(x) >= 1e12;
+  const places = {minimumFractionDigits: whole ? 0 : digits, maximumFractionDigits: whole ? 0 : digits};
+  const text = huge ? Number(x.toPrecision(4)).toExponential() : Number(x).toLocaleString("en-US", places);
+  return `${whole && digits && !huge ? ` data-room=".${"0".repeat(digits)}"` : ""}>${text.replace(/-/g, "−")}`;
+}
+
 /* Fills the tables of single clients: one strategy at a time, the highlighted one or the one that the reader chooses. */
 function fillSheets() {
   for (const place of all(".sheet")) {
@@ -387,9 +397,8 @@ function fillSheets() {
     const old = place.querySelector("table"), turned = old && all("thead th", old).findIndex(head => head.hasAttribute("aria-sort"));
     const direction = turned >= 0 && old ? all("thead th", old)[turned].getAttribute("aria-sort") : "";
     const words = text => new Option(text).innerHTML.replace(/"/g, "&quot;");
-    const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
-    const number = (x, digits) => x === null || x === undefined ? "–" : Number(x).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace("-", "−");
-    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}>${number(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
+    const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.filter(row => Math.abs(row[name]) < 1000).map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
+    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}${aligned(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
     const body = rows.filter(row => row.strategy === chosen).map(row => `<tr>${cells(row).join("")}</tr>`);
     const options = labels.map(label => `<option value="${words(label)}"${label === chosen ? " selected" : ""}>${words(named(label))}</option>`);
     place.innerHTML = (labels.length > 1 ? `<label class="of">Strategy <select class="sheet-of">${options.join("")}</select></label>` : "")
