@@ -54,11 +54,13 @@ class RowLooks:
         ranks: for each label, the place of its row, or in a sweep of its strategy, which gives its color, dash and symbol.
         names: for each label, the name of its strategy, for the ends of lines.
         groups: the labels at each point of the sweep.
+        named: of many rows, the labels of those that charts of lines name, and draw stronger than the others; empty for few rows.
     """
 
     ranks: Mapping[str, int] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import SEEDS, parts, sections
-from fedcohort.report.panel_rows import about_panels
+from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
     chart_names,
@@ -71,6 +71,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "how": how(story),
+        "about_lines": about_lines(story.comparison, score.name),
         "about_panels": about_panels(len(story.panels), len(story.played), score.name, not story.unfinished),
         "command": command,
         "live": live,

@@ -14,7 +14,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import RowLooks
-from fedcohort.report.panel_rows import rows_with_panel
+from fedcohort.report.panel_rows import rows_with_name, rows_with_panel
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.report.shortened_names import short
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -292,8 +292,11 @@ class Story:
     def row_looks(self) -> RowLooks:
         """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
         labels = [label for label, _ in self.played]
+        named = frozenset(labels[i] for i in rows_with_name(self.comparison)) if self.comparison is not None else frozenset()
         if self.comparison is None or len(self.comparison.groups) < 2:
-            return RowLooks({label: i for i, label in enumerate(labels)})
+            first = set() if self.unfinished else named  # named lines have colors of their own, which do not change with every round
+            ordered = sorted(labels, key=lambda label: label not in first)
+            return RowLooks({label: i for i, label in enumerate(ordered)}, named=named)
         names = self.comparison.names_without_settings
         order = list(dict.fromkeys(names))
         cut = dict(zip(order, short(order), strict=True))
@@ -301,6 +304,7 @@ class Story:
             {label: order.index(name) for label, name in zip(labels, names, strict=True)},
             dict(zip(labels, (cut[name] for name in names), strict=True)),
             tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
+            named,
         )
 
     @cached_property

@@ -179,7 +179,7 @@ def about_spans(spans: Mapping[str, Span]) -> str:
         text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
     for name, span in spans.items():
         if span.beyond is not None:
-            end, top = formatted_values.number(span.ends[1], 3), formatted_values.number(span.beyond, 3)
+            end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
             text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
     return text
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, sized
+from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -86,8 +86,9 @@ def lines(
         layers += chart.pointer()
     data = {name: frame}
     groups = look.rows.groups or (tuple(labels),)
-    if look.page and len(labels) > 1 and max(map(len, groups)) <= NAMED and len(frame):
-        ends = [name_positions(frame[frame["strategy"].isin(group)], axes, look) for group in groups]
+    if look.page and len(labels) > 1 and (max(map(len, groups)) <= NAMED or look.rows.named) and len(frame):
+        named = look.rows.named or set(labels)
+        ends = [name_positions(frame[frame["strategy"].isin(named.intersection(group))], axes, look) for group in groups]
         data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
     whole = alt.layer(*layers)
@@ -216,7 +217,9 @@ class _Lines:
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
             area = self.base.mark_area(opacity=0.13, clip=True)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
-        line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))
+        line = self.base.mark_line(clip=True).encode(
+            self.x, self.y("mean"), self.color, dash(self.labels, self.look), **pale(self.look)
+        )
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
     def points(self) -> Drawing:
