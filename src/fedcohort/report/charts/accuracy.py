@@ -150,7 +150,11 @@ def loss(story: Story, look: Look) -> Figure | None:
         banded = has_band(frame)
         spans[name] = span = span_of(frame, 0.0)
         chart, own = lines(
-            column, span.without_bands(frame), labels, look, Axes("round", name, span.ends, log=span.log)
+            column,
+            span.without_bands(frame),
+            labels,
+            look,
+            Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
         )
         views.append(View(name, [Panel(chart)]))
         data |= own

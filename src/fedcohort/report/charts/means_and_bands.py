@@ -158,7 +158,8 @@ class Span:
     def without_bands(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The table without bands around means above the axis, which would cover the chart where they are as wide as their mean."""
         above = frame["mean"] > self.ends[1]
-        return frame.assign(low=frame["low"].mask(above), high=frame["high"].mask(above))
+        low = frame["low"].clip(lower=self.ends[0]) if self.log else frame["low"]
+        return frame.assign(low=low.mask(above), high=frame["high"].mask(above))
 
 
 FLATTENED = (10, 100)

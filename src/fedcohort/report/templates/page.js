@@ -223,6 +223,16 @@ function encodings(spec, channel, change) {
 
 /* --- logarithmic axes --------------------------------------------------------------------------------------------------------- */
 
+/* Ticks of a logarithmic axis: at equal steps of decades, or at 1, 2 and 5 or 1 and 3 times powers of ten. */
+function logTicks([low, high]) {
+  const decades = Math.log10(high / low), inside = decades < 1.7 ? [1, 2, 5] : decades < 3.2 ? [1, 3] : [1];
+  const step = [1, 2, 5, 10, 20, 50, 100].find(step => decades / step <= 7) || 100, ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    if (power % step === 0) ticks.push(...inside.map(times => Number(`${times}e${power}`)));
+  }
+  return ticks.filter(tick => low <= tick && tick <= high);
+}
+
 /* Makes the axes that allow it logarithmic, if the reader wants that; whether the y axis became so. */
 function toLog(spec) {
   const log = (spec.usermeta || {}).log;
@@ -231,7 +241,7 @@ function toLog(spec) {
     encodings(spec, channel, part => {
       if (part.value !== undefined || part.datum !== undefined) return;
       part.scale = {...part.scale, type: "log", domain, nice: false, zero: undefined, clamp: channel === "y"};
-      part.axis = {...part.axis, tickCount: 4, labelOverlap: true};
+      part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
     });
   }
