@@ -47,7 +47,7 @@ def test_the_reference_and_the_best_lines_are_named(browser: Any, file: str) -> 
     assert "uniform" in ends
     assert all(any(f"d={d}" in text for text in ends) for d in range(ROWS - 4, ROWS + 2)), ends
     assert (
-        "charts of lines name the reference and the rows with the highest test accuracy"
+        "charts of lines draw the reference and the rows with the highest test accuracy stronger"
         in page.locator("main").inner_text()
     )
     before = page.evaluate(STROKES)

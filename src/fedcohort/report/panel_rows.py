@@ -35,8 +35,8 @@ def about_lines(compared: Comparison | None, score: str) -> str:
     if compared is None or not rows_with_name(compared):
         return ""
     return (
-        f"With more than {LINES} rows, charts of lines name the reference and the rows with the highest test {score}, and draw the "
-        "others pale. Choose names in the list above to highlight their lines, and point at a chart for the numbers of a round."
+        f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test {score} stronger than "
+        "the others, and name them where there is room. Choose a name in the list above to highlight its lines."
     )
 
 

@@ -16,6 +16,7 @@ from fedcohort.report.report_data import Reading, Story
 __all__ = [
     "LISTED",
     "NAMED",
+    "NAME_WIDTH",
     "beside",
     "by_point",
     "color",
