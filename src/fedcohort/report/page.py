@@ -39,27 +39,26 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
             charts of single clients. The page asks for another one if its reader does, so that not all are drawn after every round.
         command: the command that made the report, for the footer.
     """
-    asked = _asked_seed(story, live) if live else None
+    asked, going_on = _asked_seed(story, live), bool(live and live.get("overall"))
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, seeds)
-    offered = seeds if asked is None else story.seeds[:SEEDS]
     values = {
         "story": story,
         "title": story.name,
         "sections": sections(by_section),
         "strategies": styles,
         "whole": {row["label"]: row["shown"] for row in styles},
-        "answers": answers(story, going_on=bool(live and live.get("overall"))),
+        "answers": answers(story, going_on=going_on),
         "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn)
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
-        "seeds": offered,
-        "seed": asked[0] if asked else None,
+        "seeds": seeds if asked is None else story.seeds[:SEEDS],
+        "seed": (asked or [None])[0],
         "all_seeds": len(story.seeds),
         "orders": orders,
         "results": result_rows(story),
@@ -79,14 +78,14 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "scripts": "" if live is not None else scripts(),
         "script": page_script(),
     }
-    compared = _compared(story)
-    if live and live.get("overall"):
-        compared["health"] = [finding for finding in compared["health"] if finding.kind in EARLY]
+    compared = _compared(story, going_on=going_on)
     return environment().get_template("page.html").render(values | compared)
 
 
-def _asked_seed(story: Story, live: Mapping[str, Any]) -> list[int]:
-    """The seed whose single clients a live page shows: the one that its reader asks for, or the first; none without a round."""
+def _asked_seed(story: Story, live: Mapping[str, Any] | None) -> list[int] | None:
+    """The seed whose single clients a live page shows: the one that its reader asks for, or the first; None for other pages."""
+    if live is None:
+        return None
     return [live["seed"]] if live.get("seed") in story.seeds else story.seeds[:1]
 
 
@@ -94,8 +93,8 @@ EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
-def _compared(story: Story) -> dict[str, Any]:
-    """What the comparison of the runs gives to the page; empty values without one."""
+def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
+    """What the comparison of the runs gives to the page; empty values without one. While runs go on, health is that of :data:`EARLY`."""
     compared = story.comparison
     if compared is None:
         words = dict.fromkeys(
@@ -103,7 +102,7 @@ def _compared(story: Story) -> dict[str, Any]:
         )
         return {"health": [], "own_measures": [], "several_targets": False} | words
     return {
-        "health": compared.health,
+        "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
         "about_targets": compared.about_targets,

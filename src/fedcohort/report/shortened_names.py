@@ -1,7 +1,7 @@
 """Shorten the names of rows for charts: whole words are left out in the middle, and those in which names differ stay."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = ["drawable", "short"]
 
@@ -97,23 +97,28 @@ def _by_words(names: Sequence[str], limit: int) -> dict[str, str]:
 
 def _cut_alike(names: Sequence[list[str]], kept: set[int], limit: int) -> list[str]:
     """Names as lists of equally many words with the words ``kept``, and more if there is room; empty texts if there is none."""
-
-    def longest(places: set[int]) -> int:
-        return max(len(_joined(own, places)) for own in names)
-
     most = limit + NUMBER if len(kept) > 1 else limit
-    if longest(kept) > most:
-        names = [[_headless(own[0], longest(kept) - most), *own[1:]] for own in names]
-    if longest(kept) > limit:
-        return [_joined(own, kept) if longest(kept) <= most else "" for own in names]
-    number = len(names[0])
-    for gap in _gaps(kept, number):  # a closed gap is one ellipsis less
-        if longest(kept | gap) <= limit:
-            kept = kept | gap
-    for places in _more(names[0], kept):
-        if longest(kept | places) <= limit:
-            kept = kept | places
+    excess = _longest(names, kept) - most
+    if excess > 0:
+        names = [[_headless(own[0], excess), *own[1:]] for own in names]
+    if _longest(names, kept) > limit:
+        return [_joined(own, kept) if _longest(names, kept) <= most else "" for own in names]
+    closed = _filled(names, kept, _gaps(kept, len(names[0])), limit)  # a closed gap is one ellipsis less
+    kept = _filled(names, closed, _more(names[0], closed), limit)
     return [_joined(own, kept) for own in names]
+
+
+def _filled(names: Sequence[list[str]], kept: set[int], more: Iterable[set[int]], limit: int) -> set[int]:
+    """The places ``kept``, and those of ``more`` for which there is room, in their order."""
+    for places in more:
+        if _longest(names, kept | places) <= limit:
+            kept = kept | places
+    return kept
+
+
+def _longest(names: Sequence[list[str]], places: set[int]) -> int:
+    """The length of the longest name with these words."""
+    return max(len(_joined(own, places)) for own in names)
 
 
 def _gaps(kept: set[int], number: int) -> list[set[int]]:
