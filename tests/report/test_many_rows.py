@@ -70,6 +70,9 @@ def test_heads_of_long_tables_stay_while_they_scroll_and_paper_has_all_rows(brow
     assert abs(box.evaluate(heads)) <= 1
     lines = "[...document.querySelectorAll('#results .name')].map(name => name.getBoundingClientRect().height / 20)"
     assert max(page.evaluate(lines)) <= 2.2, "long names take two lines"
+    page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
+    columns = "new Set([...document.querySelectorAll('.strategy')].map(row => row.getBoundingClientRect().left)).size"
+    assert page.evaluate(columns) >= 3, "the list of rows has columns on paper"
     assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
     page.close()

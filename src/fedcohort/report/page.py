@@ -58,7 +58,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "payload": payload(drawn)
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
-        "seed": (asked or [None])[0],
+        "seed": next(iter(asked or ()), None),
         "all_seeds": len(story.seeds),
         "orders": orders,
         "results": result_rows(story),
@@ -94,7 +94,7 @@ EARLY = ("no update", "diverged")
 
 
 def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
-    """What the comparison of the runs gives to the page; empty values without one. While runs go on, health is that of :data:`EARLY`."""
+    """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
     if compared is None:
         words = dict.fromkeys(

@@ -21,12 +21,13 @@ NAMES = 7
 """Number of lines that are named if there are more."""
 
 
-def rows_with_name(compared: Comparison) -> set[int]:
+def rows_with_name(compared: Comparison | None) -> set[int]:
     """Of more than :data:`LINES` rows at a point of a sweep, those that charts of lines name: as for panels, finished or not."""
     chosen: set[int] = set()
-    for group in compared.groups:
-        if len(group.rows) > LINES:
-            chosen |= set(_best_first(compared, group.rows)[:NAMES])
+    if compared is not None:
+        for group in compared.groups:
+            if len(group.rows) > LINES:
+                chosen |= set(_best_first(compared, group.rows)[:NAMES])
     return chosen
 
 

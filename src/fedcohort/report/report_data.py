@@ -292,15 +292,11 @@ class Story:
     def row_looks(self) -> RowLooks:
         """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
         labels = [label for label, _ in self.played]
-        named = (
-            frozenset(labels[i] for i in rows_with_name(self.comparison))
-            if self.comparison is not None
-            else frozenset()
-        )
+        named = frozenset(labels[i] for i in rows_with_name(self.comparison))
         if self.comparison is None or len(self.comparison.groups) < 2:
             first = (
-                set() if self.unfinished else named
-            )  # named lines have colors of their own, which do not change with every round
+                frozenset() if self.unfinished else named
+            )  # colors of their own, which do not change with every round
             ordered = sorted(labels, key=lambda label: label not in first)
             return RowLooks({label: i for i, label in enumerate(ordered)}, named=named)
         names = self.comparison.names_without_settings
