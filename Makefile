@@ -58,10 +58,10 @@ format: $(VENV)/.dev ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.installed ## update the generated parts of the pages
+docs: $(VENV)/.dev ## update the generated parts of the pages
 	@$(BIN)/python docs/generate.py
 
-docs-check: $(VENV)/.installed ## list the pages whose generated parts are out of date
+docs-check: $(VENV)/.dev ## list the pages whose generated parts are out of date
 	@$(BIN)/python docs/generate.py --check
 
 site: $(VENV)/.site ## build the site of the documentation into build/site; a broken link or an undocumented public name is an error
@@ -76,15 +76,15 @@ hooks: $(VENV)/.dev ## run the quick checks before every commit in this clone
 campaign: $(VENV)/.dev ## attack the package for an hour on two cores (QUICK=1: five minutes; ONLY="kills cuts"; KEEP=1 keeps the figures)
 	@$(BIN)/python -m tests.campaign --minutes $(MINUTES) --seed $(SEED) $(if $(ONLY),--only $(ONLY)) $(if $(KEEP),--write)
 
-results: $(VENV)/.installed ## make measured results anew (NAME="quickstart x86"; without it, list all of them; NAME=atlas MINUTES=30 adds to it), and update the pages
+results: $(VENV)/.dev ## make measured results anew (NAME="quickstart x86"; without it, list all of them; NAME=atlas MINUTES=30 adds to it), and update the pages
 	@$(BIN)/python -m results $(NAME) $(if $(filter command,$(origin MINUTES)),--minutes $(MINUTES))
 	@$(if $(NAME),$(BIN)/python docs/generate.py)
 
-results-confirm: $(VENV)/.installed ## repeat some runs of results that are older than the code, and note that they give the same (NAME="atlas quickstart")
+results-confirm: $(VENV)/.dev ## repeat some runs of results that are older than the code, and note that they give the same (NAME="atlas quickstart")
 	@$(BIN)/python -m results --confirm $(NAME)
 	@$(BIN)/python docs/generate.py
 
-results-check: $(VENV)/.installed ## list the results that are older than a change of what they depend on
+results-check: $(VENV)/.dev ## list the results that are older than a change of what they depend on
 	@$(BIN)/python -m results --check
 
 bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)

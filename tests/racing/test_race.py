@@ -1,6 +1,8 @@
 """Races over real runs: which rows take part, which runs are played and found again, how a race ends, and what it says."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,38 @@ def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.Ca
     assert line.startswith(f"[1 of at most {30 * len(planned.rows)}] ")
     assert ", at most " in line
     assert line.endswith(" left")
+
+
+def test_progress_counts_the_runs_that_the_budget_allows(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --max-runs 5, the progress counted up to all runs of 30 seeds, and the time left was that of all of them."""
+    planned = plan(experiment(rounds=2), Given(), limits=Limits(30, runs=5))
+    rows = len(planned.rows)
+    cells = planned.cells
+    with terminal.watching(cells, quiet=False, at_most=True, most_runs=planned.most_runs) as shown:
+        assert shown is not None
+        for cell in (cells[0], cells[1], cells[2], cells[rows], cells[2 * rows]):  # then only the first row is left
+            for t in (1, 2):
+                shown(cell, played(t))
+    lines = [line for line in capsys.readouterr().err.splitlines() if "round 2 of 2" in line]
+    assert [line.partition("]")[0] for line in lines] == [f"[{number} of at most 5" for number in range(1, 6)]
+    assert lines[-1].endswith("at most 0:00 left")
+
+
+def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small.toml").write_text(experiment(rounds=2).to_toml())
+    asked: list[tuple[int | None, bool]] = []
+
+    @contextmanager
+    def beside(folder: object, name: str, expected: int | None = None, at_most: bool = False) -> Iterator[str]:
+        asked.append((expected, at_most))
+        yield "http://127.0.0.1"
+
+    monkeypatch.setattr("fedcohort.report.live.beside", beside)
+    rows = len(plan(experiment(rounds=2), Given()).rows)
+    arguments = ["race", str(tmp_path / "small.toml"), "--runs", str(tmp_path / "runs"), "--live", "--quiet"]
+    result = CliRunner().invoke(cli, [*arguments, "--max-runs", str(2 * rows)])
+    assert result.exit_code == 0, result.output
+    assert asked == [(2 * rows * 2, True)]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.record import ClientRow, Run
+from fedcohort.report import headline
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.headline import answers
@@ -317,3 +318,12 @@ def test_a_reference_that_does_not_exist_is_one_line(runs: Path) -> None:
         result = CliRunner().invoke(cli, [command, *paths, "--reference", "unifrom"])
         assert result.exit_code == 2
         assert "--reference 'unifrom': no row has this label; did you mean 'uniform'?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(1.01, "the same"), (1.03, "about the same"), (1.06, "1.1 times the"), (0.97, "0.97 times the")],
+)
+def test_a_cost_is_not_one_time_another(value: float, words: str) -> None:
+    """A cost 3% higher was "1 times the simulated time"."""
+    assert headline._ratio(value, 1.0) == words

@@ -198,8 +198,8 @@ def test_unknown_and_infinite_numbers() -> None:
 
 def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:
     """In a browser: :mod:`tests.campaign.hostile_names`."""
-    from fedcohort.report.chart_style import short
     from fedcohort.report.charts.score_terms import named
+    from fedcohort.report.shortened_names import short
 
     assert short(["constructor", "toString", "loss"]) == ["constructor\u200b", "toString\u200b", "loss"]
     assert named("hasOwnProperty") == "hasOwnProperty\u200b"

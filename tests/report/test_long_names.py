@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import NUMBER, short
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
+from fedcohort.report.shortened_names import NUMBER, short
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -56,6 +56,13 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
         assert plot["width"] > 600, "the legend leaves most of the width to the lines"
     else:
         assert all(f"d={d}" in text for d, text in zip(range(3, 10), named, strict=True))
+    label = page.locator("#figure-differences .role-axis-label text", has_text="d=5").first
+    label.scroll_into_view_if_needed()
+    label.hover()
+    assert page.locator("#figure-differences .chart").get_attribute("title") == NAMES[2], (
+        "the whole name at the pointer"
+    )
+    page.mouse.move(2, 2)
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
     beyond = """[...document.querySelectorAll('#results tbody th')].filter(head => {
@@ -64,6 +71,23 @@ def test_names_are_whole_in_tables_and_distinct_in_charts(browser: Any, file: st
     }).map(head => head.textContent)"""
     assert page.evaluate(beyond) == [], "on paper, no name covers the number beside it"
     assert watched.complaints == []
+    page.close()
+
+
+def test_tooltips_and_headings_have_whole_names(browser: Any, file: str) -> None:
+    watched = Watched(browser)
+    page = watched.open(file)
+    panels = page.evaluate(
+        "[...document.querySelectorAll('#figure-raster .panel')].map(p => p.querySelector('.panel-title').title).filter(t => t)"
+    )
+    assert set(panels) <= set(NAMES)
+    assert len(panels) == len(set(panels)) >= 5
+    bar = page.locator("#figure-cost .view:not([hidden]) .mark-rect path").nth(8)
+    bar.scroll_into_view_if_needed()
+    bar.hover()
+    tooltip = page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for(timeout=5000)
+    assert any(name in tooltip.inner_text() for name in NAMES), tooltip.inner_text()
     page.close()
 
 
@@ -78,4 +102,5 @@ def test_shortened_rows_of_a_sweep_keep_the_settings_of_their_points(limit: int)
     cut = short(["uniform", *(f"{head}, {point}" for head in heads for point in points)], limit)
     assert len(set(cut)) == len(cut)
     assert max(map(len, cut)) <= limit + NUMBER
-    assert [name.partition(", ")[2] for name in cut[1:]] == points * 2
+    assert all(name.endswith(point[-6:]) for name, point in zip(cut[1:], points * 2, strict=True))
+    assert limit > 28 or [name.partition(", ")[2] for name in cut[1:]] == points * 2

@@ -181,6 +181,50 @@ def test_rows_at_chance_with_a_high_loss_need_smaller_steps(
         assert finding.advice.startswith(hint) == bool(shown), finding.advice
 
 
+@pytest.mark.parametrize(
+    ("losses", "grew"), [((2.1, 2.6), False), ((2.45, 2.35), False), ((1.9, 2.6), False), ((2.2, 2.9), True)]
+)
+def test_short_skewed_runs_with_a_loss_near_that_of_guessing_have_no_too_large_steps(
+    tmp_path: Path, losses: tuple[float, float], grew: bool
+) -> None:
+    """Equal probabilities for 10 classes have a loss of ln 10 = 2.30; after a few rounds with skewed classes it is a little more."""
+    rounds = [
+        played(t, [0], test_accuracy=0.1, class_accuracy=[0.0, 1.0, *[0.0] * 8], test_loss=loss)
+        for t, loss in enumerate(losses, 1)
+    ]
+    (finding,) = Comparison("x", (row(tmp_path, "short", *rounds),)).health[:1]
+    assert finding.kind == "one class"
+    assert ("steps seem too large" in finding.advice) == grew
+
+
+def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Row) -> None:
+    """A list of a hundred rows, each with a sentence of its own, hid the answers."""
+    bad = [
+        row(
+            tmp_path,
+            f"lr {rate}",
+            played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0], test_loss=1.4),
+            played(2, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0], test_loss=loss),
+            training={"lr": rate},
+        )
+        for rate, loss in ((0.5, 81.2), (2.0, 2.37e19), (1.0, 6692.0))
+    ]
+    late = [ClientRow(0, "late")]
+    slow = [
+        row(tmp_path, f"slow {n}", *(played(t, late if t > 3 - n else [0], **GOOD) for t in (1, 2, 3))) for n in (2, 3)
+    ]
+    slow.append(row(tmp_path, "slower", *(played(t, late if t > 1 else [0], **GOOD) for t in (1, 2, 3, 4))))
+    found = Comparison("x", (good, *bad, *slow)).health
+    assert [(one.kind, one.rows) for one in found if one.kind in ("one class", "no update")] == [
+        ("no update", ("slow 2", "slower")),
+        ("no update", ("slow 3",)),
+        ("one class", ("lr 0.5", "lr 2.0", "lr 1.0")),
+    ]
+    assert found[0].text == "no update entered the model in 6 to 9 of its 9 to 12 rounds, which repeat the round before"
+    steps = "lower training.lr (now 0.5 to 2.0: with test losses of 81.2 to 2.37e+19, steps seem too large), "
+    assert next(one for one in found if one.kind == "one class").advice.startswith(steps)
+
+
 def test_too_few_seeds_for_any_clear_difference_are_a_finding(tmp_path: Path) -> None:
     rows = [row(tmp_path, name, played(1, [0, 1], **GOOD), seeds=6) for name in ("a", "b", "c")]
     five = [Row(one.label, one.experiment, {seed: one.runs[seed] for seed in range(5)}) for one in rows]

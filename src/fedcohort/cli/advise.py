@@ -111,7 +111,7 @@ def advise(
     if no_race:
         made = planned.without_race()
     else:
-        with watching(planned.planned.cells, quiet, at_most=True) as progress:
+        with watching(planned.planned.cells, quiet, at_most=True, most_runs=planned.planned.most_runs) as progress:
             made = planned.run(runs=runs, progress=progress, jobs=jobs)
     if as_json:
         echo(formatted_values.as_json(document("advise", made.to_json())))

@@ -65,7 +65,7 @@ def race(
         strategies=strategies,
         over=grid_of(over),
     )
-    with watching(planned.cells, quiet, at_most=True) as progress:
+    with watching(planned.cells, quiet, at_most=True, most_runs=planned.most_runs) as progress:
         result = planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)
     if as_json:
         echo(formatted_values.as_json(document("race", result.to_json())))

@@ -19,10 +19,12 @@ __all__ = ["watching"]
 
 
 @contextmanager
-def watching(cells: "Sequence[Cell]", quiet: bool, *, at_most: bool = False) -> "Iterator[Progress | None]":
+def watching(
+    cells: "Sequence[Cell]", quiet: bool, *, at_most: bool = False, most_runs: int | None = None
+) -> "Iterator[Progress | None]":
     """Show the progress of runs during a block; Ctrl-C, SIGTERM and SIGHUP end the command with exit code 128 + their number.
 
-    With ``at_most``, not all of the ``cells`` need be played, and the progress says so.
+    With ``at_most``, not all of the ``cells`` need be played, and no more than ``most_runs``; the progress says so.
     """
     import logging
 
@@ -32,8 +34,8 @@ def watching(cells: "Sequence[Cell]", quiet: bool, *, at_most: bool = False) -> 
     log = logging.getLogger("fedcohort")
     handler: logging.Handler = logging.NullHandler()
     try:
-        shows = terminal.watching(cells, quiet=quiet, at_most=at_most)
-        with _live_page(cells, at_most), _trackers() as trackers, shows as shown:
+        shows = terminal.watching(cells, quiet=quiet, at_most=at_most, most_runs=most_runs)
+        with _live_page(cells, at_most, most_runs), _trackers() as trackers, shows as shown:
             progress = _all_of([*([shown] if shown is not None else []), *trackers])
             if not quiet:
                 handler = logging.StreamHandler()  # made now, since the progress bar has replaced standard error
@@ -48,7 +50,7 @@ def watching(cells: "Sequence[Cell]", quiet: bool, *, at_most: bool = False) -> 
 
 
 @contextmanager
-def _live_page(cells: "Sequence[Cell]", at_most: bool) -> "Iterator[None]":
+def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) -> "Iterator[None]":
     """Serve the live page if ``--live`` is set."""
     context = click.get_current_context()
     if not context.meta.get("fedcohort.live"):
@@ -56,7 +58,8 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool) -> "Iterator[None]":
         return
     from fedcohort.report.live import beside
 
-    expected = sum(cell.experiment.rounds for cell in cells)
+    rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)
+    expected = sum(rounds[:most_runs])  # of the longest runs, if not all are played
     with beside(context.params["runs"], cells[0].experiment.name, expected, at_most) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield

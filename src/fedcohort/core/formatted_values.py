@@ -20,6 +20,7 @@ __all__ = [
     "counted",
     "duration",
     "index",
+    "magnitude",
     "number",
     "number_spread",
     "p_value",
@@ -137,6 +138,11 @@ def number(value: float, digits: int = 4) -> str:
     whole = min(1000, 10**digits - 0.5) <= abs(value) < LARGEST_WHOLE
     text = f"{value:,.0f}" if whole else f"{value:.{digits}g}"
     return text.replace("-", "−")
+
+
+def magnitude(value: float) -> str:
+    """A number in a sentence, with three significant digits, and with an exponent from a million on: 81.2, 6,692, 2.37e+19."""
+    return number(value, 3) if not 1e6 <= abs(value) < math.inf else f"{value:.3g}".replace("-", "−")
 
 
 def number_spread(mean: float, sd: float) -> str:

@@ -99,6 +99,12 @@ class PlannedRace:
         """All runs that the race can need."""
         return [self._cell(row, seed) for seed in range(self.limits.seeds) for row in range(len(self.rows))]
 
+    @property
+    def most_runs(self) -> int:
+        """The largest number of runs of the race, also of those that are finished already: as many as ``max_runs`` allows."""
+        all_runs = len(self.rows) * self.limits.seeds
+        return all_runs if self.limits.runs is None else min(all_runs, self.limits.runs)
+
     def run(
         self,
         *,

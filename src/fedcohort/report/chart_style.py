@@ -5,7 +5,6 @@ lines can be distinguished in grayscale, too. On the page, a color is a CSS vari
 dark mode, and prints in light mode.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +18,7 @@ __all__ = [
     "WIDTHS",
     "Look",
     "RowLooks",
-    "drawable",
     "paper",
-    "short",
     "tick",
 ]
 
@@ -57,11 +54,13 @@ class RowLooks:
         ranks: for each label, the place of its row, or in a sweep of its strategy, which gives its color, dash and symbol.
         names: for each label, the name of its strategy, for the ends of lines.
         groups: the labels at each point of the sweep.
+        named: of many rows, the labels of those that charts of lines name, and draw stronger than the others; empty for few rows.
     """
 
     ranks: Mapping[str, int] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -227,122 +226,3 @@ def tick(number: str) -> dict[str, Any]:
         extreme = "datum.value != 0 && (abs(datum.value) >= 1e6 || abs(datum.value) < 1e-4)"
         return {"labelExpr": f"{extreme} ? format(datum.value, '.2~e') : format(datum.value, ',.5~f')"}
     return {"labelExpr": f"format(datum.value, '{number}')"} if number.endswith("s") else {"format": number}
-
-
-RESERVED = frozenset(
-    ["constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"]
-)
-"""Names that every object of JavaScript has. Vega looks names up in objects, and fails to draw a class or a term of such a name."""
-
-
-def drawable(name: str) -> str:
-    """The name as charts can draw it: in one line, and a reserved name gets a character without width at its end.
-
-    Vega cannot read a text with a line separator (U+2028).
-    """
-    line = " ".join(name.split())
-    return f"{line}\u200b" if line in RESERVED else line
-
-
-NUMBER = len(" (10)")
-"""Letters that a shortened name can have beyond the limit: a number, or words that make it distinct without one."""
-
-
-def short(names: Sequence[str], limit: int = 28) -> list[str]:
-    """Names cut to ``limit`` characters for charts, in the middle.
-
-    Names that become equal are cut elsewhere, so that the part in which they differ stays; names that are equal all the same get a
-    number.
-
-    >>> short(["conformal participation, alpha=0.1"])
-    ['conformal partici… alpha=0.1']
-    >>> short(["power-of-choice, d=10, k=5, alpha=0.05, rounds=100", "power-of-choice, d=20, k=5, alpha=0.05, rounds=100"])
-    ['power-of-…d=10, k=5, alpha=…', 'power-of-…d=20, k=5, alpha=…']
-    >>> short(["power of choice with many candidates", "power of choice with few candidates"])
-    ['power of cho…many candidates', 'power of choi…few candidates']
-    >>> heads = ("power of choice with all of their data", "power of choice with a mini-batch")
-    >>> short([f"{head}, alpha={alpha}, lr=0.1" for head in heads for alpha in (1, 2)])[1:3]
-    ['power of …r data, alpha=2, lr=0.1', 'power of …-batch, alpha=1, lr=0.1']
-    """
-    texts = [" ".join(name.split()) for name in names]
-    cut = _apart({text: _cut(text, limit) for text in texts}, limit)
-    if len(set(cut.values())) < len(cut):
-        cut |= _by_words([text for text in cut if len(text) > limit], limit + NUMBER)
-    if len(set(cut.values())) < len(cut):
-        cut |= _before_settings([text for text in cut if list(cut.values()).count(cut[text]) > 1], limit + NUMBER)
-    times: dict[str, int] = {}
-    distinct = []
-    for text in texts:
-        times[cut[text]] = times.get(cut[text], 0) + 1
-        distinct.append(_numbered(cut[text], times[cut[text]]))
-    return distinct
-
-
-def _apart(cut: dict[str, str], limit: int) -> dict[str, str]:
-    """What names are cut to; those that are cut to the same are cut around the place where they differ, until none are alike."""
-    found = dict(cut)
-    for text in dict.fromkeys(cut.values()):
-        same = [name for name, other in cut.items() if other == text]
-        place = _common(same)
-        around = {name: _cut_around(name, min(place, len(name) - 1), limit) for name in same}
-        if len(set(around.values())) > 1:
-            found |= _apart(around, limit)
-    return found
-
-
-def _by_words(names: Sequence[str], limit: int) -> dict[str, str]:
-    """Names that begin with the same word as the words in which they differ, where these are short enough."""
-    found: dict[str, str] = {}
-    for begin in dict.fromkeys(name.split()[0] for name in names):
-        alike = [name for name in names if name.split()[0] == begin]
-        words = _words_apart(alike)
-        if words and max(map(len, words)) <= limit:
-            found |= zip(alike, words, strict=True)
-    return found
-
-
-def _before_settings(names: Sequence[str], limit: int) -> dict[str, str]:
-    """Names of rows of a sweep, cut before the settings of their points, where these leave room for a name."""
-    parts = {name: name.partition(", ")[::2] for name in names if "=" in name.rpartition(", ")[2]}
-    room = limit - max((len(f", {settings}") for _, settings in parts.values()), default=limit)
-    heads = list(dict.fromkeys(head for head, _ in parts.values()))
-    shown = dict(zip(heads, short(heads, room), strict=True)) if room >= 12 else {}
-    return {name: f"{shown[head]}, {settings}" for name, (head, settings) in parts.items() if head in shown}
-
-
-def _words_apart(names: Sequence[str]) -> list[str]:
-    """The first word of each name and the words in which names differ; empty unless all have as many words."""
-    words = [name.split() for name in names]
-    if len({len(own) for own in words}) > 1:
-        return []
-    kept = [not i or len(set(column)) > 1 for i, column in enumerate(zip(*words, strict=True))]
-    marked = (" ".join(word if keep else "…" for word, keep in zip(own, kept, strict=True)) for own in words)
-    return [re.sub(r" ?…[ …]*", "…", text) for text in marked]
-
-
-def _numbered(text: str, time: int) -> str:
-    return drawable(text) if time == 1 else f"{text} ({time})"
-
-
-def _common(texts: Sequence[str]) -> int:
-    """The number of characters at the begin that all texts have in common."""
-    shortest = min(map(len, texts))
-    return next((i for i in range(shortest) if len({text[i] for text in texts}) > 1), shortest)
-
-
-def _cut(text: str, limit: int) -> str:
-    """The text without its middle, if it is longer than ``limit``."""
-    end = int(0.4 * (limit - 1))
-    return text if len(text) <= limit else f"{text[: limit - 1 - end]}…{text[-end:]}"
-
-
-def _cut_around(text: str, place: int, limit: int) -> str:
-    """The begin of the text and what stands at ``place``, where it differs from others."""
-    if len(text) <= limit:
-        return text
-    begin = limit // 3
-    start = max(begin, min(place - 2, len(text) - (limit - begin - 1)))
-    rest = text[max(start, text.rfind(" ", start, place) + 1) :]
-    begin = max(begin, limit - 1 - len(rest))
-    room = limit - begin - 1
-    return f"{text[:begin]}…{rest if len(rest) <= room else rest[: room - 1] + '…'}"

@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core import formatted_values
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, short
+from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.page import gallery
+from fedcohort.report.shortened_names import short
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment

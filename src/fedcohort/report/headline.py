@@ -283,7 +283,8 @@ def _ratio(value: float, other: float) -> str:
         return "an unknown multiple of the"
     if abs(value / other - 1) <= SAME:
         return "the same"
-    return f"{formatted_values.number(value / other, 2)} times the"
+    times = formatted_values.number(value / other, 2)
+    return "about the same" if times == "1" else f"{times} times the"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.record.verification import signature
+from fedcohort.report.cached_run import FinishedRuns
 from fedcohort.report.damaged_runs import (
     Damaged,
     Inspector,
@@ -76,7 +77,8 @@ class Live:
         self._pace = Pace(name, expected, at_most=at_most)
         self._lock = threading.Lock()
         self._inspector = Inspector()
-        self._pages: dict[str, tuple[str, str]] = {}  # by experiment: version and HTML
+        self._finished = FinishedRuns()
+        self._pages: dict[tuple[str, int | None], tuple[str, str]] = {}  # by experiment and seed: version and HTML
 
     def groups(self) -> dict[str, list[Run]]:
         """Runs by the name of their experiment; the experiment that changed last comes first."""
@@ -113,23 +115,29 @@ class Live:
         groups, damaged = self._scan()
         return {"version": _version(groups, self.chosen(groups, asked), damaged)}
 
-    def page(self, asked: str | None) -> str:
-        """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown."""
+    def page(self, asked: str | None, seed: int | None = None) -> str:
+        """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown.
+
+        ``seed`` is that of the charts of single clients; by default the first one.
+        """
         groups, damaged = self._scan()
         name = self.chosen(groups, asked)
         version = _version(groups, name, damaged)
         with self._lock:
-            if self._pages.get(name, ("", ""))[0] != version:
+            if self._pages.get((name, seed), ("", ""))[0] != version:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
+                sound = [self._finished.kept(run) for run in sound]
+                self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == version}
                 live = {
                     "version": version,
+                    "seed": seed,
                     "overall": self._pace.overall(name, sound),
                     "others": self._links(groups, name),
                     "token": quote(self.token),
                     "damaged": damaged + more,
                 }
-                self._pages[name] = (version, _page(sound, name, live, self.folder))
-            return self._pages[name][1]
+                self._pages[name, seed] = (version, _page(sound, name, live, self.folder))
+            return self._pages[name, seed][1]
 
     def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, object]]:
         links = []
@@ -173,6 +181,11 @@ def _facts(run: Run) -> tuple[object, ...]:
     return run.path.name, last, status, signature(run.path) if status != "running" else ()
 
 
+def _whole(text: str) -> int | None:
+    """The whole number that a text is; None if it is not one, or longer than any seed."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
 def _version(groups: dict[str, list[Run]], name: str, damaged: list[Damaged]) -> str:
     facts = [_facts(run) for run in groups.get(name, [])]
     return hashlib.sha256(repr([facts, list(groups), damaged]).encode()).hexdigest()[:16]
@@ -194,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = query.get("name", [None])[0]
         try:
             if where.path == "/":
-                self._answer(200, "text/html", self.server.live.page(asked))
+                self._answer(200, "text/html", self.server.live.page(asked, _whole(query.get("seed", [""])[0])))
             elif where.path == "/state":
                 self._answer(200, "application/json", json.dumps(self.server.live.state(asked)))
             elif where.path == "/vega.js":

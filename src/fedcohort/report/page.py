@@ -13,10 +13,11 @@ from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
-from fedcohort.report.page_sections import parts, sections
-from fedcohort.report.panel_rows import about_panels
+from fedcohort.report.page_sections import SEEDS, parts, sections
+from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
 from fedcohort.report.table_rows import (
+    chart_names,
     fairness_rows,
     how,
     ledger_rows,
@@ -34,25 +35,30 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
 
     Args:
         story: the runs.
-        live: for the live page: its ``version``, and ``others``, the experiments that the page links to.
+        live: for the live page: its ``version``; ``others``, the experiments that the page links to; and ``seed``, the only one with
+            charts of single clients. The page asks for another one if its reader does, so that not all are drawn after every round.
         command: the command that made the report, for the footer.
     """
-    by_section = parts(story)
+    asked, going_on = _asked_seed(story, live), bool(live and live.get("overall"))
+    by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
-    score = story.score
+    score, styles = story.score, strategies(story)
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, seeds)
     values = {
         "story": story,
         "title": story.name,
         "sections": sections(by_section),
-        "strategies": strategies(story),
-        "answers": answers(story, going_on=bool(live and live.get("overall"))),
+        "strategies": styles,
+        "whole": {row["label"]: row["shown"] for row in styles},
+        "answers": answers(story, going_on=going_on),
         "about_questions": about_questions(reading.run for reading in story.everything),
         "states": unfinished(story),
         "made": _now(),
-        "payload": payload(drawn) | {"clients": orders, "federations": story.federation_of_point},
-        "seeds": seeds,
+        "payload": payload(drawn)
+        | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
+        "seeds": seeds if asked is None else story.seeds[:SEEDS],
+        "seed": next(iter(asked or ()), None),
         "all_seeds": len(story.seeds),
         "orders": orders,
         "results": result_rows(story),
@@ -64,6 +70,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "how": how(story),
+        "about_lines": about_lines(story.comparison, score.name),
         "about_panels": about_panels(len(story.panels), len(story.played), score.name, not story.unfinished),
         "command": command,
         "live": live,
@@ -71,18 +78,23 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "scripts": "" if live is not None else scripts(),
         "script": page_script(),
     }
-    compared = _compared(story)
-    if live and live.get("overall"):
-        compared["health"] = [finding for finding in compared["health"] if finding.kind in EARLY]
+    compared = _compared(story, going_on=going_on)
     return environment().get_template("page.html").render(values | compared)
+
+
+def _asked_seed(story: Story, live: Mapping[str, Any] | None) -> list[int] | None:
+    """The seed whose single clients a live page shows: the one that its reader asks for, or the first; None for other pages."""
+    if live is None:
+        return None
+    return [live["seed"]] if live.get("seed") in story.seeds else story.seeds[:1]
 
 
 EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
-def _compared(story: Story) -> dict[str, Any]:
-    """What the comparison of the runs gives to the page; empty values without one."""
+def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
+    """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
     if compared is None:
         words = dict.fromkeys(
@@ -90,7 +102,7 @@ def _compared(story: Story) -> dict[str, Any]:
         )
         return {"health": [], "own_measures": [], "several_targets": False} | words
     return {
-        "health": compared.health,
+        "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
         "about_targets": compared.about_targets,

@@ -29,7 +29,7 @@ from fedcohort.report.figure import Figure
 from fedcohort.report.panel_rows import about_panels
 from fedcohort.report.report_data import Story
 
-__all__ = ["Part", "Section", "at_point", "figures", "parts", "sections"]
+__all__ = ["SEEDS", "Part", "Section", "at_point", "figures", "parts", "sections"]
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ def sections(by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
     return [Section(key, heading, by_section.get(key, ()), empty) for key, (heading, empty) in HEADINGS.items()]
 
 
-def parts(story: Story, look: Look = PAGE) -> dict[str, list[Part]]:
-    """All figures of the report by section."""
+def parts(story: Story, look: Look = PAGE, seeds: Sequence[int] | None = None) -> dict[str, list[Part]]:
+    """All figures of the report by section. Those of single clients are about ``seeds``, by default the first ones of the story."""
     from altair.utils.schemapi import debug_mode
 
     with debug_mode(False):  # the tests check every chart against the schema, so that readers need not wait for it
-        return _parts(story, look)
+        return _parts(story, look, seeds)
 
 
-def _parts(story: Story, look: Look) -> dict[str, list[Part]]:
+def _parts(story: Story, look: Look, seeds: Sequence[int] | None) -> dict[str, list[Part]]:
     look = replace(look, rows=story.row_looks)
-    seeded = _by_seed(story, look)
+    seeded = _by_seed(story, look, seeds)
     return {
         "result": _untitled(
             accuracy.accuracy(story, look),
@@ -130,12 +130,12 @@ REASONS = "reasons: "
 """What the place of a strategy's reasons begins with, before its label."""
 
 
-def _by_seed(story: Story, look: Look) -> dict[str, list[Figure]]:
+def _by_seed(story: Story, look: Look, seeds: Sequence[int] | None) -> dict[str, list[Figure]]:
     """The figures of single clients of each seed that the page shows, by place in the page; those of reasons by their label."""
     places: dict[str, list[Figure]] = {}
     rows = 0
-    for number, seed in enumerate((story.seeds[: SEEDS if look.page else 1]) or [None]):
-        own = _of_seed(story.at_seed(seed) if number and seed is not None else story, look)
+    for number, seed in enumerate((story.seeds[: SEEDS if look.page else 1] if seeds is None else seeds) or [None]):
+        own = _of_seed(story.at_seed(seed) if seed is not None and seed != story.seeds[0] else story, look)
         for place, figures in own.items():
             several = [replace(figure, seed=seed, variant=number > 0) for figure in figures]
             places.setdefault(place, []).extend(several)

@@ -5,13 +5,40 @@ from collections.abc import Collection, Sequence
 
 from fedcohort.study.comparison import Comparison
 
-__all__ = ["PANELS", "SWEEP_PANELS", "about_panels", "rows_with_panel"]
+__all__ = ["LINES", "PANELS", "SWEEP_PANELS", "about_lines", "about_panels", "rows_with_name", "rows_with_panel"]
 
 PANELS = 12
 """Largest number of panels in charts that have one panel for each strategy."""
 
 SWEEP_PANELS = 36
 """Largest number of such panels for all points of a sweep together; the page shows those of one point at a time."""
+
+
+LINES = 20
+"""Largest number of lines with a legend: that of more would take the room of the chart."""
+
+NAMES = 7
+"""Number of lines that are named if there are more."""
+
+
+def rows_with_name(compared: Comparison | None) -> set[int]:
+    """Of more than :data:`LINES` rows at a point of a sweep, those that charts of lines name: as for panels, finished or not."""
+    chosen: set[int] = set()
+    if compared is not None:
+        for group in compared.groups:
+            if len(group.rows) > LINES:
+                chosen |= set(_best_first(compared, group.rows)[:NAMES])
+    return chosen
+
+
+def about_lines(compared: Comparison | None, score: str) -> str:
+    """A sentence about which lines are named; empty if all are, or a legend names them."""
+    if compared is None or not rows_with_name(compared):
+        return ""
+    return (
+        f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test {score} stronger than "
+        "the others, and name them where there is room. Choose a name in the list above to highlight its lines."
+    )
 
 
 def rows_with_panel(compared: Comparison, known: Collection[int], finished: bool) -> set[int]:

@@ -13,9 +13,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import RowLooks, short
-from fedcohort.report.panel_rows import rows_with_panel
+from fedcohort.report.chart_style import RowLooks
+from fedcohort.report.panel_rows import rows_with_name, rows_with_panel
 from fedcohort.report.runs_on_disk import begun, find_runs
+from fedcohort.report.shortened_names import short
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal
@@ -291,8 +292,13 @@ class Story:
     def row_looks(self) -> RowLooks:
         """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
         labels = [label for label, _ in self.played]
+        named = frozenset(labels[i] for i in rows_with_name(self.comparison))
         if self.comparison is None or len(self.comparison.groups) < 2:
-            return RowLooks({label: i for i, label in enumerate(labels)})
+            first = (
+                frozenset() if self.unfinished else named
+            )  # colors of their own, which do not change with every round
+            ordered = sorted(labels, key=lambda label: label not in first)
+            return RowLooks({label: i for i, label in enumerate(ordered)}, named=named)
         names = self.comparison.names_without_settings
         order = list(dict.fromkeys(names))
         cut = dict(zip(order, short(order), strict=True))
@@ -300,6 +306,7 @@ class Story:
             {label: order.index(name) for label, name in zip(labels, names, strict=True)},
             dict(zip(labels, (cut[name] for name in names), strict=True)),
             tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
+            named,
         )
 
     @cached_property
@@ -327,7 +334,7 @@ def gather(runs: Sequence[Run], name: str | None = None, reference: str = "") ->
         reference: label of the row that the others are compared with.
     """
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
-    rows = side_by_side(map(CachedRun, runs))
+    rows = side_by_side([run if isinstance(run, CachedRun) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)

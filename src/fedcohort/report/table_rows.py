@@ -18,6 +18,7 @@ from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.shortened_names import short
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cell",
+    "chart_names",
     "fairness_rows",
     "how",
     "ledger_rows",
@@ -76,6 +78,26 @@ def strategies(story: Story) -> list[dict[str, Any]]:
         }
         for i, (label, row) in enumerate(zip(labels, story.comparison.rows, strict=True))
     ]
+
+
+NARROW = 20
+"""About the largest number of letters of names beside charts on phones."""
+
+
+def chart_names(story: Story) -> dict[str, dict[str, str]]:
+    """By the label of each row: its whole ``name``, what charts call it (``shown``), and what they call it on phones (``narrow``)."""
+    rows = strategies(story)
+    called = list(dict.fromkeys(row["shown"] for row in rows))
+    narrow = dict(zip(called, short(called, NARROW), strict=True))
+    names = story.row_looks.names
+    return {
+        row["label"]: {
+            "name": row["name"],
+            "shown": names.get(row["label"], row["label"]),
+            "narrow": narrow[row["shown"]],
+        }
+        for row in rows
+    }
 
 
 def unfinished(story: Story) -> list[dict[str, Any]]:
@@ -159,9 +181,11 @@ def _clock(row: Row) -> str:
 
 
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
-    """A sentence for each part of the experiment that is our own reading or design, not a published method."""
+    """A sentence for each part of the experiment that is an own design or reading of its source, not a published method."""
     ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
-    sentences = [f"{short_name(name)}: our reading or design, not a published method" for name in ours]
+    sentences = [
+        f"{short_name(name)}: FedCohort's own design or reading of its source, not a published method" for name in ours
+    ]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences

@@ -6,7 +6,7 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.accuracy_and_cost import HEIGHT, accuracy_and_cost, front
+from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, HEIGHT, accuracy_and_cost, front
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.experiments import UCB
@@ -62,6 +62,27 @@ def test_names_on_both_sides_do_not_cover_each_other_on_a_phone(tmp_path: Path) 
     apart = (rows["name_y"]["power-of-choice"] - rows["name_y"]["uniform selection"]) / (high - low) * HEIGHT
     assert abs(apart) >= PAGE.size
     assert rows["name_y"]["low"] == pytest.approx(0.2), "no other name is near"
+
+
+@pytest.mark.parametrize("rows", [ALL_NAMED, ALL_NAMED + 4])
+def test_names_far_from_the_points_of_many_rows_are_led_to_them(rows: int, tmp_path: Path) -> None:
+    """The names of seven points at the top of the chart stood below each other, far from the points."""
+    runs = [
+        run
+        for i in range(rows)
+        for run in runs_of(
+            tmp_path,
+            "uniform" if i == 0 else f"power-of-choice, d={i}",
+            [0.9 + i / 1000] * 2,
+            [exchange(10000 + i, 100)],
+            selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i},
+        )
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    leaders = [layer for layer in layers if layer["encoding"].get("y2", {}).get("field") == "name_y"]
+    assert bool(leaders) == (rows > ALL_NAMED)
 
 
 def test_costs_begin_at_0(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from fedcohort.record import ClientRow, Run
-from fedcohort.report.chart_style import PAGE, paper, short
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.figure import Figure
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Reading, gather
+from fedcohort.report.shortened_names import short
 from tests.experiments import UCB
 from tests.records import played, written
 

@@ -120,6 +120,10 @@ def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_cli
         "a row is one client, never a mean over clients"
     )
     assert single.groupby("row")["client"].nunique().max() == 1
+    assert sorted(single["client"].unique()) == [0, 1, 2, 4, 5, 129], "no row is empty"
+    assert sorted(single["row"].unique()) == list(range(6))
+    assert figure.views[0].panels[0].title.endswith(" · 6 of 130 clients selected")
+    assert "Single clients: at most 60 of those that were selected in any round" in figure.note
 
 
 def test_without_blocks_a_mark_of_the_raster_is_a_selected_client(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper, short
+from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
@@ -17,6 +17,7 @@ from fedcohort.report.charts.strategy_lines import Axes, name_positions
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
+from fedcohort.report.shortened_names import short
 from fedcohort.report.table_rows import strategies
 from tests.records import exchange
 from tests.report.test_answers import runs_of
@@ -174,7 +175,7 @@ def test_names_that_differ_in_one_word_show_it_at_each_point_of_a_sweep(tmp_path
     ]
     story = gather(runs)
     ends = set(story.row_looks.names.values())
-    assert ends == {"uniform", "power of choi…few candidates", "power of cho…many candidates"}
+    assert ends == {"uniform", "power of choice with few…", "power of choice with many…"}
     assert {row["shown"] for row in strategies(story)} == {"uniform", few, many}, "legend and tables have whole names"
     figure = accuracy(story, replace(PAGE, rows=story.row_looks))
     assert figure is not None
@@ -191,3 +192,20 @@ def test_shortened_names_are_never_equal() -> None:
     for limit in (16, 28, 34):
         assert len(set(short(names, limit))) == len(names)
     assert short(names, 34)[0] == "power…few…alpha=0.05, clients=10"
+
+
+def test_names_are_cut_between_words() -> None:
+    """'power-of-choice, d=2, lr=0.01, batch size 8' was cut to 'power-of-c… batch' on phones, and to 'power-of-…d=2, batc…'."""
+    many = [
+        f"power-of-choice, d={d}, lr={lr}, batch size {b}" for d in range(2, 11) for lr in (0.01, 1.0) for b in (8, 32)
+    ]
+    for limit, first in ((34, "power…d=2, lr=0.01, batch size 8"), (20, "pow…d=2, lr=0.01…size 8")):
+        cut = short(many, limit)
+        assert cut[0] == first
+        assert len(set(cut)) == len(many)
+        assert max(map(len, cut)) <= limit + len(" (10)")
+    assert short(["UCB with an exploration of 1.60", "UCB with an exploration of 2.10"]) == [
+        "UCB…exploration of 1.60",
+        "UCB…exploration of 2.10",
+    ]
+    assert short(["x" * 40], 20) == ["x" * 19 + "…"], "a word that is too long ends with an ellipsis"

@@ -128,3 +128,25 @@ def test_long_charts_have_their_axis_at_both_ends(rows: int, tmp_path: Path) -> 
         assert figure is not None
         svg = draw(composed(figure, figure.views[0], look), "svg").decode()
         assert len(re.findall(r'aria-label="X-axis', svg)) == (2 if rows > DENSE else 1), figure.key
+
+
+def test_an_axis_that_ends_is_logarithmic_if_the_rows_below_its_end_differ_widely() -> None:
+    """Of a hundred rows, some rose to ten times the others for a few rounds, and flattened them although the axis was cut."""
+    rows = {"a": [0.9, 0.3, 0.1], "b": [0.8, 0.3, 0.1], "c": [1.0, 8.0, 0.1], "d": [2.0, 1e9, 1e20]}
+    span = span_of(table(**rows))
+    assert span.log
+    assert span.ends == pytest.approx([0.1 / 1.2, 8.0 * 1.2])
+    assert span.beyond == 1e20
+    bands = span.without_bands(table(**rows).assign(low=-1.0, high=5.0))
+    assert bands["low"].min() == pytest.approx(0.1 / 1.2), "a logarithmic axis has no place for numbers below 0"
+
+
+def test_ticks_of_logarithmic_axes_are_round_numbers(tmp_path: Path) -> None:
+    """They were 0.4, 0.8, 3, 7, 20, 60 and 100."""
+    figure = loss(losses(tmp_path, sound=SOUND, other=[2.3, 9.0, 30.0, 50.0, 50.0]), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    (ticks,) = {
+        tuple(layer["encoding"]["y"]["axis"]["values"]) for layer in layers if "axis" in layer["encoding"].get("y", {})
+    }
+    assert ticks == (1.0, 3.0, 10.0, 30.0)

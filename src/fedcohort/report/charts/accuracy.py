@@ -150,7 +150,11 @@ def loss(story: Story, look: Look) -> Figure | None:
         banded = has_band(frame)
         spans[name] = span = span_of(frame, 0.0)
         chart, own = lines(
-            column, span.without_bands(frame), labels, look, Axes("round", name, span.ends, log=span.log)
+            column,
+            span.without_bands(frame),
+            labels,
+            look,
+            Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
         )
         views.append(View(name, [Panel(chart)]))
         data |= own
@@ -179,7 +183,7 @@ def about_spans(spans: Mapping[str, Span]) -> str:
         text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
     for name, span in spans.items():
         if span.beyond is not None:
-            end, top = formatted_values.number(span.ends[1], 3), formatted_values.number(span.beyond, 3)
+            end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
             text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
     return text
 

@@ -266,6 +266,10 @@ def _chart(
         name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
         layers[1:1] = [outlined(names.encode(x, name_y, text=text), look) for names in texts]  # behind the points
         layers += [names.encode(x, name_y, own_color, text=text) for names in texts]
+        if max(map(len, groups)) > ALL_NAMED:  # names of many rows stand far from their points
+            far = 0.06 * (span[1] - span[0])
+            leaders = base.transform_filter(f"datum.named && abs(datum.name_y - datum.accuracy) > {far}")
+            layers.append(leaders.mark_rule(strokeWidth=1).encode(x, y, alt.Y2("name_y:Q"), own_color))
     whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
     if look.page and span_of_log is not None:
         low, high = span_of_log

@@ -10,11 +10,13 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Drawing
+from fedcohort.report.panel_rows import LINES
 from fedcohort.report.report_data import Reading, Story
 
 __all__ = [
     "LISTED",
     "NAMED",
+    "NAME_WIDTH",
     "beside",
     "by_point",
     "color",
@@ -27,6 +29,7 @@ __all__ = [
     "number_tooltip",
     "of_strategy",
     "outlined",
+    "pale",
     "panel_name",
     "round_axis",
     "rounds_beside",
@@ -49,9 +52,13 @@ they stay distinct; a second cut at their end would make them equal."""
 DENSE = 24
 """Largest number of bars that are as high as looks best."""
 
-LISTED = 20
+LISTED = LINES
 """Largest number of lines with a legend: that of more would take the room of the chart, or name some of them only. The list of
-strategies above the charts has the colors of all; in papers, captions say that there is none."""
+strategies above the charts has the colors of all, and the lines of the best rows are named; in papers, captions say that there is no
+legend."""
+
+PALE = 0.3
+"""Opacity of the lines of many rows that are not named."""
 
 
 def crowded(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> bool:
@@ -203,6 +210,15 @@ def legend_columns(labels: Sequence[str], look: Look) -> int:
         return sum(max(widths[first::columns]) for first in range(columns))
 
     return next((n for n in range(len(labels), 1, -1) if total_width(n) <= (look.width or 600) - 30), 1)
+
+
+def pale(look: Look) -> dict[str, Any]:
+    """The encoding by which lines of many rows are pale, unless they are named, or readers highlight a row; empty for few rows."""
+    if not look.page or not look.rows.named:
+        return {}
+    named = json.dumps(sorted(look.rows.named))
+    strong = f"length(dimmed) > 0 || indexof({named}, datum.strategy) >= 0"  # the page's script adds the variable
+    return {"opacity": alt.condition(strong, alt.value(1), alt.value(PALE))}
 
 
 # --- tooltips ------------------------------------------------------------------------------------------------------------

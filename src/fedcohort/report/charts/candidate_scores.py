@@ -1,15 +1,18 @@
 """Draw the score of every candidate in every round, and the terms of the score."""
 
+from typing import Any
+
 import altair as alt
 import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.score_terms import named, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
-from fedcohort.report.charts.shown_clients import SHOWN
+from fedcohort.report.charts.shown_clients import SHOWN, evenly
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, blocks
 
@@ -19,6 +22,9 @@ __all__ = ["candidates"]
 def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], look: Look) -> Figure | None:
     """Rounds × clients, one view for the score and for each term: the rank of each candidate in its round.
 
+    With more than :data:`SHOWN` clients, those of a sample have a row each: a mean over several clients is near one half, whatever the
+    strategy does.
+
     Args:
         row: name of the strategy in the figure's key.
         reading: the run.
@@ -27,8 +33,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         look: how charts look.
     """
     columns = blocks(reading.num_rounds, CELLS[0])
-    rows = blocks(reading.num_clients, CELLS[1] if reading.num_clients > SHOWN else SHOWN)
-    wide, tall = int((columns == 0).sum()), int((rows == 0).sum())
+    wide = int((columns == 0).sum())
+    drawn = _drawn(reading, frame)
     views: list[View] = []
     shades: list[str] = []
     data: dict[str, pd.DataFrame] = {}
@@ -37,27 +43,49 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         if known.empty or known[name].nunique() < 2:
             continue
         key = f"map_{row}_{len(views)}"
-        cells = _cells(known, name, columns, rows)
-        data[key] = cells.assign(round=1 + cells["round"] * wide, client=cells["client"] * tall)
-        ends = _ends(cells, blocked=wide * tall > 1)
-        chart = _chart(key, reading, wide, tall, ends, look, has_untried="state" in cells)
+        cells = _cells(known, name, columns, drawn, reading.num_clients)
+        if cells.empty:
+            continue
+        data[key] = cells.assign(round=1 + cells["round"] * wide)
+        ends = _ends(cells, blocked=wide > 1)
+        chart = _chart(key, reading, wide, drawn, ends, look, has_untried="state" in cells)
         shades.append(
             f"{formatted_values.share(ends[0])} (palest) to {formatted_values.share(ends[1])} for {named(name)}"
         )
-        height = max(120, min(320, 11 * reading.num_clients))
+        height = max(120, min(320, 11 * len(drawn)))
         views.append(View(named(name), [Panel(sized(chart, look, height))]))
     if not views:
         return None
     shade = "Shade: rank among the candidates of the round; full color is the highest."
     about = "A dot is a client that was selected."
-    if wide * tall > 1:
+    if wide > 1:
         shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
-        about = (
-            f"A cell is the mean over {block_in_words(tall, wide)}. Means lie close together, so shades go from the lowest to the "
-            f"highest cell: {', '.join(shades)}."
-        )
+        about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest: {', '.join(shades)}."
+    if len(drawn) < reading.num_clients:
+        about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about} Seed {reading.seed}."
-    return Figure(f"map-{row}", "Scores of all candidates by round", note, views, data)
+    title = (
+        "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
+    )
+    return Figure(f"map-{row}", title, note, views, data)
+
+
+def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:
+    """The clients that have a row, int64: all by number if they are few, and otherwise a sample of those that were candidates."""
+    if reading.num_clients <= SHOWN:
+        return np.arange(reading.num_clients)
+    were = np.unique(frame["client"].to_numpy(np.int64))
+    times = reading.selected.sum(axis=0)[were]
+    return evenly(were[np.argsort(-times, kind="stable")], CELLS[1])
+
+
+def _sampled(drawn: Indices, candidates: int, clients: int) -> str:
+    """A sentence about which clients have a row."""
+    which = " clients" if candidates == clients else " clients that were candidates"
+    return (
+        f"Single clients: {len(drawn)} of {formatted_values.count(candidates)}{which}, at even intervals in order of how often they "
+        "were selected, the most often selected first."
+    )
 
 
 def _ends(cells: pd.DataFrame, *, blocked: bool) -> tuple[float, float]:
@@ -68,19 +96,27 @@ def _ends(cells: pd.DataFrame, *, blocked: bool) -> tuple[float, float]:
     return low, max(high, low + 1e-3)
 
 
-def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray) -> pd.DataFrame:
-    """Mean rank, value and share of selected clients of each block of rounds and clients; blocks are numbered from 0."""
+def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, drawn: Indices, clients: int) -> pd.DataFrame:
+    """Mean rank, value and share of selected clients of the drawn clients in each block of rounds; blocks are numbered from 0.
+
+    If not all ``clients`` are drawn, ``place`` is the row of a client.
+    """
+    ranks = known.groupby("round")[name].rank(pct=True)
+    shown = known["client"].isin(drawn)
+    known = known[shown]
     cells = pd.DataFrame(
         {
             "round": columns[known["round"] - 1],
-            "client": rows[known["client"]],
-            "rank": known.groupby("round")[name].rank(pct=True),
+            "client": known["client"],
+            "rank": ranks[shown],
             "value": known[name],
             "selected": known["selected"],
             "untried": untried(known) & (known[name] >= formatted_values.UNTRIED),
         }
     )
     means = cells.groupby(["round", "client"]).mean().reset_index()
+    if len(drawn) < clients:
+        means["place"] = means["client"].map({client: place for place, client in enumerate(drawn.tolist())})
     only = means.pop("untried") > 0
     if only.any():
         means["state"] = np.where(only, "untried, comes first", "")
@@ -89,10 +125,13 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, rows: np.ndarray
 
 
 def _chart(
-    key: str, reading: Reading, wide: int, tall: int, ends: tuple[float, float], look: Look, *, has_untried: bool
+    key: str, reading: Reading, wide: int, drawn: Indices, ends: tuple[float, float], look: Look, *, has_untried: bool
 ) -> Drawing:
-    axis = alt.Axis(grid=False, values=marks(reading.num_clients), labelOverlap=False)
-    y = alt.Y("y:Q", title="client", scale=client_scale(reading.num_clients), axis=axis)
+    whole = len(drawn) == reading.num_clients
+    labels: dict[str, Any] = {} if whole else {"labelExpr": f"{drawn.tolist()}[datum.value]"}
+    axis = alt.Axis(grid=False, values=marks(len(drawn)), labelOverlap=False, **labels)
+    title = "client" if whole else "clients, most often selected first"
+    y = alt.Y("y:Q", title=title, scale=client_scale(len(drawn)), axis=axis)
     base = alt.Chart(alt.NamedData(name=key))
     tooltip = [
         alt.Tooltip("round:Q"),
@@ -103,14 +142,15 @@ def _chart(
     ]
     shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=list(ends), range=[0.03, 0.75]))
     edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
-    place = {"at": "isValid(datum.at) ? datum.at : datum.client"}  # the page's script orders clients by setting "at"
+    by = "client" if whole else "place"
+    place = {"at": f"isValid(datum.at) ? datum.at : datum.{by}"}  # the page's script orders clients by setting "at"
     if has_untried:
         place = {"shown": f"datum.state || format(datum.value, '{formatted_values.D3_FORMATS['number']}')"} | place
-    edges |= place | {"y": "datum.at - 0.5", "y2": f"datum.at + {tall - 0.5}"}
+    edges |= place | {"y": "datum.at - 0.5", "y2": "datum.at + 0.5"}
     x = round_axis(reading.num_rounds)
     cells = base.transform_calculate(**edges).mark_rect(color=look.heat)
     cells = cells.encode(x, y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=shade, tooltip=tooltip)
-    if wide * tall > 1:
+    if wide > 1:
         chart: Drawing = cells
         return chart
     dots = (
@@ -118,5 +158,6 @@ def _chart(
         .transform_calculate(**place)
         .mark_point(color=look.cold, size=22 if look.page else 8, opacity=1)
     )
-    at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title="client", axis=axis))
-    return alt.layer(cells, dots.encode(*at, tooltip=tooltip)).properties(usermeta={"clients": reading.num_clients})
+    at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title=title, axis=axis))
+    more = {"usermeta": {"clients": reading.num_clients}} if whole else {}
+    return alt.layer(cells, dots.encode(*at, tooltip=tooltip)).properties(**more)

@@ -158,7 +158,8 @@ class Span:
     def without_bands(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The table without bands around means above the axis, which would cover the chart where they are as wide as their mean."""
         above = frame["mean"] > self.ends[1]
-        return frame.assign(low=frame["low"].mask(above), high=frame["high"].mask(above))
+        low = frame["low"].clip(lower=self.ends[0]) if self.log else frame["low"]
+        return frame.assign(low=low.mask(above), high=frame["high"].mask(above))
 
 
 FLATTENED = (10, 100)
@@ -172,7 +173,7 @@ def span_of(frame: pd.DataFrame, floor: float | None = None) -> Span:
     """The range of the axis of means and their bands.
 
     If a linear axis would flatten the lines of most rows, as where one diverges, it is logarithmic. If that would flatten them, too,
-    it ends above the rows that do not diverge.
+    it ends above the rows that do not diverge, and is logarithmic if these, too, are mostly far below its end.
     """
     linear = Span(domain(frame["mean"], frame["low"], frame["high"], floor=floor))
     finite = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
@@ -187,6 +188,10 @@ def span_of(frame: pd.DataFrame, floor: float | None = None) -> Span:
     if len(sound) == len(tops) or np.log(sound.iloc[-1] / low) >= SEEN * np.log(top / low):
         return Span([low / 1.2, top * 1.2], log=True)
     kept = finite[finite["strategy"].isin(sound.index)]
+    last = kept.groupby("strategy")["mean"].last().median()
+    if sound.iloc[-1] >= FLATTENED[0] * last:  # some of many rows rise for a few rounds only
+        lowest = float(kept.loc[kept["mean"] > 0, "mean"].min())
+        return Span([lowest / 1.2, float(sound.iloc[-1]) * 1.2], log=True, beyond=top)
     return Span(domain(kept["mean"], kept["low"], kept["high"], floor=floor), beyond=top)
 
 

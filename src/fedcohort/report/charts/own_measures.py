@@ -31,7 +31,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
             continue
         banded = banded or has_band(frame)
         spans[name] = span = span_of(frame)
-        axes = Axes("round", name, span.ends, log=span.log)
+        axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
         views.append(View(name, [Panel(chart)]))
         data |= own

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
-from fedcohort.report.chart_style import drawable
 from fedcohort.report.charts.selection_raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
+from fedcohort.report.shortened_names import drawable
 
 __all__ = ["by_block", "named", "term_names", "untried"]
 

@@ -43,8 +43,9 @@ def client_scale(clients: int) -> alt.Scale:
 def raster(story: Story, look: Look) -> Figure | None:
     """Rounds × clients: the clients that were selected in each round.
 
-    With up to :data:`SHOWN` clients, every client has a row of its own. With more, one view shows single clients, taken at even
-    intervals in order of how often they were selected, and another one shows blocks of all clients in the same order.
+    With up to :data:`SHOWN` clients, every client has a row of its own. With more, one view shows single clients of those that were
+    selected, at even intervals in order of how often (most of many clients are never selected in a short run, and their rows would be
+    empty), and another one shows blocks of all clients in the same order.
     """
     if not story.first:
         return None
@@ -98,7 +99,7 @@ class _Grid:
         order = np.argsort(-reading.selected.sum(axis=0), kind="stable")
         rows = np.full(m, -1)
         if name == "raster_sample":
-            drawn = evenly(order, CELLS[1])
+            drawn = evenly(order[: max(1, int(reading.selected.any(axis=0).sum()))], CELLS[1])
             rows[drawn] = np.arange(len(drawn))
             return cls(columns, rows, wide, 1, drawn)
         rows[order] = blocks(m, CELLS[1])
@@ -124,13 +125,21 @@ def _view(name: str, story: Story, look: Look) -> _View:
         panels.append(
             Panel(
                 sized(_chart(name, label, reading, grid, color, look, rounds_beside(story, label)), look, height),
-                panel_name(label, look),
+                panel_name(label, look) + (_share_selected(reading) if name == "raster_sample" else ""),
                 strategy=label,
             )
         )
     drawn = {label for label, _ in story.panels}
     points = [[one for one in readings if one.label in drawn] for readings in by_point(story, look)]
     return _View(panels, pd.concat(frames, ignore_index=True), tuple(_about(name, readings) for readings in points))
+
+
+def _share_selected(reading: Reading) -> str:
+    """How many of many clients were selected at all; empty for few clients, which all have a row."""
+    if reading.num_clients <= SHOWN:
+        return ""
+    ever = int(reading.selected.any(axis=0).sum())
+    return f" · {formatted_values.count(ever)} of {formatted_values.counted(reading.num_clients, 'client')} selected"
 
 
 def _about(name: str, readings: Sequence[Reading]) -> str:
@@ -142,10 +151,11 @@ def _about(name: str, readings: Sequence[Reading]) -> str:
     m = formatted_values.count(reading.num_clients)
     text = ""
     if name == "raster_sample" and reading.num_clients > SHOWN:
-        text = (
-            f"Single clients: {len(grid.labels)} of {m}, at even intervals in order of how often they were selected, the most often "
-            "selected first. "
+        every = all(own.selected.any(axis=0).all() for own in readings)
+        which = (
+            f"{len(grid.labels)} of {m}" if every else f"at most {CELLS[1]} of those that were selected in any round"
         )
+        text = f"Single clients: {which}, at even intervals in order of how often they were selected, the most often selected first. "
     elif reading.num_clients > SHOWN:
         text = "All clients: in the same order. "
     if not blocked:

@@ -9,7 +9,8 @@ import numpy as np
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.record import Portrait
-from fedcohort.report.chart_style import Look, short
+from fedcohort.report.chart_style import Look
+from fedcohort.report.shortened_names import short
 
 __all__ = [
     "SAMPLE",

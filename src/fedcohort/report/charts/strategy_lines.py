@@ -1,6 +1,7 @@
 """Draw lines of strategies over rounds, time or bytes: mean and band over seeds, names at the ends, values at the pointer."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +12,12 @@ import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, sized
+from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
-__all__ = ["Axes", "apart", "lines"]
+__all__ = ["Axes", "apart", "lines", "log_ticks"]
 
 
 WIDTH = 700
@@ -37,6 +38,7 @@ class Axes:
         x_format: d3 format of the x axis.
         whole: whether values are whole numbers, so that the y axis has no ticks between them.
         log: whether the y axis is logarithmic.
+        cut: whether lines leave the chart at the end of the y axis.
     """
 
     x: str
@@ -46,6 +48,7 @@ class Axes:
     x_format: str = ",.0f"
     whole: bool = False
     log: bool = False
+    cut: bool = False
 
 
 def lines(
@@ -86,8 +89,11 @@ def lines(
         layers += chart.pointer()
     data = {name: frame}
     groups = look.rows.groups or (tuple(labels),)
-    if look.page and len(labels) > 1 and max(map(len, groups)) <= NAMED and len(frame):
-        ends = [name_positions(frame[frame["strategy"].isin(group)], axes, look) for group in groups]
+    if look.page and len(labels) > 1 and (max(map(len, groups)) <= NAMED or look.rows.named) and len(frame):
+        named = look.rows.named or set(labels)
+        ends = [
+            name_positions(frame[frame["strategy"].isin(named.intersection(group))], axes, look) for group in groups
+        ]
         data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
     whole = alt.layer(*layers)
@@ -110,7 +116,7 @@ class _Lines:
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
         self.ends = ends
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
-        kind: dict[str, Any] = {"type": "log", "clamp": True} if axes.log else {"zero": False}
+        kind: dict[str, Any] = {"type": "log", "clamp": not axes.cut} if axes.log else {"zero": False}
         self.y_scale = alt.Scale(domain=list(axes.span), nice=False, **kind)
         axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
@@ -121,7 +127,7 @@ class _Lines:
         """The y axis, of one column of the table."""
         ticks = tick("~%" if self.axes.percent else "~g")
         if self.axes.log:
-            ticks["labelOverlap"] = True
+            ticks["values"] = log_ticks(*self.axes.span)
         axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
         title = f"{self.axes.y} (log)" if self.axes.log else self.axes.y
         return alt.Y(f"{field}:Q", title=title, scale=self.y_scale, axis=axis)
@@ -216,7 +222,9 @@ class _Lines:
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
             area = self.base.mark_area(opacity=0.13, clip=True)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
-        line = self.base.mark_line(clip=True).encode(self.x, self.y("mean"), self.color, dash(self.labels, self.look))
+        line = self.base.mark_line(clip=True).encode(
+            self.x, self.y("mean"), self.color, dash(self.labels, self.look), **pale(self.look)
+        )
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
     def points(self) -> Drawing:
@@ -256,6 +264,26 @@ class _Lines:
             opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
         )
         return chart
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis: at most about seven, at equal steps of decades, or at 1, 2 and 5 or 1 and 3 times powers of ten.
+
+    >>> log_ticks(0.4, 130.0)
+    [1.0, 3.0, 10.0, 30.0, 100.0]
+    >>> log_ticks(0.3, 4.0)
+    [0.5, 1.0, 2.0]
+    >>> log_ticks(0.1, 2e30)
+    [1.0, 100000.0, 10000000000.0, 1000000000000000.0, 1e+20, 1e+25, 1e+30]
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    decades = math.log10(high / low)
+    inside = (1.0, 2.0, 5.0) if decades < 1.7 else (1.0, 3.0) if decades < 3.2 else (1.0,)
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if decades / step <= 7)
+    powers = [exponent for exponent in range(first, last + 1) if exponent % step == 0]
+    return [
+        tick for tick in (float(f"{times:g}e{power}") for power in powers for times in inside) if low <= tick <= high
+    ]
 
 
 def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:

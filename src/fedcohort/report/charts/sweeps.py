@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
@@ -10,8 +10,10 @@ import pandas as pd
 
 from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look, short, tick
+from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
+    LISTED,
+    NAME_WIDTH,
     hideable,
     legend_columns,
     of_strategy,
@@ -22,8 +24,12 @@ from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
+from fedcohort.report.shortened_names import short
 
 __all__ = ["studies", "swept"]
+
+ABOUT_WIDE = 800
+"""About the width of a chart on a wide page, in pixels."""
 
 SETTING = re.compile(r", ([^,=]+)=([^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -131,6 +137,8 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
     chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
     note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
+    if look.page and len(labels) > LISTED:
+        note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
     data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
 
@@ -138,8 +146,17 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
 def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
     """Color, symbol and dash of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
     small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
-    place: dict[str, Any] = {"orient": "top"} if look.page else {"columns": legend_columns(labels, look)}
-    legend, number = alt.Legend(**small, **place), len(labels)
+    place: dict[str, Any] = (
+        {
+            "orient": "top",
+            "labelLimit": NAME_WIDTH,
+            "columns": legend_columns(labels, replace(look, width=look.width or ABOUT_WIDE)),
+        }
+        if look.page
+        else {"columns": legend_columns(labels, look)}
+    )
+    many = look.page and len(labels) > LISTED  # names of more would fill the chart, and be cut
+    legend, number = None if many else alt.Legend(**small, **place), len(labels)
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colors(number)), legend=legend),
         alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(number)), legend=legend),

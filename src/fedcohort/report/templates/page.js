@@ -50,43 +50,28 @@ function fold(spec, width) {
   Object.values(spec).forEach(inner => fold(inner, width));
 }
 
-/* Names of more than 18 letters, cut so that the part in which those that begin alike differ stays; by their whole names. */
-function shortened(names) {
-  const found = {}, times = {};
-  const apart = alike => {
-    let place = 0;
-    while (place < alike[0].length && alike.every(name => name[place] === alike[0][place])) place += 1;
-    for (const name of alike) {
-      const from = Math.max(7, Math.min(place - 2, name.length - 10)), rest = name.slice(from);
-      found[name] = `${name.slice(0, 7)}…${rest.length <= 10 ? rest : `${rest.slice(0, 9)}…`}`;
-    }
-    for (const text of new Set(alike.map(name => found[name]))) {
-      const same = alike.filter(name => found[name] === text);
-      if (same.length > 1 && same.length < alike.length) apart(same);
-    }
-  };
-  const long = [...new Set(names)].filter(name => name.length > 18);
-  for (const begin of new Set(long.map(name => name.slice(0, 7)))) apart(long.filter(name => name.startsWith(begin)));
-  for (const name of long) {
-    times[found[name]] = (times[found[name]] || 0) + 1;
-    if (times[found[name]] > 1) found[name] += ` (${times[found[name]]})`;
-  }
-  return found;
-}
-
-/* Shortens the names of strategies on axes and beside points, for which phones have no room; those of a sweep without its settings. */
+/* Shortens the names of strategies on axes and beside points, for which phones have no room. */
 function shortenNames(spec) {
+  const narrow = label => ((state.names || {})[label] || {}).narrow;
   encodings(spec, "y", y => {
     if (!y.axis || !(y.axis.labelLimit > 130)) return;
-    const known = /^(\{.*\})\[datum\.label\] \|\| datum\.label$/.exec(y.axis.labelExpr || ""), names = known ? JSON.parse(known[1]) : {};
-    const labels = y.sort || [], short = shortened(labels.map(label => names[label] || label));
-    const found = Object.fromEntries(labels.map(label => [label, short[names[label] || label] || names[label] || label]));
-    y.axis = {...y.axis, labelLimit: 150, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
+    const found = Object.fromEntries((y.sort || []).filter(narrow).map(label => [label, narrow(label)]));
+    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 165, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
   });
   for (const [table, rows] of Object.entries(spec.datasets)) {
-    if (!table.startsWith("tradeoff_")) continue;
-    const short = shortened(rows.map(row => row.name));
-    spec.datasets[table] = rows.map(row => ({...row, name: short[row.name] || row.name}));
+    if (table.startsWith("tradeoff_")) spec.datasets[table] = rows.map(row => ({...row, name: narrow(row.strategy) || row.name}));
+  }
+}
+
+/* Gives the shortened names in a chart their whole names, which the browser shows at the pointer. */
+function tellNames(place) {
+  const whole = new Map();
+  for (const {name, shown, narrow} of Object.values(state.names || {})) for (const cut of [shown, narrow]) if (cut !== name) whole.set(cut, name);
+  for (const text of all("svg text", place)) {
+    const name = whole.get(text.textContent.replace(/ [↑↓]$/, ""));
+    if (!name) continue;
+    text.dataset.whole = name;
+    text.style.pointerEvents = "auto"; // axes and legends have none of their own
   }
 }
 
@@ -114,6 +99,7 @@ async function draw(place) {
   state.views.set(key, result.view);
   apply(result.view);
   await result.view.runAsync();
+  tellNames(place);
 }
 
 /* One tooltip with the strategies at the pointer's x, as many as the window holds: of each, the last point up to there. Charts of lines
@@ -153,7 +139,8 @@ function written(x, kind) {
 
 function table(value, toHtml) {
   if (!value || typeof value !== "object") return toHtml(String(value));
-  const rows = Object.entries(value).map(([name, text]) => `<tr><td class="key">${toHtml(name)}</td><td class="value">${toHtml(String(text))}</td></tr>`);
+  const whole = (name, text) => name === "strategy" && (state.names || {})[text] ? state.names[text].name : String(text);
+  const rows = Object.entries(value).map(([name, text]) => `<tr><td class="key">${toHtml(name)}</td><td class="value">${toHtml(whole(name, text))}</td></tr>`);
   return `<table><tbody>${rows.join("")}</tbody></table>`;
 }
 
@@ -236,6 +223,16 @@ function encodings(spec, channel, change) {
 
 /* --- logarithmic axes --------------------------------------------------------------------------------------------------------- */
 
+/* Ticks of a logarithmic axis: at equal steps of decades, or at 1, 2 and 5 or 1 and 3 times powers of ten. */
+function logTicks([low, high]) {
+  const decades = Math.log10(high / low), inside = decades < 1.7 ? [1, 2, 5] : decades < 3.2 ? [1, 3] : [1];
+  const step = [1, 2, 5, 10, 20, 50, 100].find(step => decades / step <= 7) || 100, ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    if (power % step === 0) ticks.push(...inside.map(times => Number(`${times}e${power}`)));
+  }
+  return ticks.filter(tick => low <= tick && tick <= high);
+}
+
 /* Makes the axes that allow it logarithmic, if the reader wants that; whether the y axis became so. */
 function toLog(spec) {
   const log = (spec.usermeta || {}).log;
@@ -244,7 +241,7 @@ function toLog(spec) {
     encodings(spec, channel, part => {
       if (part.value !== undefined || part.datum !== undefined) return;
       part.scale = {...part.scale, type: "log", domain, nice: false, zero: undefined, clamp: channel === "y"};
-      part.axis = {...part.axis, tickCount: 4, labelOverlap: true};
+      part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
     });
   }
@@ -386,6 +383,16 @@ function columns(table) {
   for (const row of all("tr", table)) [...row.children].forEach((cell, i) => { cell.hidden = i > 0 && !shown[i - 1]; });
 }
 
+/* The text of a number with its column's decimals, after the attributes of its cell; from 1,000 on it has none, and room for them
+   keeps its digits below those of the others. Numbers with an exponent are too long for that. */
+function aligned(x, digits) {
+  if (x === null || x === undefined) return ">–";
+  const whole = Math.abs(x) >= 1000, huge = Math.abs(x) >= 1e12;
+  const places = {minimumFractionDigits: whole ? 0 : digits, maximumFractionDigits: whole ? 0 : digits};
+  const text = huge ? Number(x.toPrecision(4)).toExponential() : Number(x).toLocaleString("en-US", places);
+  return `${whole && digits && !huge ? ` data-room=".${"0".repeat(digits)}"` : ""}>${text.replace(/-/g, "−")}`;
+}
+
 /* Fills the tables of single clients: one strategy at a time, the highlighted one or the one that the reader chooses. */
 function fillSheets() {
   for (const place of all(".sheet")) {
@@ -400,9 +407,8 @@ function fillSheets() {
     const old = place.querySelector("table"), turned = old && all("thead th", old).findIndex(head => head.hasAttribute("aria-sort"));
     const direction = turned >= 0 && old ? all("thead th", old)[turned].getAttribute("aria-sort") : "";
     const words = text => new Option(text).innerHTML.replace(/"/g, "&quot;");
-    const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
-    const number = (x, digits) => x === null || x === undefined ? "–" : Number(x).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace("-", "−");
-    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}>${number(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
+    const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.filter(row => Math.abs(row[name]) < 1000).map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
+    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}${aligned(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
     const body = rows.filter(row => row.strategy === chosen).map(row => `<tr>${cells(row).join("")}</tr>`);
     const options = labels.map(label => `<option value="${words(label)}"${label === chosen ? " selected" : ""}>${words(named(label))}</option>`);
     place.innerHTML = (labels.length > 1 ? `<label class="of">Strategy <select class="sheet-of">${options.join("")}</select></label>` : "")
@@ -627,8 +633,18 @@ function nameOf(part) {
   return JSON.stringify([around ? around.id : "", part.className, table ? table.id : "", row ? row.textContent : ""]);
 }
 
+/* Asks the server for the charts of the chosen seed: a live page has those of one seed only. */
+async function askSeed() {
+  const seed = value("seed"), here = document.getElementById("status"), drawn = document.querySelector("main figure[data-seed]");
+  if (document.body.dataset.live === undefined || !seed || !drawn || drawn.dataset.seed === seed) return;
+  here.textContent = `Loading the charts of seed ${seed}.`;
+  try { await renew(); } catch { here.textContent = `The charts of seed ${seed} cannot be loaded: no answer from the server.`; }
+}
+
 async function renew() {
-  const answer = await fetch(location.href, {cache: "no-store"});
+  const address = new URL(location.href);
+  if (value("seed")) address.searchParams.set("seed", value("seed"));
+  const answer = await fetch(address, {cache: "no-store"});
   if (!answer.ok) throw new Error(answer.status);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const chosen = all("figure .switch input:checked").map(input => [input.name, input.value]);
@@ -682,7 +698,7 @@ async function renew() {
 
 document.addEventListener("change", event => {
   const control = event.target;
-  if (control.matches(".points input, .strategies input, .controls input[name=seed]")) hide();
+  if (control.matches(".points input, .strategies input, .controls input[name=seed]")) { hide(); askSeed(); }
   else if (control.matches(".controls input[name=log], .controls select[name=order]")) redraw();
   else if (control.matches(".sheet-of")) { pick(control.closest(".sheet"), control.value); fillSheets(); remember(); }
   else if (control.matches(".switch input")) { switchView(control); remember(); }
@@ -692,9 +708,13 @@ document.addEventListener("click", event => {
   if (button) save(button);
   if (light) highlight(light.dataset.name);
 });
+document.addEventListener("pointerover", event => {
+  const place = event.target.closest(".chart"), text = event.target.closest("[data-whole]");
+  if (place) place.title = text ? text.dataset.whole : "";
+});
 window.addEventListener("hashchange", () => {
   restore();
-  if (location.hash.includes("=")) { redraw(); hide(); } else remember();
+  if (location.hash.includes("=")) { redraw(); hide(); askSeed(); } else remember();
 });
 window.addEventListener("resize", resized);
 read();
@@ -704,5 +724,5 @@ restore();
 mark();
 state.ready = drawAll();
 state.drawAll = drawAll;
-if (document.body.dataset.live !== undefined) follow();
+if (document.body.dataset.live !== undefined) { askSeed(); follow(); }
 })();

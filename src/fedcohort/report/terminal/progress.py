@@ -26,17 +26,21 @@ LINES = 40
 
 
 @contextmanager
-def watching(cells: "Sequence[Cell]", *, quiet: bool, at_most: bool = False) -> "Iterator[Callback | None]":
+def watching(
+    cells: "Sequence[Cell]", *, quiet: bool, at_most: bool = False, most_runs: int | None = None
+) -> "Iterator[Callback | None]":
     """Yield a function to call after every round, which shows the progress; None if ``quiet``.
 
-    A terminal shows a progress bar, everything else a few plain lines for each run. With ``at_most``, some ``cells`` may be left out.
+    A terminal shows a progress bar, everything else a few plain lines for each run. With ``at_most``, some ``cells`` may be left out,
+    and no more than ``most_runs`` of them are played.
     """
     if quiet or sys.stderr is None:  # None: standard error is closed
         yield None
         return
+    course = _Course(cells, at_most=at_most, most_runs=most_runs)
     console = Screen(stderr=True, markup=False, highlight=False, emoji=False)
     if not sys.stderr.isatty() or console.is_dumb_terminal:
-        yield _Lines(_Course(cells, at_most=at_most))
+        yield _Lines(course)
         return
     with Progress(
         SpinnerColumn(),
@@ -47,20 +51,28 @@ def watching(cells: "Sequence[Cell]", *, quiet: bool, at_most: bool = False) -> 
         transient=True,
         expand=True,
     ) as bar:
-        yield _Bar(_Course(cells, at_most=at_most), bar)
+        yield _Bar(course, bar)
 
 
 class _Course:
     """Progress of all runs together, which are played in the order of ``cells``; runs that were finished before are skipped."""
 
     def __init__(
-        self, cells: "Sequence[Cell]", clock: Callable[[], float] = time.monotonic, *, at_most: bool = False
+        self,
+        cells: "Sequence[Cell]",
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        at_most: bool = False,
+        most_runs: int | None = None,
     ) -> None:
         self._number = {(cell.label, cell.seed): i for i, cell in enumerate(cells)}
-        self._before = np.cumsum([0, *(cell.experiment.rounds for cell in cells)])
+        self._rounds = np.array([cell.experiment.rounds for cell in cells])
+        self._before = np.cumsum([0, *self._rounds])
         self._clock, self._first, self._played = clock, math.nan, 0
         self._accuracy = math.nan
-        self.runs, self.total = len(cells), int(self._before[-1])
+        self._most = len(cells) if most_runs is None else min(most_runs, len(cells))
+        self._seen: set[int] = set()
+        self.runs, self.total = self._most, self._longest(self._rounds, self._most)
         self.limit = "at most " if at_most else ""
 
     def step(self, cell: "Cell", row: "RoundRow") -> "_Step":
@@ -73,8 +85,28 @@ class _Course:
         if row.round == 1 or math.isfinite(row.test_accuracy):
             self._accuracy = row.test_accuracy
         done = int(self._before[number]) + row.round
+        if self.limit:
+            number, done = self._recount(number, row.round)
         pace = (now - self._first) / (self._played - 1) if self._played > 1 else math.nan
         return _Step(number + 1, done, self._accuracy, pace * (self.total - done))
+
+    def _recount(self, number: int, round_: int) -> tuple[int, int]:
+        """The number of this run among those that were played, and the rounds done; sets how many runs there will be at most.
+
+        Which runs follow depends on the results: rows that are dropped get none, and the runs that they leave go to others if there is
+        a largest number of runs.
+        """
+        self._seen.add(number)
+        left = np.array([i for i in range(number + 1, len(self._rounds)) if i not in self._seen], dtype=np.int64)
+        more = min(len(left), self._most - len(self._seen))
+        self.runs = len(self._seen) + more
+        self.total = self._played + int(self._rounds[number]) - round_ + self._longest(self._rounds[left], more)
+        return len(self._seen) - 1, self._played
+
+    @staticmethod
+    def _longest(rounds: np.ndarray, number: int) -> int:
+        """The rounds of so many runs, at most."""
+        return int(np.sort(rounds)[::-1][: max(number, 0)].sum())
 
 
 class _Step(NamedTuple):
@@ -120,7 +152,11 @@ class _Bar:
         if wide and self._course.runs > 1:
             facts.insert(0, f"run {step.run}/{'≤' if self._course.limit else ''}{count(self._course.runs)}")
         self._bar.update(
-            self._task, completed=step.done, description=f"{label}, seed {cell.seed}", facts=" · ".join(facts)
+            self._task,
+            completed=step.done,
+            total=self._course.total,
+            description=f"{label}, seed {cell.seed}",
+            facts=" · ".join(facts),
         )
 
 
