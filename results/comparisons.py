@@ -18,7 +18,7 @@ KEPT = (
     "verdict", "target_accuracy", "rounds_to_target", "time_to_target", "reached", "seeds", "simulated_time", "jain", "jain_random",
     "bytes", "client_passes",
 )  # fmt: skip
-"""Values of a row that are kept. Wall times are not: they differ from run to run."""
+"""Values of a row that are kept. Wall times are kept only as a detail: they differ from run to run."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class ComparisonResult:
         columns: headings of the table on the page → how a cell is written, see :mod:`results.tables`.
         findings: whether sentences about the fastest and the clearly different rows follow the table.
         minutes: about how long it takes on one core.
+        details: whether the mean accuracy of each class after the last round, and the mean wall time of each part of a run, are kept.
     """
 
     experiment: str
@@ -40,6 +41,7 @@ class ComparisonResult:
     columns: Mapping[str, str] = field(default_factory=dict)
     findings: bool = False
     minutes: float = 0.1
+    details: bool = False
 
     @property
     def experiments(self) -> list[str]:
@@ -48,11 +50,14 @@ class ComparisonResult:
 
     def make(self, runs: Path) -> dict[str, Any]:
         """Play the runs in the folder ``runs``, and return the rows of every setting."""
-        return {name: compared(self.experiment, values, runs) for name, values in self.settings.items()}
+        return {
+            name: compared(self.experiment, values, runs, details=self.details)
+            for name, values in self.settings.items()
+        }
 
 
-def compared(experiment: str, values: Mapping[str, Any], runs: Path) -> list[dict[str, Any]]:
-    """The rows of an experiment file with some settings replaced."""
+def compared(experiment: str, values: Mapping[str, Any], runs: Path, *, details: bool = False) -> list[dict[str, Any]]:
+    """The rows of an experiment file with some settings replaced; ``details`` as in :class:`ComparisonResult`."""
     described = fedcohort.load_experiment(ROOT / experiment)
     if values:
         described = described.with_overrides(values)
@@ -65,8 +70,17 @@ def compared(experiment: str, values: Mapping[str, Any], runs: Path) -> list[dic
         kept["admitted"] = [float(run.rounds["admitted"].mean()) for run in found.runs.values()]
         kept["quantiles"] = _quantiles(next(iter(found.runs.values())))
         kept["admitted_by_round"] = _admitted_by_round(list(found.runs.values()))
+        if details:
+            kept |= _details(list(found.runs.values()))
         rows.append(kept)
     return rows
+
+
+def _details(runs: Sequence[fedcohort.Run]) -> dict[str, Any]:
+    """Means over runs: the accuracy of each class after the last round, and seconds of each part of a run."""
+    last = [run.class_accuracy.iloc[-1].to_numpy(dtype=np.float64) for run in runs]
+    parts = {name: float(np.mean([run.wall[name].sum() for run in runs])) for name in runs[0].wall}
+    return {"class_accuracy": np.mean(last, axis=0).tolist(), "seconds": parts}
 
 
 def _quantiles(run: fedcohort.Run) -> list[float | None]:

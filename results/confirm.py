@@ -1,15 +1,17 @@
 """Confirm a result with changed code: some of its runs are repeated, and must give the same digits.
 
 A change of a module that a result depends on need not change the result. Instead of making all of it anew, this repeats every row of a
-comparison under its first seed; in each federation of the atlas, uniform selection and one strategy in six; or all strategies of the
-held-out federations under their first seed. If every number is the same, the file names the present code beside that which made it,
-with the number of runs that were repeated.
+comparison, under all seeds if that takes no more than five minutes and otherwise under one that the commit chooses; in each federation
+of the atlas, uniform selection and one strategy in six; or all strategies of the held-out federations under their first seed. If every
+number is the same, the file names the present code beside that which made it, with the number of runs that were repeated.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import ACCURACY
@@ -18,9 +20,12 @@ from results.atlas.play import Atlas, Play, play, rounded
 from results.comparisons import ComparisonResult, compared
 from results.descriptions import DESCRIPTIONS
 from results.flash_held_out import DIGITS, FlashHeldOut, played
-from results.result_file import commit, depends, read, sources, today, write
+from results.result_file import ROOT, commit, depends, read, sources, today, write
 
 __all__ = ["confirm", "renew_intervals", "repeated_atlas", "repeated_comparison", "repeated_held_out"]
+
+SHORT = 5
+"""Results that take at most so many minutes are confirmed with all of their seeds."""
 
 ONE_IN = 6
 """Of so many strategies, one is repeated in each federation of the atlas, another one in each."""
@@ -34,7 +39,7 @@ def confirm(name: str, runs: Path) -> int:
     """
     description, content, known, made_by = DESCRIPTIONS.get(name), read(name), sources(), commit()
     if isinstance(description, ComparisonResult):
-        number = repeated_comparison(description, content["result"], runs)
+        number = repeated_comparison(description, content["result"], runs, crc32(made_by.encode()))
         for rows in content["result"].values():
             renew_intervals(rows)
     elif isinstance(description, Atlas):
@@ -52,22 +57,33 @@ def confirm(name: str, runs: Path) -> int:
     return number
 
 
-def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], runs: Path) -> int:
-    """Repeat every row under its first seed.
+def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], runs: Path, choice: int = 0) -> int:
+    """Repeat every row under all seeds, or under one of them if the result takes long.
+
+    Args:
+        description: how the result is made.
+        kept: its rows.
+        runs: folder for the runs.
+        choice: any number; it chooses the seed.
 
     Raises:
         UsageError: an accuracy differs.
     """
     number = 0
+    described = fedcohort.load_experiment(ROOT / description.experiment)
     for setting, values in description.settings.items():
-        rows = compared(description.experiment, {**values, "seeds": 1}, runs)
+        first, seeds = int(values.get("seed", described.seed)), len(kept[setting][0]["accuracies"])
+        some = range(seeds) if description.minutes <= SHORT else range(choice % seeds, choice % seeds + 1)
+        rows = compared(description.experiment, {**values, "seed": first + some.start, "seeds": len(some)}, runs)
         for row, before in zip(rows, kept[setting], strict=True):
             for key in ("accuracies", "bests"):
-                if row["label"] != before["label"] or row[key][0] != before[key][0]:
+                expected = before[key][some.start : some.stop]
+                if row["label"] != before["label"] or row[key] != expected:
                     raise UsageError(
-                        f"{before['label']}: {key} of the first seed are {row[key][0]} instead of {before[key][0]}; make it anew"
+                        f"{before['label']}: {key} of the seeds from {first + some.start} on are {row[key]} instead of {expected}; "
+                        "make it anew"
                     )
-            number += 1
+            number += len(some)
     return number
 
 

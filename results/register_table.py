@@ -14,6 +14,9 @@ from results.tables import CELLS, intervals_without_zero, table
 
 __all__ = ["ours", "register_table", "scale"]
 
+WITHOUT_UNIT = frozenset({"admitted by round", "jain", "seconds"})
+"""Cells that are not in %."""
+
 
 def register_table(hours: Mapping[str, float]) -> str:
     """The table of all rows of ``results/register.toml``.
@@ -47,7 +50,7 @@ def _measured(row: Mapping[str, Any], name: str) -> str:
     found = {one["label"]: one for one in next(iter(read(name)["result"].values()))}
     kind = row.get("cell", "accuracy")
     cells = "; ".join(f"{label}: {CELLS[kind](found[label])}" for label in row["labels"] or found)
-    unit = "" if kind == "admitted by round" else ", in %"
+    unit = "" if kind in WITHOUT_UNIT else ", in %"
     text = f"{scale(description.experiment, changes)}{unit}: {cells} {place}."
     return f"{text} {intervals_without_zero(list(found.values()))}".strip() if kind == "accuracy" else text
 

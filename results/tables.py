@@ -83,6 +83,8 @@ CELLS: dict[str, Callable[[Row], str]] = {
     "last quantile": lambda row: _quantile(row["quantiles"][-1]),
     "admitted": lambda row: f"{np.mean(row['admitted']):.1f}",
     "admitted by round": lambda row: ", ".join(f"{value:.3g}" for value in row["admitted_by_round"]) or "–",
+    "class accuracy": lambda row: ", ".join(f"{100 * value:.0f}" for value in row["class_accuracy"]),
+    "seconds": lambda row: ", ".join(f"{name} {value:.3g} s" for name, value in row["seconds"].items()),
 }
 """How a cell of a comparison's row is written: accuracies in %, times in thousands."""
 

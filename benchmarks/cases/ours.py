@@ -86,12 +86,13 @@ def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None
         played.append(([one.client for one in row.clients], row.steps))
         return row
 
-    checkpoint_times = fedcohort.runs.play_run.CheckpointTimes
+    module: Any = fedcohort.runs.play_run
+    checkpoint_times = module.CheckpointTimes
     log = logging.getLogger("fedcohort")
     level = log.level
     fedcohort.rounds.play_round = in_turns
     own_times: Any = partial(checkpoint_times, clock=lambda: time.monotonic() - waited)
-    fedcohort.runs.play_run.CheckpointTimes = own_times
+    module.CheckpointTimes = own_times
     log.setLevel(logging.ERROR)
     try:
         with tempfile.TemporaryDirectory(prefix="fedcohort-cases-") as folder:
@@ -104,5 +105,5 @@ def play_run(case: Case, plan: str, wait: Callable[[dict[str, Any] | None], None
             )
     finally:
         fedcohort.rounds.play_round = play_round
-        fedcohort.runs.play_run.CheckpointTimes = checkpoint_times
+        module.CheckpointTimes = checkpoint_times
         log.setLevel(level)

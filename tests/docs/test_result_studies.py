@@ -173,13 +173,22 @@ def test_the_regret_of_a_bandit_grows_more_slowly_than_that_of_chance(name: str,
 # --- results that are confirmed --------------------------------------------------------------------------------------------------
 
 
-def test_a_comparison_is_confirmed_by_its_first_seed(tmp_path: Path) -> None:
-    description = ComparisonResult("experiments/quickstart.toml", {"": {"rounds": 2, "seeds": 2}})
+@pytest.mark.parametrize("minutes", [0.1, 60])
+def test_a_comparison_is_confirmed_by_all_seeds_or_by_one_that_is_chosen(tmp_path: Path, minutes: float) -> None:
+    description = ComparisonResult("experiments/quickstart.toml", {"": {"rounds": 2, "seeds": 2}}, minutes=minutes)
     kept = description.make(tmp_path / "all")
-    assert repeated_comparison(description, kept, tmp_path / "first") == 3
-    kept[""][1]["bests"][0] += 1e-9
-    with pytest.raises(UsageError, match=r"UCB: bests of the first seed are .* instead of .*; make it anew"):
-        repeated_comparison(description, kept, tmp_path / "first")
+    every = minutes < 1
+    for choice in (4, 5):
+        assert repeated_comparison(description, kept, tmp_path / "again", choice) == (6 if every else 3)
+    kept[""][1]["bests"][1] += 1e-9
+    wrong = r"UCB: bests of the seeds from \d on are .* instead of .*; make it anew"
+    with pytest.raises(UsageError, match=wrong):
+        repeated_comparison(description, kept, tmp_path / "again", 5)
+    if every:
+        with pytest.raises(UsageError, match=wrong):
+            repeated_comparison(description, kept, tmp_path / "again", 4)
+    else:
+        assert repeated_comparison(description, kept, tmp_path / "again", 4) == 3
 
 
 def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
