@@ -1,10 +1,11 @@
 """The number of cores, on systems that know more and less about it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from fedcohort.core.processor import cores
+from fedcohort.core.processor import cores, processor
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +35,16 @@ def test_a_newer_python_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 6}, raising=False)
     monkeypatch.setattr(os, "process_cpu_count", lambda: 2, raising=False)
     assert cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\ncpu family\t: 26\nmodel name\t: other\n", "AMD EPYC (family 25, model 17)"),
+        ("model name\t: ARMv7 Processor\n", "ARMv7 Processor"),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n", "0xd0c"),
+    ],
+)  # fmt: skip
+def test_processors_of_the_same_name_are_told_apart(text: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: text)
+    assert processor() == name

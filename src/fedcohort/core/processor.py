@@ -7,6 +7,9 @@ from pathlib import Path
 
 __all__ = ["cores", "processor"]
 
+FACTS = {"cpu family": "family", "model": "model"}
+"""Numbers in ``/proc/cpuinfo`` that tell processors of the same name apart."""
+
 
 def cores() -> int:
     """Number of cores that this process may use, at least 1.
@@ -32,9 +35,16 @@ def _cores_of_affinity() -> int | None:
 
 
 def processor() -> str:
-    """The processor's name, or its architecture if the system does not say more."""
+    """The processor's name, with family and model on Linux, because virtual machines give several processors the same name; or its
+    architecture if the system does not say more."""
     with suppress(OSError):
+        facts: dict[str, str] = {}
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith(("model name", "CPU part")):
-                return line.partition(":")[2].strip()
+            key, _, value = line.partition(":")
+            facts.setdefault(key.strip(), value.strip())  # of the first core
+        if "model name" in facts:
+            numbers = [f"{name} {facts[key]}" for key, name in FACTS.items() if key in facts]
+            return facts["model name"] + (f" ({', '.join(numbers)})" if numbers else "")
+        if "CPU part" in facts:
+            return facts["CPU part"]
     return platform.processor() or platform.machine()
