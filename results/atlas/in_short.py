@@ -91,7 +91,13 @@ def _flash(findings: Findings) -> list[str]:
         found = findings.over_federations(measure)["flash"]
         mean, low, high = (signed(100 * value) for value in found.interval)
         verdict = "not clear" if found.words not in (BETTER, WORSE) else f"clearly {found.words}"
-        each.append(f"{mean} [{low}, {high}] points at {words} ({verdict})")
+        untested = findings.untested("flash", measure)
+        zero = (
+            f"; {100 * untested:.0f}% of its runs test no model within the limit and count as 0"
+            if untested >= 0.05
+            else ""
+        )
+        each.append(f"{mean} [{low}, {high}] points at {words} ({verdict}{zero})")
     return [
         f"**FLASH**, with default parameters and plain cross-entropy, compared with uniform selection: {_joined(each)}."
     ]

@@ -118,6 +118,10 @@ class Findings:
         ratios: Values = np.exp(logs.mean(axis=0))
         return ratios
 
+    def untested(self, strategy: str, measure: str) -> float:
+        """Mean share, over the federations, of runs in which no model was tested within a limit, whose accuracy counts as 0."""
+        return float(np.mean([(self.values(f, strategy, measure) == 0).mean() for f in self.federations]))
+
     def verdicts(self, federation: str, measure: str) -> dict[str, Verdict]:
         """Whether the differences to uniform selection in a federation are clear, corrected by Holm for all strategies in it."""
         rows = [np.nan_to_num(self.values(federation, strategy, measure)).tolist() for strategy in self.strategies]

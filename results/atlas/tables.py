@@ -114,14 +114,12 @@ def _at_limits(findings: Findings, measure: str) -> str:
     cost = {"at_time": "time", "at_bytes": "bytes"}.get(measure)
     if cost is None:
         return ""
-    early, none = {}, {}
+    early = {}
     for strategy in findings.strategies:
-        ended, untested = [], []
-        for name in findings.federations:
-            limit = findings.values(name, REFERENCE, cost) / 2
-            ended.append((findings.values(name, strategy, cost) < limit).mean())
-            untested.append((findings.values(name, strategy, measure) == 0).mean())
-        early[strategy], none[strategy] = float(np.mean(ended)), float(np.mean(untested))
+        limits = ((name, findings.values(name, REFERENCE, cost) / 2) for name in findings.federations)
+        ended = [(findings.values(name, strategy, cost) < limit).mean() for name, limit in limits]
+        early[strategy] = float(np.mean(ended))
+    none = {strategy: findings.untested(strategy, measure) for strategy in findings.strategies}
     return (
         f"\n\nShares of runs that end before the limit is spent, so that more rounds would help them: {_shares(early)}. Shares of "
         f"runs that spend it before the first model is tested, which counts as an accuracy of 0: {_shares(none)}."

@@ -40,7 +40,10 @@ def test_a_newer_python_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\ncpu family\t: 26\nmodel name\t: other\n", "AMD EPYC (family 25, model 17)"),
+        (
+            "cpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\ncpu family\t: 26\nmodel name\t: other\n",
+            "AMD EPYC (family 25, model 17)",
+        ),
         ("model name\t: ARMv7 Processor\n", "ARMv7 Processor"),
         ("processor\t: 0\nCPU part\t: 0xd0c\n", "0xd0c"),
     ],
