@@ -61,7 +61,7 @@ DESCRIPTIONS: Mapping[str, Description] = {
         columns=SOURCE_TABLE | {"rounds to {target}": "rounds to target"},
         minutes=10,
     ),
-    "x86": ComparisonResult("experiments/x86.toml", columns=SOURCE_TABLE, minutes=15, details=True),
+    "x86": ComparisonResult("experiments/x86.toml", columns=SOURCE_TABLE, minutes=15),
     "thesis-logistic": ComparisonResult(
         "experiments/sources/thesis_logistic_small.toml",
         quick=True,

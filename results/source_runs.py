@@ -36,7 +36,7 @@ THESIS_TABLE: Mapping[str, str] = {
 MINUTES: Mapping[str, float] = {
     "flash-changing-cohorts": 2, "flash-figure5-femnist": 3, "flash-figure5": 4, "flash-figure4-heads": 4, "flash-figure4-contexts": 4,
     "flash-figure2-noise": 31, "flash-figure2-skew": 31, "flash-figure2-femnist": 21, "flash-figure3": 40, "flash-table1": 19,
-    "thesis-mnist": 15, "thesis-emnist": 29, "thesis-cifar10": 19, "thesis-scores": 2,
+    "thesis-mnist": 15, "thesis-emnist": 29, "thesis-cifar10": 19, "thesis-scores": 2, "x86": 4, "team-darts-table2": 6,
 }  # fmt: skip
 """About how long the experiment file of each name takes on one core."""
 
@@ -45,7 +45,7 @@ def _small(name: str, **changes: Any) -> ComparisonResult:
     """An experiment file at the small scale, with some settings replaced."""
     columns = THESIS_TABLE if name.startswith("thesis") else FLASH_TABLE
     file = f"experiments/sources/{name.replace('-', '_')}_small.toml"
-    return ComparisonResult(file, {"": changes}, columns=columns, minutes=MINUTES[name])
+    return ComparisonResult(file, {"": changes}, columns=columns, minutes=MINUTES[name], details=name == "x86")
 
 
 def _thesis(name: str, clients: int, *, fractions: bool = False) -> ComparisonResult:
@@ -70,6 +70,8 @@ SOURCE_RUNS: Mapping[str, ComparisonResult] = {
         for fractions in (False, True)
         for clients in (5, 10, 15)
     },
+    "x86-small": _small("x86"),
+    "team-darts-table2-small": _small("team-darts-table2"),
     "thesis-scores": _small("thesis-scores"),
     "thesis-scores-15": _thesis("thesis-scores", 15),
 }
