@@ -44,10 +44,11 @@ def ours(row: Mapping[str, Any], hours: Mapping[str, float]) -> str:
 def _measured(row: Mapping[str, Any], name: str) -> str:
     """The figures of a result: its scale, the cells of the named rows, and which intervals exclude 0."""
     description, place = DESCRIPTIONS.get(name), f"(result `{name}`)"
-    if "labels" not in row or not isinstance(description, ComparisonResult):
+    content = read(name)
+    if "labels" not in row or not isinstance(description, ComparisonResult) or "result" not in content:
         return place
     changes = next(iter(description.settings.values()))
-    found = {one["label"]: one for one in next(iter(read(name)["result"].values()))}
+    found = {one["label"]: one for one in next(iter(content["result"].values()))}
     kind = row.get("cell", "accuracy")
     cells = "; ".join(f"{label}: {CELLS[kind](found[label])}" for label in row["labels"] or found)
     unit = "" if kind in WITHOUT_UNIT else ", in %"

@@ -104,7 +104,8 @@ def test_every_row_of_the_register_names_files_results_and_labels_that_exist() -
             description = DESCRIPTIONS[name]
             assert isinstance(description, ComparisonResult)
             experiment = fedcohort.load_experiment(ROOT / description.experiment)
-            assert set(row["labels"]) <= {"all", *(one.label for one in experiment.variants)}, row["item"]
+            cells = experiment.with_overrides(next(iter(description.settings.values()))).cells()
+            assert set(row["labels"]) <= {cell.label for cell in cells}, row["item"]
         assert row.get("cell", "accuracy") in CELLS
 
 
@@ -130,6 +131,14 @@ def test_what_the_page_says_about_the_sources_follows_from_the_results() -> None
     assert mean("thesis-logistic", "all", "accuracies") == mean("thesis-logistic", "centralised", "accuracies")
     rounds = [row["rounds_to_target"] for row in read("thesis-logistic")["result"][""]]
     assert rounds[1:] == sorted(rounds[1:], reverse=True)
+    for name, frac in (("thesis-mnist-5", 0.735), ("thesis-cifar10-5", 0.216)):
+        assert abs(mean(name, "a quarter, weights N_i/N") - frac) < 0.03
+        assert mean(name, "all") - 0.02 < mean(name, "a quarter")
+    for algorithm in ("fedavg", "scaffold", "rhfl"):
+        uniform, flash = (
+            mean("flash-table1", f"{row}, name={algorithm}", "accuracies") for row in ("uniform", "FLASH")
+        )
+        assert 0.05 < uniform - flash < 0.07
     for name in ("flash-figure5-femnist", "flash-changing-cohorts"):
         (rows,) = read(name)["result"].values()
         assert all(row["difference"] < 0 for row in rows if row["label"].startswith(("α", "FLASH")))
