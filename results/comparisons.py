@@ -78,7 +78,7 @@ def compared(experiment: str, values: Mapping[str, Any], runs: Path, *, details:
 
 def _details(runs: Sequence[fedcohort.Run]) -> dict[str, Any]:
     """Means over runs: the accuracy of each class after the last round, and seconds of each part of a run."""
-    last = [run.class_accuracy.iloc[-1].to_numpy(dtype=np.float64) for run in runs]
+    last = [np.array(run.rounds["class_accuracy"].iloc[-1], dtype=np.float64) for run in runs]
     parts = {name: float(np.mean([run.wall[name].sum() for run in runs])) for name in runs[0].wall}
     return {"class_accuracy": np.mean(last, axis=0).tolist(), "seconds": parts}
 
