@@ -87,11 +87,11 @@ results-confirm: $(VENV)/.dev ## repeat some runs of results that are older than
 results-check: $(VENV)/.dev ## list the results that are older than a change of what they depend on
 	@$(BIN)/python -m results --check
 
-bench: $(VENV)/.installed ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
+bench: $(VENV)/.dev ## compare the plans with a bare loop, measure growth and overhead; needs an idle machine (QUICK=--quick for a trial; KEEP=1 keeps the figures)
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
 
-bench-cases: $(VENV)/.installed ## compare many networks, algorithms and cohorts with bare loops in ten minutes (ONLY="w2 lstm" TURNS=3); needs an idle machine
+bench-cases: $(VENV)/.dev ## compare many networks, algorithms and cohorts with bare loops in ten minutes (ONLY="w2 lstm" TURNS=3); needs an idle machine
 	@$(BIN)/python -m benchmarks.cases $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS))
 	@$(BIN)/python docs/generate.py
 
