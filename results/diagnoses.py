@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 import fedcohort
 from fedcohort import Run, measures
-from fedcohort.study.diagnose_run import diagnose
+from fedcohort.study.diagnose_run import diagnose, over_seeds
 from results.result_file import ROOT
 from results.tables import signed, table
 
@@ -76,11 +76,12 @@ class Diagnoses:
 
 
 def measured(runs: Sequence[Run], claims: Sequence[Claim]) -> dict[str, Any]:
-    """Agreement with greedy and with chance, first selections, and each claim."""
+    """Agreement with a greedy choice by the prediction, and with chance, first selections, and each claim."""
     each = [diagnose(run) for run in runs]
     found: dict[str, Any] = {
         name: [getattr(one, name) for one in each] for name in ("greedy", "chance", "exploration", "new")
     }
+    found["prediction"] = over_seeds(each).prediction
     found["claims"] = [kept(runs, claim) for claim in claims]
     return found
 
@@ -149,14 +150,15 @@ def diagnosis_table(result: Mapping[str, Any]) -> str:
         shares = [f"{100 * np.nanmean(np.array(found[name], float)):.0f}%" for name in ("greedy", "chance", "new")]
         for i, claim in enumerate(found["claims"]):
             known = [value for value in claim["correlations"] if value is not None]
-            cells = [label, *shares] if i == 0 else ["", "", "", ""]
+            cells = [label, f"`{found['prediction']}`", *shares] if i == 0 else [""] * 5
             rows.append([cells[0], claim["words"], _interval(known), holds(known, claim["sign"]), *cells[1:]])
     heads = [
         "strategy",
         "a high score promises",
         "rank correlation [95%]",
         "holds",
-        "highest scores",
+        "prediction",
+        "greedy",
         "by chance",
         "first time",
     ]

@@ -278,9 +278,9 @@ def test_a_claim_holds_if_the_interval_is_on_its_side() -> None:
 def test_the_table_of_diagnoses_has_a_line_for_each_claim() -> None:
     claim = {"words": "a shorter time", "sign": -1, "correlations": [-0.5, -0.4], "mean_ranks": [0.6] * BINS}
     shares = {name: [0.5, 0.7] for name in ("greedy", "chance", "new")}
-    text = diagnosis_table({"Oort": {**shares, "claims": [claim, claim]}})
+    text = diagnosis_table({"Oort": {**shares, "prediction": "score", "claims": [claim, claim]}})
     assert text.count("a shorter time") == 2
-    assert "| Oort | a shorter time | −0.45 [−1.00, +0.19] | not clear | 60% | 60% | 60% |" in text
+    assert "| Oort | a shorter time | −0.45 [−1.00, +0.19] | not clear | `score` | 60% | 60% | 60% |" in text
 
 
 def test_the_reward_of_a_bandit_stands_among_the_terms_of_later_decisions() -> None:

@@ -82,6 +82,21 @@ def test_strategies_written_in_python_race() -> None:
     ("values", "arguments", "message"),
     [
         ({}, {"strategies": ["flash", "ucb"]}, "federation.holdout = 0: 'flash' needs a held-out part"),
+        (
+            {},
+            {"strategies": ["powd", "all"], "over": {"selection.zz": [4, 5]}},
+            "over selection.zz = [4, 5]: no strategy in the race has this parameter; valid: d, k",
+        ),
+        (
+            {},
+            {"strategies": ["uniform", "uniform"]},
+            "strategies = ['uniform', 'uniform']: 'uniform' is given twice; give each strategy once",
+        ),
+        (
+            {},
+            {"over": {"selection.k": [3, 3]}},
+            "over selection.k = [3, 3]: the same value is given twice; give each value",
+        ),
         ({}, {"strategies": ["ucbb", "ucb"]}, "strategies = 'ucbb': no such strategy; did you mean 'ucb'?"),
         ({}, {"strategies": ["ucb"]}, "rows = 1: a race needs at least 2"),
         ({"variants": ROWS}, {"strategies": ["ucb"]}, "strategies = ['ucb']: the experiment has rows of its own"),

@@ -64,6 +64,71 @@ def test_shares_and_correlations(run: fedcohort.Run) -> None:
     assert "gain" not in by_outcome  # only one round has both a score and a gain
 
 
+def one_round(tmp_path: Path, terms: dict[str, list[float]], scores: list[float], selected: set[int]) -> fedcohort.Run:
+    """A run whose only round has these candidates."""
+    rows = [
+        (i, i in selected, score, {name: values[i] for name, values in terms.items()}) for i, score in enumerate(scores)
+    ]
+    return written(tmp_path / "run", [played(1, [client(i, 1.0) for i in sorted(selected)], decisions=rows)])
+
+
+def test_a_draw_in_the_score_is_exploration_not_agreement(tmp_path: Path) -> None:
+    """Client 1 has the highest score only because of its draw, and client 0 also without it."""
+    terms = {"loss": [2.0, 1.0, 1.5], "duration": [0.5, 0.0, 0.5], "exploration": [0.5, 4.0, -1.0]}
+    found = diagnose(one_round(tmp_path, terms, [3.0, 5.0, 1.0], {0, 1}))
+    assert (found.prediction, found.greedy, found.exploration) == ("score − exploration", 0.5, 0.5)
+    assert found.chance == pytest.approx(2 / 3)
+    text = " ".join(terminal.as_text(terminal.diagnosis(found)).split())
+    assert "Prediction: score − exploration, the score without its exploration." in text
+
+
+def test_the_term_that_is_the_score_without_its_bonus_predicts(tmp_path: Path) -> None:
+    """Client 3 was never selected and comes first; client 4 is put last. The projection is no part of the sum."""
+    terms = {
+        "projection": [0.1, 0.2, 0.3, math.nan, 0.5],
+        "fit": [3.0, 2.0, 1.0, 1.0, 9.0],
+        "bonus": [0.5, 2.0, 1.0, math.inf, 0.0],
+    }
+    found = diagnose(one_round(tmp_path, terms, [3.5, 4.0, 2.0, math.inf, -math.inf], {1, 3}))
+    assert (found.prediction, found.greedy, found.chance) == ("fit", 0.5, 0.5)
+    text = " ".join(terminal.as_text(terminal.diagnosis(found)).split())
+    assert "Prediction: the term fit, the score without its exploration." in text
+
+
+def test_a_round_without_terms_goes_by_its_scores(tmp_path: Path) -> None:
+    terms = {"mean_reward": 1.0, "bonus": 2.0}
+    rows = [
+        played(1, [client(0, 1.0)], decisions=candidates([5.0, 4.0, 3.0], {0})),
+        played(
+            2, [client(1, 1.0)], decisions=[(0, False, 1.0, {"mean_reward": 0.5, "bonus": 0.5}), (1, True, 3.0, terms)]
+        ),
+    ]
+    found = diagnose(written(tmp_path / "run", rows))
+    assert (found.prediction, found.greedy, found.scored_rounds) == ("mean_reward", 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("selection", "prediction"),
+    [
+        ({"name": "ucb"}, "mean_reward"),
+        ({"name": "cs_ucb"}, "mean_reward"),
+        ({"name": "flash"}, "score − exploration"),
+        ({"name": "flash_printed"}, "score − exploration"),
+        ({"name": "flash_linucb"}, "score − exploration"),
+        ({"name": "neural"}, "mean_reward"),
+        ({"name": "gpfl_select"}, "fit"),
+        ({"name": "restless"}, "score"),
+        ({"name": "oort"}, "score"),
+    ],
+)
+def test_the_predictions_of_the_built_in_strategies(selection: dict[str, Any], prediction: str, tmp_path: Path) -> None:
+    federation = {"clients": 12, "holdout": 0.2}
+    experiment = small(rounds=6, federation=federation, selection={**selection, "k": 3})
+    found = diagnose(fedcohort.run(experiment, runs=tmp_path))
+    assert found.prediction == prediction
+    assert found.scored_rounds
+
+
 def test_mean_scores_are_compared_with_the_gain(tmp_path: Path) -> None:
     accuracies, scores = [0.1, 0.2, 0.4, 0.7, 0.75], [1.0, 2.0, 3.0, 4.0, 0.0]
     rows = [
@@ -95,10 +160,12 @@ def test_the_command_prints_shares_or_json(run: fedcohort.Run) -> None:
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.stdout.split())
     assert (
-        "In 2 rounds with scores, 83% of the selected clients have the highest scores; uniform selection would give 75%."
+        "In 2 rounds with scores, 83% of the selected clients have the highest predictions; uniform selection would give 75%."
         in words
     )
-    assert "Exploration: 17%." in words
+    assert (
+        "Exploration: 17%. Prediction: the score itself, because the record has no exploration apart from it." in words
+    )
     (found,) = json.loads(CliRunner().invoke(cli, ["diagnose", str(run.path), "--json"]).stdout)["runs"]
     assert found["exploration"] == pytest.approx(1 / 6)
 
@@ -116,6 +183,8 @@ def test_seeds_become_means_and_rows_one_table(run: fedcohort.Run) -> None:
     )
     mean = over_seeds([first, other])
     assert mean.greedy == pytest.approx((first.greedy + 0.5) / 2)
+    assert mean.prediction == "score"
+    assert over_seeds([first, dataclasses.replace(first, prediction="fit")]).prediction == "score, fit"
     assert (mean.chance, mean.new) == (first.chance, pytest.approx((4 / 7 + 1) / 2))
     by_outcome = {each.outcome: (each.rank_correlation, each.rounds) for each in mean.correlations}
     assert by_outcome == {"loss": (pytest.approx(0.25), 5), "gain": (1.0, 4)}

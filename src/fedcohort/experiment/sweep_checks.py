@@ -28,14 +28,17 @@ def check_number_of_rows(variants: int, sweep: Mapping[str, Sequence[object]], s
         )
 
 
-def check_sweep(key: str, choices: Sequence[object]) -> None:
-    """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share."""
+def check_sweep(key: str, choices: Sequence[object], where: str = "sweep.") -> None:
+    """Refuse an entry of ``[sweep]`` without values, with repeated values, or for a setting that all rows share.
+
+    Messages begin with ``where`` and the key.
+    """
     if not choices:
-        raise UsageError(f"sweep.{key} = []: give at least one value")
+        raise UsageError(f"{where}{key} = []: give at least one value")
     if any(a == b for alike in _alike(choices) for a, b in itertools.combinations(alike, 2)):
-        raise UsageError(f"sweep.{key} = {shown(choices)}: the same value is given twice; give each value once")
+        raise UsageError(f"{where}{key} = {shown(choices)}: the same value is given twice; give each value once")
     if key.partition(".")[0] in NOT_IN_ROWS:
-        raise UsageError(f"sweep.{key}: cannot differ between rows; set it once for the experiment")
+        raise UsageError(f"{where}{key}: cannot differ between rows; set it once for the experiment")
 
 
 def _alike(choices: Sequence[object]) -> list[list[object]]:

@@ -4,10 +4,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.nested_values import nested
+from fedcohort.experiment.sweep_checks import check_sweep
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.run_comparison import PlannedRow, planned_rows
 
@@ -40,11 +41,13 @@ def candidates(
         selector, algorithm: as for :func:`fedcohort.compare`.
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination. A parameter of a strategy that another strategy does not have
-            does not vary for the other one.
+            does not vary for the other one; one of them must have it.
 
     Raises:
         UsageError: a row cannot be run, or there are too few or too many rows.
     """
+    for key, values in (over or {}).items():
+        check_sweep(key, list(values), "over ")
     several = experiment.variants or experiment.sweep or selector is not None or isinstance(algorithm, Mapping)
     if strategies and several:
         raise UsageError(
@@ -69,6 +72,7 @@ def _all_strategies(
     experiment: Experiment, given: Given, names: Sequence[str], over: Grid, skipped: dict[str, str]
 ) -> list[PlannedRow]:
     """One row for each strategy and each combination of values. Unusable strategies are ``skipped``, unless they are ``names``."""
+    _check_distinct(names)
     rows = []
     for name in names or STRATEGIES.builtin:
         try:
@@ -77,7 +81,27 @@ def _all_strategies(
             if names:
                 raise
             skipped[name] = str(error)
+    raced = [name for name in names or STRATEGIES.builtin if name not in skipped]
+    _check_applies(over, [STRATEGIES.find(name, "strategies") for name in raced])
     return rows
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    """Refuse a strategy that is named twice, since its rows would race against themselves."""
+    found = [STRATEGIES.find(name, "strategies") for name in names]
+    for i, name in enumerate(names):
+        if found[i] in found[:i]:
+            raise UsageError(f"strategies = {shown(list(names))}: {name!r} is given twice; give each strategy once")
+
+
+def _check_applies(over: Grid, raced: Sequence[type]) -> None:
+    """Refuse a setting that none of the raced strategies has; if no strategy can race, this is said elsewhere."""
+    for key, values in over.items():
+        if raced and not any(_applies(key, cls) for cls in raced):
+            known = {"k"}.union(*(getattr(cls, "__pydantic_fields__", ()) for cls in raced))
+            parameter = key.partition(".")[2]
+            hint = "name the strategies of the race instead" if parameter == "name" else nearest(parameter, known)
+            raise UsageError(f"over {key} = {shown(list(values))}: no strategy in the race has this parameter; {hint}")
 
 
 def _varied(experiment: Experiment, given: Given, name: str, over: Grid) -> list[PlannedRow]:

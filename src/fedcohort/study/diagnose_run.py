@@ -1,4 +1,8 @@
-"""Diagnose the decisions of a run: whether scores predict what happens, and how much the strategy explores."""
+"""Diagnose the decisions of a run: whether scores predict what happens, and how much the strategy explores.
+
+A score that contains exploration, such as the bonus of UCB or the draw of Thompson sampling, is highest for the selected clients
+whatever it predicts. So the agreement with a greedy choice is measured by the *prediction*, the score without exploration.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +19,19 @@ from fedcohort.study.measured_values import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds"]
+__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds", "predictions"]
 
 NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
 """Columns of the table of clients that are not outcomes of a selection."""
 
 FEWEST = 3
 """Smallest number of clients, or rounds, of a rank correlation."""
+
+EXPLORATION = ("exploration", "bonus")
+"""Names of the term that a strategy adds to its score for exploration."""
+
+SCORE = "score"
+"""What predicts if the record of a run has no exploration in its scores."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +58,14 @@ class Diagnosis:
         label, seed: the row of the run, and its seed.
         rounds: number of rounds played.
         scored_rounds: number of rounds in which the candidates had scores, and not all were selected; the shares below cover them.
-        greedy: share of selected clients that a greedy choice (the highest scores, ties at random) selects as well.
+        greedy: share of selected clients that a greedy choice (the highest predictions, ties at random) selects as well.
         chance: the same share for uniform selection among the candidates.
         exploration: share of selected clients that a greedy choice does not select, 1 − greedy.
         new: share of selections, over all rounds, of clients that had not been selected before.
         correlations: scores compared with outcomes.
         labels: ``classes``, or ``numbers``: the test accuracy is then R², and the accuracy of a client its score.
+        prediction: what a greedy choice goes by: the name of the term that is the score without exploration; ``score − exploration``
+            or ``score − bonus`` if no single term is; and ``score`` if the record has no exploration apart from the score.
     """
 
     label: str
@@ -66,6 +78,7 @@ class Diagnosis:
     new: float
     correlations: tuple[Correlation, ...]
     labels: str = "classes"
+    prediction: str = SCORE
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; unknown values are None."""
@@ -87,7 +100,8 @@ def diagnose(run: Run) -> Diagnosis:
         raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
     decisions, clients = run.decisions, run.clients
     scored = decisions[np.isfinite(decisions["score"])]
-    greedy, chance = _agreement(scored)
+    prediction, predicted = predictions(decisions)
+    greedy, chance = _agreement(predicted)
     meta = run.meta
     share = float(np.mean(greedy)) if greedy else math.nan
     return Diagnosis(
@@ -101,6 +115,7 @@ def diagnose(run: Run) -> Diagnosis:
         new=clients["client"].nunique() / len(clients) if len(clients) else math.nan,
         correlations=(*_with_outcomes(scored, clients), *_with_gain(scored, rounds["test_accuracy"])),
         labels=run.labels,
+        prediction=prediction,
     )
 
 
@@ -125,6 +140,7 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
         exploration=_mean([run.exploration for run in runs]),
         new=_mean([run.new for run in runs]),
         correlations=tuple(correlations),
+        prediction=", ".join(dict.fromkeys(run.prediction for run in runs)),
     )
 
 
@@ -132,6 +148,34 @@ def _mean(values: Sequence[float]) -> float:
     """The mean of the known values; NaN without any."""
     known = [value for value in values if math.isfinite(value)]
     return sum(known) / len(known) if known else math.nan
+
+
+def predictions(decisions: "pd.DataFrame") -> tuple[str, "pd.DataFrame"]:
+    """What the scores of decisions predict without exploration, and its name; see :attr:`Diagnosis.prediction`.
+
+    Returns:
+        the name; and round, selected and prediction of the candidates that have one. Candidates that the strategy put last, with a
+        score of −∞, are left out. Those that it put first with an infinite bonus are not, if a term holds their prediction.
+    """
+    score = decisions["score"]
+    explored = next((name for name in EXPLORATION if name in decisions and np.isfinite(decisions[name]).any()), None)
+    name, values = SCORE, score
+    if explored is not None:
+        name, values = _without(decisions, explored)
+        values = values.where(decisions[explored].notna(), score)  # rounds without terms, such as a random first one
+    known = np.isfinite(values) & score.notna() & (score > -math.inf)
+    found = decisions.loc[known, ["round", "selected"]].assign(prediction=values[known])
+    return name, found
+
+
+def _without(decisions: "pd.DataFrame", explored: str) -> tuple[str, "pd.Series[Any]"]:
+    """The term that makes up the score together with the term ``explored``, or their difference; and its name."""
+    finite = decisions[np.isfinite(decisions["score"]) & np.isfinite(decisions[explored])]
+    rest = finite["score"] - finite[explored]
+    for name in decisions.columns.drop(["round", "client", "selected", "score", explored]):
+        if len(finite) and np.allclose(finite[name] + finite[explored], finite["score"], rtol=1e-12, atol=1e-12):
+            return str(name), decisions[name]
+    return f"{SCORE} − {explored}", rest.reindex(decisions.index)
 
 
 def greedy_probability(scores: Values, count: int) -> Values:
@@ -147,14 +191,14 @@ def greedy_probability(scores: Values, count: int) -> Values:
     return probability
 
 
-def _agreement(scored: "pd.DataFrame") -> tuple[list[float], list[float]]:
+def _agreement(predicted: "pd.DataFrame") -> tuple[list[float], list[float]]:
     """For each round, the share of selected clients that a greedy choice and uniform selection select as well."""
     greedy, chance = [], []
-    for _, candidates in scored.groupby("round"):
+    for _, candidates in predicted.groupby("round"):
         selected = candidates["selected"].to_numpy(bool)
         count = int(selected.sum())
         if 0 < count < len(candidates):
-            probability = greedy_probability(candidates["score"].to_numpy(np.float64), count)
+            probability = greedy_probability(candidates["prediction"].to_numpy(np.float64), count)
             greedy.append(float(probability[selected].mean()))
             chance.append(count / len(candidates))
     return greedy, chance

@@ -10,6 +10,7 @@ from rich.text import Text
 from fedcohort.core.formatted_values import count, counted, percent, share
 from fedcohort.core.score_style import score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.study.diagnose_run import SCORE
 
 if TYPE_CHECKING:
     from fedcohort.study.diagnose_run import Diagnosis
@@ -28,9 +29,10 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
         parts.append(
             Text(
                 f"In {counted(found.scored_rounds, 'round')} with scores, {share(found.greedy)} of the selected clients have the "
-                f"highest scores; uniform selection would give {share(found.chance)}. Exploration: {share(found.exploration)}."
+                f"highest predictions; uniform selection would give {share(found.chance)}. Exploration: {share(found.exploration)}."
             )
         )
+        parts.append(Text(f"Prediction: {_about_prediction(found.prediction)}."))
     else:
         parts.append(Text("The strategy gives no scores that choose between clients."))
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
@@ -60,7 +62,8 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     columns = [
         Column("strategy", [Text(one.label, style="bold") for one in found], left=True, widest=label_width(width)),
         Column("runs", list(seeds), 1, left=True),
-        Column("highest\nscores", [share(one.greedy) for one in found]),
+        Column("prediction", [one.prediction if one.scored_rounds else "–" for one in found], 35, left=True),
+        Column("highest\npredictions", [share(one.greedy) for one in found]),
         Column("by\nchance", [share(one.chance) for one in found]),
         Column("first\ntime", [share(one.new) for one in found], 40),
         *(
@@ -70,14 +73,24 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     ]
     table, hidden = fitting_table(columns, width)
     notes = dimmed(
-        "Highest scores: share of the selected clients that have the highest scores, in the rounds with scores; by chance: the same "
-        "share under uniform selection. The rest is exploration. First time: share of the selections of clients that had not been "
-        "selected before. Means over seeds; – is unknown, because the strategy gives no scores that choose between clients.",
+        "Highest predictions: share of the selected clients that have the highest predictions, in the rounds with scores; by chance: "
+        "the same share under uniform selection. The rest is exploration. Prediction: the term that is the score without exploration, "
+        "or the score itself if the record has no exploration apart from it. First time: share of the selections of clients that had "
+        "not been selected before. Means over seeds; – is unknown, because the strategy gives no scores that choose between clients.",
         f"Further columns: {_lower(_about_correlations(found)[0])}" if outcomes else "",
         *_about_correlations(found)[1:],
         about_hidden(hidden),
     )
     return Group(table, "", *notes)
+
+
+def _about_prediction(name: str) -> str:
+    """What the agreement with a greedy choice is measured by, in words."""
+    if name == SCORE:
+        return "the score itself, because the record has no exploration apart from it"
+    if name.startswith(f"{SCORE} − "):
+        return f"{name}, the score without its exploration"
+    return f"the term {name}, the score without its exploration"
 
 
 def _correlation(one: "Diagnosis", outcome: str) -> str:
