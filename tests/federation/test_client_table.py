@@ -88,12 +88,14 @@ def test_frames_and_parquet_files_are_tables_too(tmp_path: Path) -> None:
         ("samples,communication_seconds\n5,5\n6,6\n", "clients.csv: has 'communication_seconds', but not the time to train"),
         ("client,samples\na,5\na,6\n", "clients.csv: row 2, column 'client': 'a' is also in row 1; give every client its own name"),
         ("client,samples\na,5\n,6\n", "clients.csv: row 2, column 'client': '' is empty"),
-        ("client,samples\na,5\nb,many\n", "clients.csv: row 2 (client 'b'), column 'samples': many; must be a whole number of"),
-        ("samples\n5\n0\n", "clients.csv: row 2, column 'samples': 0; must be a whole number of at least 1, such as 120"),
+        ("client,samples\na,5\nb,many\n", "clients.csv: row 2 (client 'b'), column 'samples': many; must be a whole number from"),
+        ("samples\n5\n0\n", "clients.csv: row 2, column 'samples': 0; must be a whole number from 1 to 1,000,000,"),
+        ("samples\n5\n99999999999999999999\n", "clients.csv: row 2, column 'samples': 99999999999999999999; must be"),
+        ("samples,seconds\n5,1\n6,1e308\n", "clients.csv: row 2, column 'seconds': 1e308; must be a number of seconds above 0 and at"),
         ("samples\n5\n-1\n", "clients.csv: row 2, column 'samples': -1; must be"),
         ("samples\n5\n2.5\n", "clients.csv: row 2, column 'samples': 2.5; must be a whole number"),
         ("samples,seconds\n5,1\n6,\n", "clients.csv: row 2, column 'seconds': is empty; must be a number of seconds above 0"),
-        ("samples,seconds\n5,1\n6,0\n", "clients.csv: row 2, column 'seconds': 0; must be a number of seconds above 0, such as 12.5"),
+        ("samples,seconds\n5,1\n6,0\n", "clients.csv: row 2, column 'seconds': 0; must be a number of seconds above 0 and at"),
         ("samples,seconds\n5,nan\n6,1\n", "clients.csv: row 1, column 'seconds': nan; must be"),
         ("samples,seconds\n5,inf\n6,1\n", "clients.csv: row 1, column 'seconds': inf; must be"),
         ("samples,available\n5,80%\n6,1\n", "clients.csv: row 1, column 'available': 80%; must be a share above 0 and at most 1"),
@@ -116,6 +118,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     assert "ends in .csv or .parquet" in refusal(tmp_path / "clients.xlsx")
     (tmp_path / "folder.csv").mkdir()
     assert "is a folder" in refusal(tmp_path / "folder.csv")
+    assert "is a folder; give a table of clients, a .csv or .parquet file" in refusal(tmp_path)
     (tmp_path / "latin.csv").write_bytes("client,samples\nÅlborg,5\nB,6\n".encode("latin-1"))
     assert refusal(tmp_path / "latin.csv") == "latin.csv: is not UTF-8 text; save it as UTF-8"
     assert refusal(7) == "clients = 7: should be a path, such as 'runs'"

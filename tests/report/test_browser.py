@@ -176,6 +176,18 @@ def test_it_prints(opened: Watched) -> None:
     assert len(printed) > 50_000
 
 
+def test_charts_that_are_not_drawn_say_so_on_paper(opened: Watched) -> None:
+    """They were blank, without a word, if a page was printed before all of its charts were drawn."""
+    page = opened.page
+    page.emulate_media(media="print")
+    missing = "getComputedStyle(document.querySelector('.view:not([hidden]) .chart'), '::before').content"
+    assert page.evaluate(missing) == "none"
+    page.evaluate("delete document.querySelector('.view:not([hidden]) .chart').dataset.drawn")
+    assert "not drawn yet when the page was printed" in page.evaluate(missing)
+    page.evaluate("document.querySelector('.view:not([hidden]) .chart').dataset.drawn = 'done'")
+    page.emulate_media(media="screen")
+
+
 def test_heads_of_tables_are_repeated_on_paper(opened: Watched) -> None:
     """Browsers repeat a head on each page only if it cannot be broken, and leave controls out of it."""
     page = opened.page

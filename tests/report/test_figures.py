@@ -198,9 +198,21 @@ def test_a_png_is_white_up_to_its_edges(runs: Path) -> None:
     for figure in (drawn["class-shares"], drawn["selections"], score_functions(look)):
         for view in figure.views:
             content = converted(drawn_to_width(figure, view, look), "png", 1)
-            image = Image.open(io.BytesIO(content)).convert("RGBA")
+            opened = Image.open(io.BytesIO(content))
+            assert opened.info["dpi"] == pytest.approx((72, 72), abs=0.1)
+            image = opened.convert("RGBA")
             assert image.getchannel("A").getextrema() == (255, 255)
             assert image.getpixel((image.width - 1, image.height - 1)) == (255, 255, 255, 255)
+
+
+def test_a_png_has_the_width_of_the_other_formats(runs: Path) -> None:
+    look = paper(1)
+    figure = next(figure for figure in figures(gather(find_runs([runs])), look) if figure.key == "selections")
+    svg = drawn_to_width(figure, figure.views[0], look)
+    small, large = (Image.open(io.BytesIO(converted(svg, "png", pixels))) for pixels in (1, 4))
+    assert large.width == pytest.approx(4 * small.width, abs=4)
+    points = [image.width / image.info["dpi"][0] * 72 for image in (small, large)]
+    assert points == pytest.approx([252, 252], abs=1.5)
 
 
 def test_hollow_points_and_seeds_can_be_seen_in_papers(runs: Path) -> None:

@@ -78,7 +78,7 @@ def client_table(source: "str | Path | pd.DataFrame") -> ClientTable:
         return _Reader(source.rename(columns=str), "clients", "clients").table()
     path = as_path(source, "clients")
     where = brief(path.name)
-    if path.suffix.lower() not in (".csv", ".parquet"):
+    if path.suffix.lower() not in (".csv", ".parquet") and not path.is_dir():
         raise UsageError(f"{where}: should be a table of clients, a file that ends in .csv or .parquet")
     if not is_file(path):
         problem = f"is {kind}" if (kind := kind_of(path)) else "there is no such file"
@@ -113,7 +113,7 @@ class _Reader:
             counts=self._counts(classes, samples) if classes else None,
             seconds=self._seconds(samples),
             communication=self._numbers(
-                "communication_seconds", "a number of seconds of at least 0, such as 2.5", _not_negative
+                "communication_seconds", "a number of seconds from 0 to 1e9, such as 2.5", _not_negative
             ),
             available=self._numbers(
                 "available", "a share above 0 and at most 1, such as 0.8, or the client left out", _is_share
@@ -188,14 +188,14 @@ class _Reader:
 
     def _seconds(self, samples: Indices) -> Values | None:
         """The times for the training of a round."""
-        words = "a number of seconds above 0, such as 12.5"
+        words = "a number of seconds above 0 and at most 1e9, such as 12.5"
         if "seconds_per_sample" in self.columns:
             each = self._numbers("seconds_per_sample", words, _is_positive)
             return None if each is None else each * samples
         return self._numbers("seconds", words, _is_positive)
 
     def _integers(self, column: str, least: int) -> Indices:
-        words = f"a whole number of at least {least}, such as {120 if least else 0}"
+        words = f"a whole number from {least} to {LARGEST_COUNT:,}, such as {120 if least else 0}"
         numbers = self._numbers(column, words, lambda x: x.is_integer() and least <= x <= LARGEST_COUNT)
         assert numbers is not None
         return numbers.astype(np.int64)

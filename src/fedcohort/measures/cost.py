@@ -11,6 +11,10 @@ from fedcohort.measures.argument_checks import Values, as_series, same_length
 __all__ = ["best_batch_size", "bytes_to", "rounds_to", "time_to"]
 
 
+ABOUT_EQUAL = 0.05
+"""Costs of mini-batch sizes that differ by at most this share of the largest are about equal."""
+
+
 def rounds_to(series: ArrayLike, target: float) -> float:
     """First round with acc_t ≥ target; inf if there is none."""
     reached = as_series(series, "series") >= target
@@ -58,7 +62,8 @@ def best_batch_size(
     """The best of the measured mini-batch sizes; the smallest, if several are equally good.
 
     ``throughput``: the most samples per second. ``tradeoff``: the smallest mean of time per sample, memory and 1 − accuracy, each
-    scaled to [0, 1] over the sizes (0 if all are equal). Both rules are our own design.
+    scaled to [0, 1] over the sizes (0 if they differ by less than 5%, so that small differences of one cost do not outweigh large ones
+    of another). Both rules are our own design.
 
     Args:
         sizes: the mini-batch sizes [n].
@@ -86,6 +91,6 @@ def best_batch_size(
 
 
 def _scaled(values: Values) -> Values:
-    """The values scaled to [0, 1]; 0 if all are equal."""
+    """The values scaled to [0, 1]; 0 if they are about equal."""
     span = values.max() - values.min()
-    return (values - values.min()) / span if span > 0 else np.zeros_like(values)
+    return (values - values.min()) / span if span > ABOUT_EQUAL * abs(values.max()) else np.zeros_like(values)

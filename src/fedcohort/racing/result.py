@@ -207,7 +207,8 @@ class Race:
     @property
     def about_differences(self) -> str:
         """What the differences of the table are, in a sentence."""
-        seeds = "all common seeds but the first" if len(self.rows) >= RANKED else "all common seeds"
+        ranked = "all common seeds but the first, which the means include"
+        seeds = ranked if len(self.rows) >= RANKED else "all common seeds"
         return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
 
     @property

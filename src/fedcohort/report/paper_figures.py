@@ -140,7 +140,7 @@ def converted(svg: str, format_: str, pixels: float = PNG) -> bytes:
     if format_ == "pdf":
         return bytes(vl_convert.svg_to_pdf(svg))
     if format_ == "png":
-        return bytes(vl_convert.svg_to_png(svg, scale=pixels))
+        return bytes(vl_convert.svg_to_png(svg, ppi=72 * pixels))
     raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")
 
 

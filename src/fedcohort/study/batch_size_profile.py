@@ -277,7 +277,9 @@ def _by_tradeoff(sizes: Sequence[Size], score: ScoreStyle) -> Recommendation:
     )
     parts = f"{1e6 / best.samples_per_second:,.0f} µs per sample, {best.memory / 1e6:,.0f} MB, {reached}"
     error = f"1 − {score.name}" if score.numeric else "error"
-    reason = f"the best mean of time, memory and {error}, each scaled to between 0 and 1: {parts}"
+    reason = (
+        f"the best mean of time, memory and {error}, each scaled to between 0 and 1, or 0 if it hardly differs: {parts}"
+    )
     return Recommendation("tradeoff", pick, reason + _more_accurate(sizes, best, score))
 
 

@@ -260,7 +260,7 @@ function drawAll(root = document) {
     for (const place of all(".view:not([hidden]) .chart", root)) {
       if (place.dataset.drawn || place.closest(".away")) continue;
       place.dataset.drawn = "yes";
-      try { await draw(place); } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
+      try { await draw(place); place.dataset.drawn = "done"; } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
       await pause();
     }
   });
