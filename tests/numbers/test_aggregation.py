@@ -131,6 +131,22 @@ def test_the_mean_of_identical_models_is_exactly_that_model(dtype: torch.dtype) 
     assert torch.equal(mean.result()["w"], one)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_large_entries_are_averaged_in_pieces_with_the_same_bits(turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    values = [torch.randn(70, 130, generator=draw) for _ in range(3)]
+
+    def mean() -> Tensor:
+        running = RunningMean()
+        for number, value in enumerate(values):
+            running.add({"w": value.T if turned else value, "b": torch.ones(3) * number}, 1.0 + number)
+        return running.result()["w"]
+
+    whole = mean()
+    monkeypatch.setattr("fedcohort.algorithms.weighted_means.PIECE", 1000)
+    assert torch.equal(mean(), whole)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_the_mean_of_one_model_is_a_copy_of_it(dtype: torch.dtype) -> None:
     """One client a round: its model may be in memory that is used again."""

@@ -13,6 +13,9 @@ from fedcohort.core.threads import SHARED, in_background, in_two_threads
 
 __all__ = ["RunningMean", "blend"]
 
+PIECE = 2**16
+"""Number of values of a large entry that are included at a time: in float64, they fit into a core's cache."""
+
 
 class RunningMean:
     """Weighted mean of model states, one at a time, in float64: mean ← mean + (x − mean)·a/A.
@@ -140,9 +143,13 @@ def _included(mean: Tensor | None, value: Tensor, share: float) -> Tensor:
     """The mean of an entry after ``value`` is included with this share of all weights; ``mean`` may be changed in place."""
     if mean is None:
         return value.to(sum_type(value.device), copy=True) if value.is_floating_point() else value.clone()
-    if value.is_floating_point():
+    if not value.is_floating_point():
+        return torch.maximum(mean, value, out=mean)
+    if value.numel() < 2 * PIECE or value.device.type != "cpu" or not (mean.is_contiguous() and value.is_contiguous()):
         return mean.lerp_(for_sums(value), share)
-    return torch.maximum(mean, value, out=mean)
+    for part, own in zip(mean.view(-1).split(PIECE), value.view(-1).split(PIECE), strict=True):
+        part.lerp_(for_sums(own), share)
+    return mean
 
 
 def _of_each(work: Callable[[str], Tensor], names: list[str], entries: ModelState) -> list[Tensor]:
