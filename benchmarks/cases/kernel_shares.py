@@ -1,11 +1,12 @@
 """What limits networks that autograd trains, and which library multiplies faster on this processor.
 
-    python -m benchmarks.cases.kernel_shares [--seconds 5] [--only resnet-group transformer]
+    python -m benchmarks.cases.kernel_shares [--seconds 5] [--only resnet-group transformer] [--keep]
     python -m benchmarks.cases.kernel_shares --products
 
 The first command profiles the gradients of networks of ``benchmarks/cases`` on one core, and prints which share of their time is spent
 in convolutions, in products, in recurrent layers and in attention, that is, in the libraries that PyTorch calls for them (oneDNN and
-MKL). No loop can be faster than that share. The second command prints the processor time of the products of a linear layer by MKL and
+MKL). No loop can be faster than that share. With ``--keep``, it writes results/kernel-shares.json, from which the table in
+docs/performance.md is made. The second command prints the processor time of the products of a linear layer by MKL and
 by oneDNN, and whether both give the same bits. Use a machine that does nothing else.
 """
 
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from results.result_file import commit, provenance, sources, write
 from torch import Tensor
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
@@ -124,16 +126,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="processor time of the gradients that are profiled")
     parser.add_argument("--only", nargs="+", choices=NETWORKS, default=NETWORKS, help="networks")
+    parser.add_argument("--keep", action="store_true", help="write results/kernel-shares.json")
     parser.add_argument("--products", action="store_true", help="compare the libraries instead")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.products:
         print_products()
         return
+    begin, made_by, known, rows = time.perf_counter(), commit(), sources(), []
     for name in args.only:
         found = shares(name, args.seconds)
-        work = ", ".join(f"{kind} {share:.0%}" for kind, share in found.items() if kind != "ms" and share >= 0.005)
-        print(f"{name}: {found['ms']:.1f} ms of processor time for a gradient: {work}", flush=True)
+        parts = [f"{kind} {share:.0%}" for kind, share in found.items() if kind != "ms" and share >= 0.005]
+        print(f"{name}: {found['ms']:.1f} ms of processor time for a gradient: {', '.join(parts)}", flush=True)
+        rows.append([f"{CASES[name].title}, {CASES[name].batch} samples", f"{found['ms']:.3g} ms", ", ".join(parts)])
+    if args.keep:
+        command = "python -m benchmarks.cases.kernel_shares --keep"
+        heads = ["network", "processor time of a gradient", "time that PyTorch's libraries take"]
+        made = provenance(command, ["benchmarks/cases/kernel_shares.py"], time.perf_counter() - begin, made_by, known)
+        write("kernel-shares", made | {"table": {"columns": heads, "rows": rows}})
 
 
 if __name__ == "__main__":

@@ -567,8 +567,8 @@ def test_best_batch_size_by_both_rules():
     # scaled time (1, .350, .016, 0), memory (0, .05, .2, 1), error (1/6, 0, 1/12, 1): means .389, .133, .100, .667
     assert measures.best_batch_size(sizes, speed, memory=memory, accuracy=accuracy, rule="tradeoff") == 32
     # memory that hardly differs does not outweigh twice the accuracy
-    close = {"memory": [295, 293], "accuracy": [0.317, 0.15], "rule": "tradeoff"}
-    assert measures.best_batch_size([8, 32], [20_000, 29_000], **close) == 8
+    speed = [20_000, 29_000]
+    assert measures.best_batch_size([8, 32], speed, memory=[295, 293], accuracy=[0.317, 0.15], rule="tradeoff") == 8
     assert measures.best_batch_size([64, 8], [5, 5]) == 8  # the smallest of equally good sizes
     assert measures.best_batch_size([64, 8], [5, 5], memory=[1, 1], accuracy=[1, 1], rule="tradeoff") == 8
 
