@@ -44,7 +44,7 @@ def test_a_result_says_with_what_it_was_made(name: str) -> None:
     assert content.get("older") or {"versions", "processor", "seconds", "depends"} <= content.keys()
     assert made_with(content).startswith("*")
     assert f"result {name}" in blocks() or name in SOURCE_RUNS
-    if not content.get("older"):
+    if not content.get("older") and name in DESCRIPTIONS:  # commands of benchmarks write the others
         assert set(DESCRIPTIONS[name].experiments) <= content["depends"].keys()
 
 

@@ -102,7 +102,7 @@ def test_frames_and_parquet_files_are_tables_too(tmp_path: Path) -> None:
         ("samples,available\n5,80\n6,1\n", "clients.csv: row 1, column 'available': 80; must be a share above 0 and at most 1"),
         ("samples,available\n5,0\n6,1\n", "clients.csv: row 1, column 'available': 0; must be a share above 0"),
         ("samples,class:a,class:b\n5,3,2\n6,3,2\n", "clients.csv: row 2, column 'samples': 6, but its classes add up to 5; both"),
-        ("samples,class:a,class:b\n5,3,2\n6,3,-3\n", "clients.csv: row 2, column 'class:b': -3; must be a whole number of at least 0"),
+        ("samples,class:a,class:b\n5,3,2\n6,3,-3\n", "clients.csv: row 2, column 'class:b': -3; must be a whole number from 0"),
         ("", "clients.csv: cannot be read"),
     ],
 )  # fmt: skip

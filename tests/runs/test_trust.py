@@ -268,7 +268,7 @@ def test_what_pages_need_is_recorded(tmp_path: Path) -> None:
     assert run.plug_in_files == {f"plug-ins/own-{content[:8]}.py": content}
     assert run.described.selection.name == f"plug-ins/own-{content[:8]}.py:Mine"
     page = run.report()
-    assert "Mine: our reading or design" in page
+    assert "Mine: an own design or reading of its source" in page
     assert str(file) not in page
 
 

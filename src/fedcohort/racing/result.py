@@ -207,8 +207,7 @@ class Race:
     @property
     def about_differences(self) -> str:
         """What the differences of the table are, in a sentence."""
-        ranked = "all common seeds but the first, which the means include"
-        seeds = ranked if len(self.rows) >= RANKED else "all common seeds"
+        seeds = "all common seeds" + (" but the first, which the means include" if len(self.rows) >= RANKED else "")
         return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
 
     @property

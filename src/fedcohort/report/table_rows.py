@@ -183,9 +183,7 @@ def _clock(row: Row) -> str:
 def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
     """A sentence for each part of the experiment that is an own design or reading of its source, not a published method."""
     ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
-    sentences = [
-        f"{short_name(name)}: FedCohort's own design or reading of its source, not a published method" for name in ours
-    ]
+    sentences = [f"{short_name(name)}: an own design or reading of its source, not a published method" for name in ours]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences
