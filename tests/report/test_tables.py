@@ -56,5 +56,5 @@ def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> N
     assert marks.all_inner_texts() == ["not published"]
     assert marks.get_attribute("title").startswith("round_robin: an own design or reading of its source")
     words = page.locator("#result .note").first.inner_text()
-    assert '"Not published" marks rows with a part that is FedCohort\'s own design' in words
+    assert '"Not published" marks rows with a part that is an own design' in words
     page.close()
