@@ -158,18 +158,19 @@ def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequenc
     """
     t = row.round
     equal = equal_decision(t, row.decisions) if isinstance(row.decisions, Reasons) else None
-    compact = equal is not None and "equal_decisions" in there
+    if "equal_decisions" not in there:  # a database of an earlier version
+        equal = None
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, Sequence[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
-        "decisions": [] if compact else _decisions(t, row.decisions),
+        "decisions": _decisions(t, row.decisions) if equal is None else [],
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
         "wall": [(t, *(_real(row.wall.get(part, 0.0)) for part in _WALL))],
         "client_accuracy": [],
         "own_measures": [(t, i, name, _real(value)) for i, (name, value) in enumerate(row.own_measures.items())],
         "personal_accuracy": [],
-        "equal_decisions": [equal] if equal is not None and compact else [],
+        "equal_decisions": [] if equal is None else [equal],
     }
     if row.client_accuracy is not None:
         tables["client_accuracy"] = [(t, np.asarray(row.client_accuracy, dtype="<f8").tobytes())]

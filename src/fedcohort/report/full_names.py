@@ -6,7 +6,7 @@ __all__ = ["full_names"]
 
 
 def full_names(story: Story) -> dict[str, str]:
-    """The full name of every row whose name is shortened in charts, by what they show; at points of a sweep, without its settings."""
+    """Shortened name → full name, for the rows whose names charts shorten. In a sweep, the settings of the point are left out."""
     found = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
     compared = story.comparison
     if compared is not None and len(compared.groups) > 1:

@@ -83,7 +83,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
 
 
 def _asked_seed(story: Story, live: Mapping[str, Any] | None) -> list[int] | None:
-    """The seed whose single clients a live page shows: the one that its reader asks for, or the first; None for other pages."""
+    """The seed of the charts of single clients on a live page: the one in its address, or the first. None for other pages, which have
+    the charts of all seeds."""
     if live is None:
         return None
     return [live["seed"]] if live.get("seed") in story.seeds else story.seeds[:1]

@@ -66,7 +66,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of single rows. Rows that fail it in the same way are one finding, whose sentences have ranges of numbers.
+    """A check that looks at one row at a time. Rows that fail it in the same way share one finding, which gives the lowest and the
+    highest number of them.
 
     Attributes:
         kind: kind of its findings.
@@ -235,7 +236,10 @@ def _may_need_scale(measured: Measured) -> bool:
 
 
 def _guesses(row: Checked) -> tuple[int, bool] | None:
-    """The number of classes of a row whose mean accuracy over classes is that of guessing, and whether it is no higher at all."""
+    """For a row at chance: the number of classes, and whether its mean accuracy is at most that of chance. None for other rows.
+
+    At chance means that the accuracy, as a mean over classes, cannot be told from that of a model that guesses.
+    """
     last = [run.class_accuracy for run in row.runs if len(run.class_accuracy) > 1]
     if not last:
         return None
@@ -245,7 +249,7 @@ def _guesses(row: Checked) -> tuple[int, bool] | None:
 
 
 def _chance(row: Checked) -> Hashable | None:
-    """Models whose mean accuracy over classes is that of guessing."""
+    """Models at chance: they are not clearly better than a model that guesses."""
     guesses = _guesses(row)
     return (*guesses, len(row.runs), _scaling(row), bool(_smaller_steps([row]))) if guesses else None
 
@@ -263,7 +267,7 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
 
 
 def _no_better_than_the_mean(row: Checked) -> Hashable | None:
-    """Models of numeric labels whose mean R² is at most 0."""
+    """Models that are not better than the mean of the labels: R², as a mean over seeds, is at most 0."""
     low = float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True)
     return (_scaling(row), bool(_smaller_steps([row]))) if low else None
 

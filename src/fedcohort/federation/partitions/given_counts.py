@@ -16,7 +16,7 @@ __all__ = ["GivenCounts", "check_number"]
 
 @parameters
 class GivenCounts:
-    """Every client has given numbers of samples of each class. A federation can so have the skew of a real one.
+    """Every client has given numbers of samples of each class. This gives a federation the skew of a real one.
 
     Only which samples a client gets is random. Samples that no client needs are not used. ``fedcohort advise`` makes such a partition
     from a table of clients.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import altair as alt
 import numpy as np
@@ -29,16 +30,9 @@ OVERLAPPING = "recording"
 """The part of a round that happens while clients train, so that it is not part of the total."""
 
 
+@lru_cache(maxsize=1)  # it takes as long as a chart, and four parts of a page need it
 def ledger(story: Story) -> pd.DataFrame:
     """The costs of whole runs, means over seeds: one row for each strategy and kind of exchange."""
-    known = vars(story)
-    if "ledger" not in known:  # it takes as long as a chart, and four parts of a page need it
-        known["ledger"] = _ledger(story)
-    frame: pd.DataFrame = known["ledger"]
-    return frame
-
-
-def _ledger(story: Story) -> pd.DataFrame:
     frames = []
     for label, readings in story.played:
         parts = []
