@@ -36,6 +36,7 @@ from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEval
 from fedcohort.engines.base import Later, check_split
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.device import Arithmetic
+from fedcohort.engines.idle_threads import IdleThreads
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.engines.threaded_cohort import CohortTrainer
@@ -138,10 +139,13 @@ class LocalEngine:
         self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
         self.memories = Memories() if memories is None else memories
         self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        self._idle = IdleThreads(min(self.workers, cores()))
         draws: bool | None = None
         for _ in range(self.workers):
             module = self._module()
             trainer = Trainer(federation, module, training, algorithm, seed, draws)
+            if trainer.program is not None and self.workers > 1:
+                trainer.program.share_work(self._idle.count)
             self._trainers.put(trainer)
             draws = trainer.draws
         self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
@@ -327,6 +331,7 @@ class LocalEngine:
     def _trainer(self) -> Iterator[Trainer]:
         trainer = self._trainers.get()
         try:
-            yield trainer
+            with self._idle.one_busy():
+                yield trainer
         finally:
             self._trainers.put(trainer)

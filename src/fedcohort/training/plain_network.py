@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.random_streams import torch_seeded
+from fedcohort.core.script_threads import can_fork
 from fedcohort.training import plain_functions
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
@@ -88,6 +89,16 @@ class Program:
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
         self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
+        self._idle: Tensor | None = None
+
+    def share_work(self, idle: Tensor) -> None:
+        """Give work to other threads while there are idle ones, with the same bits.
+
+        Args:
+            idle: the number of idle threads, int64 []; it may change at any time.
+        """
+        shares = any(layer.kind == "convolution" for layer in self._layers)
+        self._idle = idle if shares and can_fork() else None
 
     def holds(self) -> bool:
         """Whether the program still computes what the network computes.
@@ -129,7 +140,7 @@ class Program:
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws))
+        return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws), self._idle_now())
 
     def descend(
         self,
@@ -164,7 +175,7 @@ class Program:
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
-            list(draws),
+            list(draws), self._idle_now(),
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
@@ -183,13 +194,17 @@ class Program:
         return self._run_with(
             plain_functions.descend_series, series.start, series.trained, series.features, series.labels, series.order,
             series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            series.shifts, series.proximal, keep_gradients,
+            series.shifts, series.proximal, keep_gradients, self._idle_now(),
         )  # fmt: skip
 
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
         parts one after another; ``inputs`` may be changed."""
         return self._run(plain_functions.outputs_of_parts, inputs, edges)
+
+    def _idle_now(self) -> list[Tensor]:
+        """The number of idle threads, in a list, which is empty if no work can be shared; a forked process has no threads."""
+        return [] if self._idle is None or not can_fork() else [self._idle]
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
         """As :meth:`_run_with`, with the network's parameters."""
