@@ -144,7 +144,7 @@ def test_clients_learn_the_same_with_idle_threads(cohort: list[int]) -> None:
     training = Training(batch_size=20, lr=0.05, momentum=0.9)
     found = []
     for plan in ("loop", "threads"):
-        with closing(LocalEngine(federation, CnnA(), training, FedAvg(), 7, workers=2, plan=plan)) as engine:  # type: ignore[arg-type]
+        with closing(LocalEngine(federation, CnnA(), training, FedAvg(), 7, workers=2, plan=plan)) as engine:
             updates = engine.train(engine.initial_model(), 1, Cohort(np.array(cohort)), FedAvg())
             found.append([value for update in updates for value in update.state.values()])
             assert int(engine._idle.count) == (1 if plan == "loop" else min(2, os.cpu_count() or 1))

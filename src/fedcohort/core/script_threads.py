@@ -70,7 +70,7 @@ def _prepare_all() -> None:
     number = torch.get_num_interop_threads()
     all_here = threading.Barrier(number)
 
-    @torch.jit.ignore
+    @torch.jit.ignore  # type: ignore[untyped-decorator]
     def prepare(given: Tensor) -> Tensor:
         torch.set_num_threads(1)
         torch.get_num_threads()  # from here on the number is this thread's own
@@ -79,7 +79,8 @@ def _prepare_all() -> None:
         return given
 
     def prepare_one(given: Tensor) -> Tensor:
-        return prepare(given)
+        ready: Tensor = prepare(given)
+        return ready
 
     def prepare_each(given: list[Tensor]) -> None:
         calls = [torch.jit.fork(prepare_one, one) for one in given]

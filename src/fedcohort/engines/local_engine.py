@@ -13,7 +13,7 @@ import queue
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -144,8 +144,8 @@ class LocalEngine:
         for _ in range(self.workers):
             module = self._module()
             trainer = Trainer(federation, module, training, algorithm, seed, draws)
-            if trainer.program is not None and self.workers > 1:
-                trainer.program.share_work(self._idle.count)
+            if self.workers > 1:
+                trainer.share_work(self._idle.count)
             self._trainers.put(trainer)
             draws = trainer.draws
         self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
@@ -331,7 +331,7 @@ class LocalEngine:
     def _trainer(self) -> Iterator[Trainer]:
         trainer = self._trainers.get()
         try:
-            with self._idle.one_busy():
+            with self._idle.one_busy() if trainer.shares_work else nullcontext():
                 yield trainer
         finally:
             self._trainers.put(trainer)

@@ -327,7 +327,7 @@ class Measures(Section):
     """Rounds between checkpoints; a killed run resumes after the last checkpoint. 0 leaves it to ``checkpoint_seconds``."""
     checkpoint_seconds: Annotated[float, Ge(0), NotInKey()] = 1.0
     """Least number of seconds between checkpoints, and between writes of rounds to the record, if ``checkpoint_every`` is 0.
-    Checkpoints take at most 5% of the time. With 0, every round is written with its checkpoint, as it always is if clients train on
+    Checkpoints take at most 2% of the time. With 0, every round is written with its checkpoint, as it always is if clients train on
     other machines."""
     durable_seconds: Annotated[float, Ge(0), NotInKey()] = 5.0
     """Least number of seconds between durable checkpoints; after a power loss, a run resumes after the last of them. 0 makes every

@@ -12,7 +12,7 @@ from fedcohort.experiment.sections import Measures
 
 __all__ = ["CHECKPOINT_SHARE", "CheckpointTimes"]
 
-CHECKPOINT_SHARE = 0.05
+CHECKPOINT_SHARE = 0.02
 """Largest share of the time that a run spends on checkpoints whose number of rounds is not given."""
 
 

@@ -1,7 +1,7 @@
 """One copy of the model with everything that the local training of one client after another needs."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors
 from fedcohort.algorithms.base import adds_correction, takes_plain_steps
@@ -42,6 +42,7 @@ class LocalSetup:
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network.
+        shares_work: whether the program gives work to idle threads.
     """
 
     def __init__(
@@ -74,7 +75,13 @@ class LocalSetup:
         self.program: Program | None = None
         if type(self.loss) is CrossEntropy and not (federation.integers or federation.vocabulary):
             self.program = program_of(self.module, federation.sample_shape)
+        self.shares_work = False
         self._shown: ModelState | None = None
+
+    def share_work(self, idle: Tensor) -> None:
+        """Give work to other threads if the network has enough of it, see :meth:`Program.share_work
+        <fedcohort.training.plain_network.Program.share_work>`."""
+        self.shares_work = self.program is not None and self.program.share_work(idle)
 
     def show(self, model: ModelState) -> nn.Module:
         """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""
@@ -100,10 +107,10 @@ class LocalSetup:
 
     def begin(self, model: ModelState, t: int, *, load: bool = True) -> None:
         """Prepare for a training in round ``t`` from ``model``: weights, training mode, fresh optimizer state, learning rate. Without
-        ``load``, the module keeps its weights, for a training that does not use them."""
+        ``load``, the module stays as it is, for a training that does not use it."""
         if load:
             self.load(model)
-        self.module.train()
+            self.module.train()
         self.optimizer.state.clear()
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.lr_at(t)

@@ -91,14 +91,18 @@ class Program:
         self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
         self._idle: Tensor | None = None
 
-    def share_work(self, idle: Tensor) -> None:
-        """Give work to other threads while there are idle ones, with the same bits.
+    def share_work(self, idle: Tensor) -> bool:
+        """Give work to other threads while there are idle ones, with the same bits, if there is a convolution.
 
         Args:
             idle: the number of idle threads, int64 []; it may change at any time.
+
+        Returns:
+            Whether it does.
         """
         shares = any(layer.kind == "convolution" for layer in self._layers)
         self._idle = idle if shares and can_fork() else None
+        return self._idle is not None
 
     def holds(self) -> bool:
         """Whether the program still computes what the network computes.
