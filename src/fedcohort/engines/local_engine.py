@@ -144,8 +144,7 @@ class LocalEngine:
         for _ in range(self.workers):
             module = self._module()
             trainer = Trainer(federation, module, training, algorithm, seed, draws)
-            if self.workers > 1:
-                trainer.share_work(self._idle.count)
+            trainer.share_work(self._idle.count)
             self._trainers.put(trainer)
             draws = trainer.draws
         self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None

@@ -171,18 +171,29 @@ def gradients(
             delta = delta * notes.pop() if len(draws) > 0 else delta
         elif layer.weight < 0:
             delta = before(layer, x, delta)
-        elif layer.back and len(idle) > 0 and takes_long(layer, values, delta) and bool(idle[0] > 0):
-            begun.append((layer, torch.jit.fork(layer_gradients, layer, values, x, delta, False, True)))
-            delta, _, _ = layer_gradients(layer, values, x, delta, True, False)
         else:
-            delta, own, shift = layer_gradients(layer, values, x, delta, layer.back, True)
-            _put(layer, own, shift, found)
+            delta = _own_layer(layer, values, x, delta, found, begun, idle)
         if not layer.back:
             break
     for layer, call in begun:
         _, own, shift = torch.jit.wait(call)
         _put(layer, own, shift, found)
     return losses, hits, found
+
+
+def _own_layer(
+    layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, found: list[Tensor],
+    begun: list[tuple[Layer, torch.jit.Future[tuple[Tensor, Tensor, Tensor]]]], idle: list[Tensor],
+) -> Tensor:  # fmt: skip
+    """The gradient of the inputs of a convolution or of a linear layer; puts those of its parameters into ``found``, or, if an idle
+    thread computes them, into ``begun``."""
+    if layer.back and len(idle) > 0 and takes_long(layer, values, delta) and bool(idle[0] > 0):
+        begun.append((layer, torch.jit.fork(layer_gradients, layer, values, x, delta, False, True)))
+        before, _, _ = layer_gradients(layer, values, x, delta, True, False)
+        return before
+    before, own, shift = layer_gradients(layer, values, x, delta, layer.back, True)
+    _put(layer, own, shift, found)
+    return before
 
 
 def _put(layer: Layer, own: Tensor, shift: Tensor, gradients: list[Tensor]) -> None:
