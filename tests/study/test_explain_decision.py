@@ -221,6 +221,11 @@ def test_on_the_command_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     client = explain(run, 6).candidates[1].client
     (row,) = json.loads(call("why", run.path, "--round", 6, "--client", client, "--json").stdout)["candidates"]
     assert row["client"] == client
+    unselected = next(one.client for one in explain(run, 6).candidates if not one.selected)
+    lines = call("why", run.path, "--round", 6, "--client", unselected).stdout.splitlines()
+    heading = next(i for i, line in enumerate(lines) if "outcome" in line)
+    assert lines[heading + 2].split()[:2] == [str(unselected), "–"]
+    assert lines[heading + 2][lines[heading].index("outcome")] == "–"
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, call("why", run.path, "--round", 6).stdout.splitlines())) <= 60
 

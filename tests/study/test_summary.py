@@ -15,6 +15,8 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.report import terminal
+from fedcohort.report.terminal import all_measures
+from fedcohort.report.terminal.layout import as_text
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.study.conformal_coverage import conformal
 from fedcohort.study.summary import over_seeds, summaries
@@ -166,7 +168,7 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
     assert {one.target for one in summaries([*runs, set_to])} == {0.6}
     assert summaries(runs[:1])[0].target == 0.87
     said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)["runs"]
-    assert [one["target"] for one in said] == [0.84] * 3
+    assert [one["target_accuracy"] for one in said] == [0.84] * 3
     assert (
         "Target accuracy: taken from these results, a level that the mean best accuracy of every row reaches, rounded down."
         in " ".join(call("measures", *(run.path for run in runs)).stdout.split())
@@ -280,6 +282,26 @@ def test_measures_as_a_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not measured" not in text
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, call("measures", run.path, run.path).stdout.splitlines())) <= 60
+
+
+def test_rows_that_do_not_fit_side_by_side_are_in_a_few_tables(run: Run) -> None:
+    """With all measures each, in the order of the rows; many more rows have a line each, in a table for each topic."""
+    row = over_seeds(summaries([run], 0.5))
+
+    def drawn(number: int) -> list[str]:
+        return as_text(
+            all_measures.summaries([f"row{i}" for i in range(number)], [row] * number, width=60), 60
+        ).splitlines()
+
+    few = drawn(5)
+    assert [line.split()[1:] for line in few if line.startswith("measure")] == [
+        ["row0", "row1"],
+        ["row2", "row3"],
+        ["row4"],
+    ]
+    assert sum(line.startswith("rounds ") for line in few) == 3
+    assert max(map(len, few)) <= 60
+    assert not any(line.startswith("measure") for line in drawn(18))
 
 
 def test_measures_as_json(run: Run) -> None:

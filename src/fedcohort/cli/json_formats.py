@@ -7,7 +7,7 @@ lines continue the meaning. :mod:`fedcohort.cli.json_schema` makes JSON Schemas 
 
 __all__ = ["DOCUMENTS", "RECORDS", "VERSION"]
 
-VERSION = 1
+VERSION = 2
 """The version of all formats. It is increased if a key is removed or changes its type or meaning; new keys do not increase it."""
 
 DOCUMENTS = {
@@ -150,7 +150,7 @@ client_accuracy_sd: number? - Standard deviation over clients.
 personal_accuracy: number? - Mean accuracy of personal models.
 worst_personal_accuracy: number? - Mean of the worst tenth.
 personal_gain: number? - Gain over the global model.
-target: number? - The target test accuracy.
+target_accuracy: number? - The target test accuracy.
 target_chosen: text - Where it comes from: `argument`, `measures.target_accuracy` or `results`.
 rounds_to_target: number? - Rounds until the target; null if it was not reached.
 time_to_target: number? - Time until the target.

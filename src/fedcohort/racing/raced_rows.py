@@ -71,7 +71,11 @@ def candidates(
 def _all_strategies(
     experiment: Experiment, given: Given, names: Sequence[str], over: Grid, skipped: dict[str, str]
 ) -> list[PlannedRow]:
-    """One row for each strategy and each combination of values. Unusable strategies are ``skipped``, unless they are ``names``."""
+    """One row for each strategy and each combination of values. Unusable strategies are ``skipped``, unless they are ``names``.
+
+    Raises:
+        UsageError: one of ``names``, or every strategy, cannot be used.
+    """
     _check_distinct(names)
     rows = []
     for name in names or STRATEGIES.builtin:
@@ -81,6 +85,8 @@ def _all_strategies(
             if names:
                 raise
             skipped[name] = str(error)
+    if not rows:
+        raise UsageError(next(iter(skipped.values())))
     raced = [name for name in names or STRATEGIES.builtin if name not in skipped]
     _check_applies(over, [STRATEGIES.find(name, "strategies") for name in raced])
     return rows

@@ -246,7 +246,7 @@ class Race:
         """One row for each row of the race, in the order of :attr:`rows`.
 
         ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
-        costs, and ``… sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
+        costs, and ``…_sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
         ``dropped_by``, ``dropped_after``; ``reached``, ``unspent``; and ``total_…``: the fields of :class:`Cost`, summed over its
         runs.
         """
@@ -283,7 +283,7 @@ class Race:
         for objective, mean, scores in zip(self.objectives, row.means, row.scores, strict=True):
             values[objective.text] = math.expm1(-mean) if objective.is_cost else mean
             if not objective.is_cost:
-                values[f"{objective.text} sd"] = measures.mean_sd(scores)[1]
+                values[f"{objective.text}_sd"] = measures.mean_sd(scores)[1]
         for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached", "unspent"):
             values[name] = getattr(row, name)
         return values | {f"total_{name}": value for name, value in asdict(row.cost).items()}

@@ -20,9 +20,11 @@ class CachedRun(Run):
         super().__init__(run.path)
 
     def _meta(self) -> dict[str, str]:
-        if "_known_meta" not in vars(self):
-            vars(self)["_known_meta"] = super()._meta()
-        return dict(vars(self)["_known_meta"])
+        return dict(self._known_meta)
+
+    @cached_property
+    def _known_meta(self) -> dict[str, str]:
+        return super()._meta()
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":

@@ -87,8 +87,8 @@ class Summary:
     labels: str = "classes"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; NaN and inf stay floats."""
-        values = asdict(self)
+        """Plain values; NaN and inf stay floats. The target is called ``target_accuracy``, as in tables of comparisons."""
+        values = {{"target": "target_accuracy"}.get(name, name): value for name, value in asdict(self).items()}
         for name in ("selected", "selected_random", "jain_random", "admitted"):
             values[name] = values[name]._asdict()
         return values

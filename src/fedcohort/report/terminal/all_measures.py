@@ -28,6 +28,9 @@ Measure = tuple[str, Callable[["Summary"], str]]
 HEADING = 10
 """Width in characters at which names of measures are wrapped in headings of columns."""
 
+MOST_TABLES = 3
+"""Most tables with a column for each row, one below the other."""
+
 NARROWEST = 24
 """Least width in characters of the names of measures beside the columns of the rows."""
 
@@ -41,8 +44,8 @@ def summaries(
 ) -> Group:
     """All measures of runs that are known for any row, means over the seeds of each row: one column for each row.
 
-    Names of measures and of rows are wrapped so that the columns fit into the width. If they still do not fit, there is a table for
-    each topic, with one line for each row.
+    Names of measures and of rows are wrapped so that the columns fit into the width. If they still do not fit, there are up to
+    :data:`MOST_TABLES` such tables, with some of the rows each; with more rows, a table for each topic, with one line for each row.
 
     Args:
         names: names of the rows.
@@ -56,9 +59,26 @@ def summaries(
     if sets:
         topics.append(_topic_of_sets(sets, score))
     known = [[(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}] for topic in topics]
-    table = _table_by_row(names, [line for topic in known for line in topic], width)
-    tables = [table] if table else _tables_by_topic(names, known, width)
+    lines = [line for topic in known for line in topic]
+    tables = _tables_by_row(names, lines, width) or _tables_by_topic(names, known, width)
     return Group(*(part for table in tables for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+
+
+def _tables_by_row(names: Sequence[str], lines: Sequence[tuple[str, list[str]]], width: int) -> list[RenderableType]:
+    """As few tables by :func:`_table_by_row` as fit, with an even number of the rows each; none if they would be too many."""
+    for tables_at_most in range(1, min(MOST_TABLES, len(names)) + 1):
+        size = math.ceil(len(names) / tables_at_most)
+        starts = range(0, len(names), size)
+        parts = [
+            _table_by_row(
+                names[start : start + size], [(name, cells[start : start + size]) for name, cells in lines], width
+            )
+            for start in starts
+        ]
+        tables: list[RenderableType] = [table for table in parts if table is not None]
+        if len(tables) == len(parts):
+            return tables
+    return []
 
 
 def _table_by_row(names: Sequence[str], lines: Sequence[tuple[str, list[str]]], width: int) -> Table | None:

@@ -39,7 +39,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
             )
             for i, name in enumerate(terms)
         ),
-        Column("outcome", [candidate.status for candidate in shown], 60, left=True),
+        Column("outcome", [candidate.status or "–" for candidate in shown], 60, left=True),
         *(
             Column(
                 heads.get(name, name),
