@@ -1,8 +1,10 @@
 """Settings for all tests."""
 
+import gc
 import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 os.environ.pop("COLUMNS", None)  # the tests' tables must not depend on the width of the terminal
@@ -14,3 +16,14 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # in a background job of a shell; the processes that tests start inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and the thousands of collected tests, which stay until the end.
+
+    Otherwise, each of its full passes reads them all again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 20)

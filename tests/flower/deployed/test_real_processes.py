@@ -5,16 +5,16 @@ The messages pass a SuperLink, SuperNodes and the data owners' processes.
 
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from safetensors.torch import load_file
 
 import fedcohort
+from fedcohort.cli.entry import cli
 from fedcohort.experiment import load
 from tests.flower.deployed.real_federation import RealFederation, has_tools, waited_for
 
@@ -196,14 +196,13 @@ def public_bytes(path: Path) -> bytes:
     return public_key_to_bytes(key)
 
 
-def test_insecure_is_only_for_this_machine(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--insecure"], "--insecure: only for a server on this machine"), ([], "TLS and a key are required")],
+)
+def test_insecure_is_only_for_this_machine(words: list[str], message: str, tmp_path: Path) -> None:
     site = tmp_path / "site.toml"
     site.write_text('name = "x"\n[superlink]\naddress = "fl.example.org:8000"\n')
-    command = [sys.executable, "-m", "fedcohort", "site", "serve", str(site)]
-    for words, message in (
-        (["--insecure"], "--insecure: only for a server on this machine"),
-        ([], "TLS and a key are required"),
-    ):
-        done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert message in done.stderr
+    done = CliRunner().invoke(cli, ["site", "serve", str(site), *words])
+    assert done.exit_code == 2
+    assert message in done.stderr
