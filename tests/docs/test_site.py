@@ -256,6 +256,7 @@ def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None
 
 FORMULAS = {
     "N_i": "<math><msub><mi>N</mi><mrow><mi>i</mi></mrow></msub></math>",
+    "Σ_ii": "<math><msub><mo>Σ</mo><mrow><mi>ii</mi></mrow></msub></math>",
     "w^{t+1}": "<math><msup><mi>w</mi><mrow><mi>t</mi><mo>+</mo><mn>1</mn></mrow></msup></math>",
     "γ_t²": "<math><msubsup><mi>γ</mi><mrow><mi>t</mi></mrow><mrow><mn>2</mn></mrow></msubsup></math>",
     "√(a + 1)": "<math><msqrt><mi>a</mi>{}<mo>+</mo>{}<mn>1</mn></msqrt></math>",
@@ -285,6 +286,6 @@ def test_every_formula_of_the_strategies_and_algorithms_is_typeset(pages: dict[s
             assert "<math>" in block or not re.search("[=≤∝Σ√]", words), f"{name}: {words}"
             blocks += 1
         shown = re.sub(r"```.*?```|`[^`]*`|<math>.*?</math>|\[[^\]]*\]\([^)]*\)", "", page, flags=re.DOTALL)
-        left = re.findall(r"(?<![\w])[A-Za-zα-ω]_(?:[a-z]\b|\{)", shown)
+        left = re.findall(r"(?<![\w])[A-Za-zα-ωΑ-Ω](?:_(?:[a-z]{1,2}\b|\{)|\^[a-z])", shown)
         assert not left, f"{name}: {left}"
     assert blocks >= 50
