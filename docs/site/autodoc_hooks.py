@@ -17,7 +17,7 @@ from typing import Any
 import pydantic
 from docutils import nodes
 from public_names import modules, public_names
-from signatures import without_limits
+from signatures import with_short_arrays, without_limits
 
 import fedcohort
 
@@ -50,17 +50,17 @@ def connect(app: Any) -> None:
 
 
 def short_signature(
-    _app: Any, what: str, _name: str, found: Any, _options: Any, signature: str | None, _returns: str | None
+    _app: Any, what: str, _name: str, found: Any, _options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None] | None:
     """A pydantic model takes its fields by keyword; the signature does not repeat them, nor the limits of parameters, which the table
-    of parameters has."""
+    of parameters has. Types of arrays have the short names of NumPy."""
     if what == "class" and isinstance(found, type) and issubclass(found, pydantic.BaseModel):
         return "(**values)", None
     if signature and what in ("class", "exception") and len(signature) > 400:
         return "(…)", None
-    if signature and "Annotated[" in signature:
-        return without_limits(signature), _returns
-    return None
+    if not signature:
+        return None
+    return with_short_arrays(without_limits(signature)), returns and with_short_arrays(returns)
 
 
 COLON = "\ue000"

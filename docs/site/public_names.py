@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from formulas import typeset
 from navigation import DOCS
 
 from fedcohort.algorithms import ALGORITHMS
@@ -215,7 +216,7 @@ def overview_of(entries: list[Entry], up: str) -> str:
         sentence = re.sub(
             r":\w+:`~?(.+?)`", r"`\1`", (entry.cls.__doc__ or "").strip().split("\n\n")[0].replace("``", "`")
         )
-        sentence = " ".join(sentence.split()).replace("|", "\\|")
+        sentence = typeset(" ".join(sentence.split())).replace("|", "\\|")
         lines.append(f"| [`{entry.cls.__name__}`]({up}{entry.page}.md), `{entry.name}` | {sentence} |")
     return "\n".join(lines)
 

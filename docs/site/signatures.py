@@ -1,10 +1,23 @@
-"""Signatures of strategies and algorithms as readers want them: types without the limits of their parameters."""
+"""Signatures as readers want them: types without the limits of their parameters, and NumPy's names for its types."""
 
 import re
 
-__all__ = ["without_limits"]
+__all__ = ["with_short_arrays", "without_limits"]
 
 WRAPPER = re.compile(r"~?(typing\.)?Annotated\[")
+
+DOTS = r"(?:~?[\w.]+\.)?"
+LIKE = re.compile(
+    rf"{DOTS}_Buffer \| {DOTS}_SupportsArray\[{DOTS}dtype\[{DOTS}Any\]\] \| "
+    rf"{DOTS}_NestedSequence\[{DOTS}_SupportsArray\[{DOTS}dtype\[{DOTS}Any\]\]\] \| complex \| bytes \| str \| "
+    rf"{DOTS}_NestedSequence\[complex \| bytes \| str\]"
+)
+ARRAY = re.compile(rf"{DOTS}ndarray\[{DOTS}tuple\[{DOTS}Any, \.\.\.\], {DOTS}dtype\[([\w.~]+)\]\]")
+
+
+def with_short_arrays(signature: str) -> str:
+    """A signature with ``ArrayLike`` and ``NDArray[float64]``, as the code has them, in place of the types that they stand for."""
+    return ARRAY.sub(r"~numpy.typing.NDArray[\1]", LIKE.sub("~numpy.typing.ArrayLike", signature))
 
 
 def without_limits(signature: str) -> str:

@@ -132,6 +132,17 @@ def test_pages_fit_and_load_without_errors(scheme: str, width: int, site: Path, 
     assert [address for address in addresses if not address.startswith(("file:", "data:"))] == []
 
 
+def test_the_index_shows_all_its_names_on_a_phone(site: Path, browser: Any) -> None:
+    """Its second column was cut at the edge, and the page did not scroll to it."""
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.goto((site / "genindex.html").as_uri())
+    right = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('.genindextable a')].map(a => a.getBoundingClientRect().right))"
+    )
+    assert right <= 375
+    page.close()
+
+
 SHADE = """async ([picture, right]) => {
     const image = new Image();
     image.src = picture;

@@ -228,6 +228,25 @@ def test_signatures_have_plain_types(modules: dict[str, Any]) -> None:
     assert modules["signatures"].without_limits("(k: ~typing.Annotated[int, Ge(ge=1)] = 3)") == "(k: int = 3)"
 
 
+def test_signatures_have_the_short_names_of_arrays(modules: dict[str, Any]) -> None:
+    """NumPy's ArrayLike stands for seven types, which made signatures of several lines."""
+    typing = pytest.importorskip("sphinx.util.typing")
+    from numpy.typing import ArrayLike, NDArray
+
+    short = modules["signatures"].with_short_arrays
+    for mode in ("smart", "fully-qualified-except-typing"):
+        assert short(typing.stringify_annotation(ArrayLike, mode)) == "~numpy.typing.ArrayLike"
+        assert "ndarray[" not in short(typing.stringify_annotation(NDArray[Any] | None, mode))
+    assert short("(*, k: int = 3) -> float") == "(*, k: int = 3) -> float"
+
+
+def test_symbols_in_the_tables_of_the_python_reference_are_typeset(pages: dict[str, str]) -> None:
+    for module in ("selection", "algorithms"):
+        table = pages[f"api/fedcohort-{module}"].partition("## Built-in")[2].partition("\n## ")[0]
+        assert not re.search(r"[A-Za-zα-ω]_[a-z]\b", re.sub(r"`[^`]*`", "", table)), module
+    assert "<math>" in pages["api/fedcohort-selection"]
+
+
 def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None:
     for name, page in pages.items():
         assert not re.search(r"\]\((?:\.\./)*index\.md#", page), (
@@ -237,6 +256,7 @@ def test_no_link_leads_to_a_heading_of_the_readme(pages: dict[str, str]) -> None
 
 FORMULAS = {
     "N_i": "<math><msub><mi>N</mi><mrow><mi>i</mi></mrow></msub></math>",
+    "Σ_ii": "<math><msub><mo>Σ</mo><mrow><mi>ii</mi></mrow></msub></math>",
     "w^{t+1}": "<math><msup><mi>w</mi><mrow><mi>t</mi><mo>+</mo><mn>1</mn></mrow></msup></math>",
     "γ_t²": "<math><msubsup><mi>γ</mi><mrow><mi>t</mi></mrow><mrow><mn>2</mn></mrow></msubsup></math>",
     "√(a + 1)": "<math><msqrt><mi>a</mi>{}<mo>+</mo>{}<mn>1</mn></msqrt></math>",
@@ -266,6 +286,6 @@ def test_every_formula_of_the_strategies_and_algorithms_is_typeset(pages: dict[s
             assert "<math>" in block or not re.search("[=≤∝Σ√]", words), f"{name}: {words}"
             blocks += 1
         shown = re.sub(r"```.*?```|`[^`]*`|<math>.*?</math>|\[[^\]]*\]\([^)]*\)", "", page, flags=re.DOTALL)
-        left = re.findall(r"(?<![\w])[A-Za-zα-ω]_(?:[a-z]\b|\{)", shown)
+        left = re.findall(r"(?<![\w])[A-Za-zα-ωΑ-Ω](?:_(?:[a-z]{1,2}\b|\{)|\^[a-z])", shown)
         assert not left, f"{name}: {left}"
     assert blocks >= 50
