@@ -6,7 +6,8 @@ from pathlib import Path
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.report_data import gather
-from tests.experiments import UCB, runs_of
+from tests.experiments import UCB
+from tests.report.test_answers import runs_of
 
 LONG = "a strategy with a name that is much too long for the legend of a chart, and for its lines, at any width"
 
