@@ -1,12 +1,15 @@
 """Pages with more rows than a legend can name, in a browser: the best lines are named, and tables scroll below their heads."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fedcohort
 from fedcohort.report.page import page as report
 from fedcohort.report.panel_rows import NAMES
-from fedcohort.report.report_data import gather
+from fedcohort.report.report_data import find_runs, gather
+from tests.experiments import UCB, small
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -89,4 +92,24 @@ def test_long_tables_say_that_they_go_on_on_the_screen_only(browser: Any, file: 
     page.emulate_media(media="print")
     assert page.locator(".goes-on:visible").count() == 0
     assert box.evaluate("box => getComputedStyle(box).backgroundImage") == "none"
+    page.close()
+
+
+def test_a_point_of_a_long_sweep_says_what_it_shows(browser: Any, tmp_path: Path) -> None:
+    """The table of a point is short although the sweep is long, and strategies without a panel are not said to have no scores."""
+    rates = [round(0.01 * i, 2) for i in range(1, 20)]
+    experiment = small(rounds=2, seeds=1, variants=[{"label": "UCB", "selection": UCB}], sweep={"training.lr": rates})
+    fedcohort.compare(experiment, runs=tmp_path / "runs")
+    (tmp_path / "page.html").write_text(report(gather(find_runs([tmp_path / "runs"]))), encoding="utf-8")
+    watched = Watched(browser)
+    page = watched.open((tmp_path / "page.html").as_uri())
+    assert page.locator("#results tbody tr:visible").count() == 2
+    assert page.locator(".goes-on").count() > 0
+    assert page.locator(".goes-on:visible").count() == 0
+    said = page.locator("#reasons").inner_text()
+    assert (
+        "None of the rows with a panel scores its candidates. For the reasons of others, make a page of fewer rows."
+        in said
+    )
+    assert watched.complaints == []
     page.close()

@@ -314,6 +314,11 @@ function mark() {
     const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
     figure.classList.toggle("away", (seed !== "" && figure.dataset.seed !== seed) || !points.includes(here));
   });
+  all(".goes-on").forEach(said => {
+    const box = said.previousElementSibling, lines = box.querySelectorAll("tbody tr:not(.away)").length;
+    said.textContent = `The table has ${lines} lines; scroll it to see all of them.`;
+    said.hidden = box.scrollHeight <= box.clientHeight + 1;
+  });
   all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
   fillSheets();
 }
