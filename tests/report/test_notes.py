@@ -6,6 +6,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
+from fedcohort.record import Run
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
@@ -141,3 +142,21 @@ def test_notes_explain_only_the_columns_that_are_there(width: int, tmp_path: Pat
         gone = any(name == column or (column == "time" and name.startswith("time to")) for name in hidden)
         assert (note.strip() in text) != gone, column
     assert (NO_TIME in text) == (notes["time"].strip() in text)
+
+
+def test_rows_that_share_one_seed_are_said_to_have_no_interval(tmp_path: Path) -> None:
+    several, one = [0.5, 0.52, 0.54], [0.5]
+    runs = [
+        *runs_of(tmp_path, "uniform", several),
+        *runs_of(tmp_path, "mine", several),
+        *runs_of(tmp_path, "short", one),
+    ]
+
+    def said(rows: list[Run]) -> str:
+        figure = differences(gather(rows), PAGE)
+        assert figure is not None
+        return figure.note
+
+    assert "Without a line: only one seed shared, which gives no interval." in said(runs)
+    assert "Without a line" not in said(runs[:6])
+    assert said([runs[0], runs[3]]).startswith("Each row shares one seed with its reference.")

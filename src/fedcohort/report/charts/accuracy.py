@@ -222,11 +222,12 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
     uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
     below, above = intervals["mean"] - intervals["low"], intervals["high"] - intervals["mean"]
     ends = ", which ends where no larger difference is possible" if ((above - below).abs() > 1e-6).any() else ""
+    single = " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
     tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
     return (
         f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. Colored: clear after "
         "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
-        f"{uncorrected} excludes 0.{tooltips}"
+        f"{uncorrected} excludes 0.{single}{tooltips}"
     )
 
 
