@@ -1,8 +1,10 @@
 """Pages with more rows than a legend can name, in a browser: the best lines are named, and tables scroll below their heads."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedcohort
@@ -10,12 +12,14 @@ from fedcohort.report.page import page as report
 from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
+from tests.records import exchange
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
 
 ROWS = 26
+CROWD = 38
 LABELS = ["uniform", *(f"power-of-choice, d={d}, and momentum" for d in range(3, ROWS + 2))]
 STROKES = """[...document.querySelectorAll('#figure-accuracy .view:not([hidden]) .mark-line path')]
     .map(path => Number(path.getAttribute('opacity') ?? 1))"""
@@ -32,6 +36,26 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
             label,
             [0.5 + i / 100, 0.52 + i / 100],
             selection="uniform" if i == 0 else {"name": "powd", "d": 2 + i},
+        )
+    ]
+    (folder / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    return (folder / "page.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Most rows have nearly the same small cost, with accuracies that differ little; some cost many times as much."""
+    folder = tmp_path_factory.mktemp("crowd")
+    rng = np.random.default_rng(1)
+    runs = [
+        run
+        for i in range(CROWD)
+        for run in runs_of(
+            folder,
+            "uniform" if i == 0 else f"strategy-{i}",
+            (0.55 + 0.1 * rng.random(3)).tolist(),
+            [exchange(int(1000 * (40 if i > CROWD - 5 else 1) + 60 * i), 100)],
+            selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i},
         )
     ]
     (folder / "page.html").write_text(report(gather(runs)), encoding="utf-8")
@@ -111,5 +135,38 @@ def test_a_point_of_a_long_sweep_says_what_it_shows(browser: Any, tmp_path: Path
         "None of the rows with a panel scores its candidates. For the reasons of others, make a page of fewer rows."
         in said
     )
+    assert watched.complaints == []
+    page.close()
+
+
+BOXES = """selector => [...document.querySelectorAll('#figure-tradeoff .view:not([hidden]) ' + selector)]
+    .map(mark => [mark.textContent, mark.getBoundingClientRect()]).map(([text, b]) => [text, b.left, b.right, b.top, b.bottom])"""
+
+
+def apart(one: list[Any], other: list[Any]) -> bool:
+    """Whether two boxes of name, left, right, top and bottom do not cover each other by more than a pixel."""
+    return bool(one[2] <= other[1] + 1 or other[2] <= one[1] + 1 or one[4] <= other[3] + 1 or other[4] <= one[3] + 1)
+
+
+@pytest.mark.parametrize("width", [1200, 640, 375])
+@pytest.mark.parametrize("log", [False, True])
+def test_names_beside_points_cover_no_name_and_no_point(browser: Any, crowd: str, width: int, log: bool) -> None:
+    """With 38 rows, names stood on other points, and points at costs below 0."""
+    watched = Watched(browser, viewport={"width": width, "height": 900})
+    page = watched.open(f"{crowd}#log=1" if log else crowd)
+    page.locator("#figure-tradeoff").scroll_into_view_if_needed()
+    page.wait_for_selector("#figure-tradeoff .view:not([hidden]) .mark-symbol path")
+    names = page.evaluate(BOXES, ".mark-text.role-mark text")
+    names = [box for i, box in enumerate(names) if box not in names[:i]]  # each name is drawn on its own outline
+    marks = page.evaluate(BOXES, ".mark-symbol path")
+    assert len(marks) == CROWD
+    assert len(names) >= (3 if width == 1200 else 1)
+    for (i, one), other in itertools.product(enumerate(names), names):
+        assert one is other or apart(one, other), (one, other)
+        assert all(apart(one, mark) for mark in marks), names[i]
+    axis = page.evaluate(BOXES, ".role-axis-domain line")
+    left = min(box[1] for box in axis if box[2] - box[1] > 50)
+    assert min((box[1] + box[2]) / 2 for box in marks) >= left - 1, "no cost is negative"
+    assert "where a name covers no other name or row" in page.locator("#figure-tradeoff").inner_text()
     assert watched.complaints == []
     page.close()

@@ -1,10 +1,12 @@
-"""Curves over a swept number."""
+"""Curves over a swept number, and heat maps over two."""
 
 import json
+import re
 from pathlib import Path
 
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.sweeps import studies
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.experiments import UCB
 from tests.report.test_answers import runs_of
@@ -30,3 +32,31 @@ def test_tooltips_have_the_full_names_of_strategies(tmp_path: Path) -> None:
     assert set(figure.data["levels"]["name"]) == {"uniform", LONG}
     drawn = json.dumps(figure.views[0].panels[0].chart.to_dict())
     assert '{"field": "name", "title": "strategy", "type": "nominal"}' in drawn
+
+
+def test_tooltips_of_heat_maps_have_the_full_names_of_strategies(tmp_path: Path) -> None:
+    runs = [
+        run
+        for name in ("uniform", LONG)
+        for alpha in (0.1, 1.0)
+        for clients in (4, 5)
+        for run in runs_of(
+            tmp_path,
+            f"{name}, alpha={alpha}, clients={clients}",
+            [0.5, 0.6],
+            federation={
+                "clients": clients,
+                "partition": {"name": "dirichlet_class", "alpha": alpha, "min_size": 1},
+            },
+            selection="uniform" if name == "uniform" else UCB,
+        )
+    ]
+    look = paper(2)
+    (figure,) = studies(gather(runs), look)
+    assert [view.name for view in figure.views] == ["accuracy", "difference"]
+    for view, names in zip(figure.views, ({"uniform", LONG}, {LONG}), strict=True):
+        svg = draw(composed(figure, view, look), "svg").decode()
+        cells = re.findall(r'aria-label="[^"]*strategy: ([^;"]*)[^"]*"[^>]*aria-roledescription="rect mark"', svg)
+        assert len(cells) == 4 * len(names)
+        assert set(cells) == names
+        assert f">{LONG}<" not in svg, "panels have the short name"

@@ -23,6 +23,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import domain, log_range
+from fedcohort.report.charts.names_beside_points import names_with_room
 from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -46,6 +47,9 @@ ALL_NAMED = 12
 
 FRONT_NAMED = 6
 """Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
+
+MARGIN = 0.04
+"""Room after the largest cost, as a share of it."""
 
 SPREAD = 0.06
 """Largest distance between the first and the last of the rows with one cost, as a share of the axis."""
@@ -76,9 +80,15 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
             title = "wall time of all rounds, s"
         own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
         own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
-        own["at"], beside = _side_by_side(compared, own["x"])
-        dodged = dodged or beside
+        own["at"], beside = _side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
+        dodged, log = dodged or beside, _log_x_range(own["x"]) if look.page else None
+        if log is not None:
+            places, _ = _side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
+            own["at_log"] = 10**places
         own["named"] = _named(compared, own)
+        many = look.page and _most(compared) > ALL_NAMED
+        if many:
+            data[f"{name}_names"] = _names_of_many(compared, own, span, look)
         own["name_y"] = _name_heights(compared, own[own["named"]], span, look).reindex(own.index, fill_value=span[0])
         own["standing"] = np.where(
             own["front"], "no other row is better and cheaper", "another row is better and cheaper"
@@ -96,9 +106,11 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
         f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
         "for at most this cost. Hollow: another row has."
     )
-    if max(len(group.rows) for group in compared.groups) > ALL_NAMED and look.page:
-        best = f"at most the {FRONT_NAMED} best of them"
-        note += f" Names: the reference, and the rows that are filled, {best}; point at a row for its name."
+    if _most(compared) > ALL_NAMED and look.page:
+        note += (
+            f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
+            "name or row; point at a row for its name."
+        )
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
@@ -106,6 +118,11 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
     if NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values()):
         note += f" {NO_TIME}"
     return note
+
+
+def _most(compared: Comparison) -> int:
+    """The largest number of rows at a point."""
+    return max(len(group.rows) for group in compared.groups)
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
@@ -122,10 +139,12 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def _side_by_side(compared: Comparison, costs: "pd.Series[float]") -> tuple["pd.Series[float]", bool]:
-    """Where rows are drawn along the axis of costs: rows of a point with almost the same cost are moved apart, so that no interval
-    covers another, but not far from their costs; and whether any was moved."""
-    whole = max(float(costs.max() - min(0.0, float(costs.min()))), 1e-9)
+def _side_by_side(
+    compared: Comparison, costs: "pd.Series[float]", low: float, high: float
+) -> tuple["pd.Series[float]", bool]:
+    """Where rows are drawn along the axis of costs, which begins at ``low``, if the largest cost is ``high``: rows of a point with
+    almost the same cost are moved apart, so that no interval covers another, but not far from their costs; and whether any was."""
+    whole = max(high - low, 1e-9)
     step = 0.012 * whole
     places, moved = costs.astype(float).copy(), False
     for group in compared.groups:
@@ -134,8 +153,10 @@ def _side_by_side(compared: Comparison, costs: "pd.Series[float]") -> tuple["pd.
         for row, cost in [*own.items(), (-1, math.inf)]:
             if cluster and cost - own[cluster[-1]] > step / 2:
                 each = min(step, SPREAD * whole / max(1, len(cluster) - 1))
+                first = own[cluster[0]]
+                inside = max(0.0, each * (len(cluster) - 1) / 2 - (first - low) / 2)  # not before the begin of the axis
                 for i, member in enumerate(cluster):
-                    places[member] = own[member] + each * (i - (len(cluster) - 1) / 2)
+                    places[member] = own[member] + each * (i - (len(cluster) - 1) / 2) + inside
                 moved, cluster = moved or len(cluster) > 1, []
             cluster.append(int(str(row)))
     return places, moved
@@ -167,6 +188,45 @@ def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
         else:
             named |= set(own.index)
     return [i in named for i in frame.index]
+
+
+def _names_of_many(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
+    """The places of names on linear and on logarithmic axes, at each point: first the reference has a name, then the best rows."""
+    places = []
+    for group in compared.groups:
+        own = frame[frame.index.isin(group.rows)]
+        named = own[own["named"]].sort_values("accuracy", ascending=False, kind="stable").index.tolist()
+        wanted = sorted(named, key=lambda row: row != group.reference)
+        for log, across in enumerate(_across(frame["x"])):
+            points = own.assign(at=own["at_log"]) if log else own
+            found = names_with_room(points, wanted, across, span, (look.size, HEIGHT))
+            places.append(found.assign(log=log, at_log=found["at"]))
+    return pd.concat(places, ignore_index=True)
+
+
+def _across(costs: "pd.Series[Any]") -> list[Callable[[float], float]]:
+    """From a cost to its share of the width: of a linear axis, and of a logarithmic one if the chart can have it."""
+    low, high = _x_range(costs)
+    log = _log_x_range(costs)
+    found: list[Callable[[float], float]] = [lambda cost: (cost - low) / (high - low)]
+    if log is not None:
+        first, last = np.log(log)
+        found.append(lambda cost: float((np.log(cost) - first) / (last - first)) if cost > 0 else math.nan)
+    return found
+
+
+def _x_range(costs: "pd.Series[Any]") -> tuple[float, float]:
+    """The range of the axis of costs: from 0, so that small differences of costs look small, with room for the last point."""
+    return 0.0, (1 + MARGIN) * domain(costs, [0.0])[1]
+
+
+def _log_x_range(costs: "pd.Series[Any]") -> list[float] | None:
+    """The range of the axis of costs if readers make it logarithmic; None if they cannot."""
+    found = log_range(costs, 3)
+    if found is None:
+        return None
+    low, high = found
+    return [low / 1.1, high * (high / low) ** 0.05]
 
 
 def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
@@ -220,12 +280,9 @@ def _chart(
     score: ScoreStyle,
 ) -> Drawing:
     groups = look.rows.groups or (tuple(labels),)
-    low, high = 0.0, domain(costs, [0.0])[1]  # from 0, so that small differences of costs look small
-    room = 0.04 * (high - low)
-    x_scale, y_scale = (
-        alt.Scale(domain=[low, high + room], nice=False, zero=False),
-        alt.Scale(domain=list(span), nice=False),
-    )
+    low, high = _x_range(costs)
+    x_scale = alt.Scale(domain=[low, high], nice=False, zero=False)
+    y_scale = alt.Scale(domain=list(span), nice=False)
     x = alt.X("at:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
     y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
     y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
@@ -252,26 +309,39 @@ def _chart(
         ).encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
     ]
     if look.page:
-        middle = (
-            low + high
-        ) / 2  # names of points in the right half stand on their left, so that none leaves the chart
-        texts = (
-            base.transform_filter(f"datum.named && datum.at <= {middle}").mark_text(
-                align="left", dx=8, fontSize=look.size, clip=False
-            ),
-            base.transform_filter(f"datum.named && datum.at > {middle}").mark_text(
-                align="right", dx=-8, fontSize=look.size, clip=False
-            ),
-        )
-        name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
-        layers[1:1] = [outlined(names.encode(x, name_y, text=text), look) for names in texts]  # behind the points
-        layers += [names.encode(x, name_y, own_color, text=text) for names in texts]
-        if max(map(len, groups)) > ALL_NAMED:  # names of many rows stand far from their points
-            far = 0.06 * (span[1] - span[0])
-            leaders = base.transform_filter(f"datum.named && abs(datum.name_y - datum.accuracy) > {far}")
-            layers.append(leaders.mark_rule(strokeWidth=1).encode(x, y, alt.Y2("name_y:Q"), own_color))
-    whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
-    if look.page and span_of_log is not None:
-        low, high = span_of_log
-        whole = whole.properties(usermeta={"log": {"x": [low / 1.1, high * (high / low) ** 0.05]}})
+        many = max(map(len, groups)) > ALL_NAMED
+        places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look) if many else base
+        if many:
+            places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
+            leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
+            layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
+        _add_names(layers, places, _sides(many, high / (1 + MARGIN) / 2), (x, y_scale, own_color), look)
+    whole, log = alt.layer(*layers), _log_x_range(costs)
+    if look.page and log is not None:
+        whole = whole.properties(usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
+
+
+def _sides(many: bool, middle: float) -> tuple[str, str]:
+    """Which names stand on the right and on the left of their points: of few rows, those of the left and of the right half, so that
+    none leaves the chart."""
+    if many:
+        return "datum.right", "!datum.right"
+    return f"datum.named && datum.at <= {middle}", f"datum.named && datum.at > {middle}"
+
+
+def _add_names(
+    layers: list[Drawing],
+    places: Drawing,
+    sides: tuple[str, str],
+    encodings: tuple[alt.X, alt.Scale, alt.Color],
+    look: Look,
+) -> None:
+    """Add the names beside the points, and behind the points the same names in the color of the ground."""
+    x, y_scale, own_color = encodings
+    name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
+    for number, side in enumerate(sides):
+        beside: dict[str, Any] = {"align": "right", "dx": -8} if number else {"align": "left", "dx": 8}
+        names = places.transform_filter(side).mark_text(fontSize=look.size, clip=False, baseline="middle", **beside)
+        layers.insert(1, outlined(names.encode(x, name_y, text=text), look))
+        layers.append(names.encode(x, name_y, own_color, text=text))

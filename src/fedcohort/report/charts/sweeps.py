@@ -166,7 +166,7 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
 
 
 def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> Figure:
-    means = sweep.frame.groupby(["strategy", across, up], sort=False)["accuracy"].mean().reset_index()
+    means = sweep.frame.groupby(["strategy", "name", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
     frame["text"] = [score.value(value) for value in frame["accuracy"]]
     labels = sweep.labels
@@ -200,6 +200,7 @@ def _differences(frame: pd.DataFrame, labels: Sequence[str], score: ScoreStyle) 
         (wide[label] - wide[labels[0]]).rename("accuracy").reset_index().assign(strategy=label) for label in labels[1:]
     ]
     gaps = pd.concat(parts, ignore_index=True).dropna()
+    gaps["name"] = gaps["strategy"].map(frame.groupby("strategy")["name"].first())
     gaps["text"] = [score.signed(value) for value in gaps["accuracy"]]
     gaps["size"] = gaps["accuracy"].abs()
     return gaps
@@ -230,7 +231,7 @@ def _cells(
         opacity=alt.Opacity(f"{shade.field}:Q", scale=scale, legend=None),
         color=negative if signed else alt.value(look.heat),
         tooltip=[
-            alt.Tooltip("strategy:N"),
+            alt.Tooltip("name:N", title="strategy"),
             alt.Tooltip("x:O", title=across),
             alt.Tooltip("y:O", title=up),
             alt.Tooltip("text:N", title=title),

@@ -243,7 +243,11 @@ function toLog(spec) {
       part.scale = {...part.scale, type: "log", domain, nice: false, zero: undefined, clamp: channel === "y"};
       part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
+      if (part.field === "at") part.field = "at_log"; // rows with the same cost side by side
     });
+  }
+  for (const {transform} of spec.layer || []) for (const step of transform || []) {
+    if (typeof step.filter === "string") step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
   }
   return "y" in log;
 }
@@ -576,7 +580,7 @@ async function save(button) {
   const names = sheet ? [sheet.dataset.table] : new Set(places.flatMap(place => [...named(chartOf(place.dataset.chart))]));
   for (const name of names) {
     const rows = tableOf(`${key}.`, name);
-    if (/_(ends|key)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
+    if (/_(ends|key|names)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
     const columns = Object.keys(rows[0]).filter(column => !column.endsWith("_text")); // numbers only, not their texts
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
   }

@@ -1,0 +1,120 @@
+"""Find places for names beside points, so that no name covers another name or a point."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+__all__ = ["WIDTHS", "names_with_room"]
+
+WIDTHS = (200, 270, 360, 480, 640, 800)
+"""The widths of a chart in pixels from which on names get other places: in wider charts, more names fit."""
+
+PHONE_NAME = 18
+"""Number of letters to which the page's script cuts names in charts that are less than the third of these widths wide."""
+
+RADIUS = 7
+"""Half the width of a point with its line, in pixels."""
+
+BESIDE = 8
+"""Distance between the middle of a point and its name, in pixels."""
+
+FAR = 14
+"""A name that is farther above or below its point is led to it by a line, in pixels."""
+
+MOVES = tuple(sign * step for step in range(0, 141, 7) for sign in ((1, -1) if step else (1,)))
+"""How far names are moved up or down, in pixels, the nearest first."""
+
+Box = tuple[float, float, float, float]
+"""Left, right, bottom and top."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a name stands: how far above its point, on which side, and the boxes that it and its line take."""
+
+    move: float
+    right: bool
+    boxes: tuple[Box, ...]
+
+
+def names_with_room(
+    points: pd.DataFrame,
+    wanted: Sequence[int],
+    across: Callable[[float], float],
+    span: Sequence[float],
+    look: tuple[float, float],
+) -> pd.DataFrame:
+    """The places of names in charts of each width: one row for each name that has room there.
+
+    Args:
+        points: the points, with the columns ``strategy``, ``name``, ``at`` and ``accuracy``.
+        wanted: the index of the points that should have a name, the most important first.
+        across: from ``at`` to the share of the width of the chart.
+        span: the range of the y axis.
+        look: the size of letters, and the height of the chart, in pixels.
+
+    Returns:
+        the columns of the points, with ``name_y``, the height of the name on the y axis; ``right``, whether it stands on the right of
+        its point; ``far``, whether a line leads to it; and ``least`` and ``below``, the widths for which the place is.
+    """
+    size, height = look
+    known = points[[math.isfinite(across(at)) for at in points["at"]]]
+    rows = []
+    for least, below in zip(WIDTHS, (*WIDTHS[1:], 100_000), strict=True):
+        x = pd.Series([across(at) * least for at in known["at"]], known.index)
+        y = (known["accuracy"].astype(float) - span[0]) / (span[1] - span[0]) * height
+        taken = {i: (x[i] - RADIUS, x[i] + RADIUS, y[i] - RADIUS, y[i] + RADIUS) for i in known.index}
+        names: list[Box] = []
+        for i in [i for i in wanted if i in taken]:
+            letters = len(known["name"][i]) if least >= WIDTHS[2] else min(PHONE_NAME, len(known["name"][i]))
+            others = [box for j, box in taken.items() if j != i]
+            place = _free(x[i], y[i], (0.6 * size * letters, 1.3 * size), (least, height), others, names)
+            if place is not None:
+                names += place.boxes
+                name_y = span[0] + (y[i] + place.move) / height * (span[1] - span[0])
+                found = {
+                    "name_y": name_y,
+                    "right": place.right,
+                    "far": abs(place.move) > FAR,
+                    "least": least,
+                    "below": below,
+                }
+                rows.append({**known.loc[i, ["strategy", "name", "at", "accuracy"]].to_dict(), **found})
+    columns = ["strategy", "name", "at", "accuracy", "name_y", "right", "far", "least", "below"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _free(
+    x: float,
+    y: float,
+    name: tuple[float, float],
+    chart: tuple[float, float],
+    points: Sequence[Box],
+    names: Sequence[Box],
+) -> _Place | None:
+    """The nearest place for a name beside a point where it stays in the chart, and covers no other point and no other name with its
+    line; None if there is none. Its own line may cross points, as intervals do."""
+    for place in _places(x, y, *name):
+        text = place.boxes[0]
+        left, right, bottom, top = text
+        inside = left >= 0 and right <= chart[0] and bottom >= 0 and top <= chart[1] + name[1] / 2
+        if not inside or any(_overlap(text, point) for point in points):
+            continue
+        if not any(_overlap(box, other) for box in place.boxes for other in names):
+            return place
+    return None
+
+
+def _places(x: float, y: float, wide: float, tall: float) -> Iterator[_Place]:
+    for move in MOVES:
+        for right in (True, False):
+            start = x + BESIDE if right else x - BESIDE - wide
+            text = (start, start + wide, y + move - tall / 2, y + move + tall / 2)
+            line = (x - 2, x + 2, *sorted((y, y + move)))
+            yield _Place(move, right, (text, line) if abs(move) > FAR else (text,))
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
