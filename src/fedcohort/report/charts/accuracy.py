@@ -24,6 +24,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
 from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.cost_notes import NO_TIME, about_questions
@@ -294,7 +295,7 @@ def _difference_chart(
         alt.Tooltip("seeds:Q", title="paired seeds"),
     ]
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
-    chart: Drawing = alt.layer(
+    chart: Drawing = layered(
         zero.encode(alt.X("x:Q", scale=scale, **above)),
         rows.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
             alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
@@ -309,7 +310,7 @@ def _difference_chart(
             tooltip=tooltip,
         ),
     )
-    return chart.resolve_axis(x="independent") if long else chart
+    return with_properties(chart, **INDEPENDENT_X) if long else chart
 
 
 def _axis(look: Look, *, top: bool = False) -> alt.Axis:

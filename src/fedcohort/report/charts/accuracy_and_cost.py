@@ -22,6 +22,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, log_range
 from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.cost_notes import NO_TIME, about_questions
@@ -243,7 +244,7 @@ def _chart(
         alt.Tooltip("standing:N", title="on the front"),
     ]
     fill = alt.condition("datum.front", alt.value(1), alt.value(0))
-    layers: list[Drawing] = [
+    layers: list[alt.Chart] = [
         base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
             x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color
         ),
@@ -270,8 +271,8 @@ def _chart(
             far = 0.06 * (span[1] - span[0])
             leaders = base.transform_filter(f"datum.named && abs(datum.name_y - datum.accuracy) > {far}")
             layers.append(leaders.mark_rule(strokeWidth=1).encode(x, y, alt.Y2("name_y:Q"), own_color))
-    whole, span_of_log = alt.layer(*layers), log_range(costs, 3)
+    whole, span_of_log = layered(*layers), log_range(costs, 3)
     if look.page and span_of_log is not None:
         low, high = span_of_log
-        whole = whole.properties(usermeta={"log": {"x": [low / 1.1, high * (high / low) ** 0.05]}})
+        whole = with_properties(whole, usermeta={"log": {"x": [low / 1.1, high * (high / low) ** 0.05]}})
     return sized(whole, look, HEIGHT, 120)

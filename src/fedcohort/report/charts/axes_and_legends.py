@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.layers import with_properties
 from fedcohort.report.figure import Drawing
 from fedcohort.report.panel_rows import LINES
 from fedcohort.report.report_data import Reading, Story
@@ -91,17 +92,16 @@ def sized(chart: Drawing, look: Look, height: float, paper: float | None = None)
     Without ``paper``, charts in papers are half as high as on the page.
     """
     width = "container" if look.width is None else look.width
-    resized: Drawing = chart.properties(
-        width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
+    return with_properties(
+        chart, width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
     )
-    return resized
 
 
-def hideable(chart: Drawing, look: Look) -> Drawing:
+def hideable(chart: alt.Chart, look: Look) -> alt.Chart:
     """The chart with its strategies filtered by ``hidden``, the list that the page's script sets; unchanged in papers."""
     if not look.page:
         return chart
-    filtered: Drawing = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
+    filtered: alt.Chart = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
     return filtered
 
 

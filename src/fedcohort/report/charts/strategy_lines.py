@@ -13,6 +13,7 @@ import pandas as pd
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
+from fedcohort.report.charts.layers import layered, with_properties
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -80,7 +81,7 @@ def lines(
         the chart, and its tables by name.
     """
     chart = _Lines(name, frame, labels, look, axes)
-    layers: list[Drawing] = chart.reference() if reference else []
+    layers: list[alt.Chart] = chart.reference() if reference else []
     layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
@@ -96,7 +97,7 @@ def lines(
         ]
         data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
-    whole = alt.layer(*layers)
+    whole = layered(*layers)
     if look.page:
         tip = {
             "table": name,
@@ -104,7 +105,7 @@ def lines(
             "y": axes.y,
             "kind": "percent" if axes.percent else "number",
         }
-        whole = whole.properties(usermeta={"tip": tip, "log": chart.log_axes()})
+        whole = with_properties(whole, usermeta={"tip": tip, "log": chart.log_axes()})
     return sized(whole, look, look.height, look.height), data
 
 
@@ -140,7 +141,7 @@ class _Lines:
             own["y"] = [values[0] / 1.2, values[1] * 1.2]
         return {axis: span for axis, span in own.items() if span is not None}
 
-    def reference(self) -> list[Drawing]:
+    def reference(self) -> list[alt.Chart]:
         """A gray line with its band."""
         gray, soft = alt.Chart(alt.NamedData(name=f"{self.name}_reference")), self.look.soft
         if self.look.page and self.look.rows.groups:
@@ -150,7 +151,7 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """The lines of the strategies over those of the targets within the range of the y axis, and the names of the targets."""
         low, high = self.axes.span
         inside = {own: target for own, target in targets.items() if low < target.accuracy < high}
@@ -159,7 +160,7 @@ class _Lines:
         rule, *names = self.levels(inside)
         return [rule, *self.means(), *names]
 
-    def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+    def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """A horizontal line at each target accuracy, with its name and where it comes from; the page shows those of one point."""
         soft, size = self.look.soft, self.look.size - 1
         places: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
@@ -216,7 +217,7 @@ class _Lines:
             total += float(((lower <= top) & (upper >= bottom)).mean())
         return total
 
-    def means(self) -> list[Drawing]:
+    def means(self) -> list[alt.Chart]:
         """The lines, over their bands."""
         layers = []
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
@@ -227,13 +228,13 @@ class _Lines:
         )
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
-    def points(self) -> Drawing:
+    def points(self) -> alt.Chart:
         """Points, for lines that are too short to be seen."""
         points = self.base.mark_point(size=46 if self.look.page else 22, opacity=1)
-        chart: Drawing = points.encode(self.x, self.y("mean"), self.color)
+        chart: alt.Chart = points.encode(self.x, self.y("mean"), self.color)
         return chart
 
-    def pointer(self) -> list[Drawing]:
+    def pointer(self) -> list[alt.Chart]:
         """A vertical line at the point nearest to the pointer, and points on the lines there.
 
         The tooltip of the line has only x: the page's script adds the values of all strategies at this x.
@@ -252,11 +253,11 @@ class _Lines:
         )
         return [points, line.add_params(hover)]
 
-    def names(self) -> Drawing:
+    def names(self) -> alt.Chart:
         """The names of strategies at the ends of their lines."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
         text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
-        chart: Drawing = text.encode(
+        chart: alt.Chart = text.encode(
             alt.X("x:Q", scale=self.x_scale),
             alt.Y("y:Q", scale=self.y_scale),
             self.color,
