@@ -28,7 +28,7 @@ def test_one_seed_is_drawn_and_others_can_be_asked_for(runs: Path) -> None:
     first, second = live.page(None), live.page(None, 1)
     assert (seeds_of(first), seeds_of(second)) == ({"0"}, {"1"})
     assert live.page(None) is first, "it is not made again"
-    assert live.page(None, 77).count("Seed 0.") == first.count("Seed 0."), "a seed that no run has"
+    assert all(live.page(None, seed) is first for seed in range(77, 87)), "seeds that no run has keep no pages"
     for text in (first, second):
         offered = [found for tag, found in Page(text).tags if tag == "input" and found.get("name") == "seed"]
         assert [found["value"] for found in offered] == ["0", "1", "2"]

@@ -1,6 +1,6 @@
 """What the numbers that clients report are called in texts for readers."""
 
-__all__ = ["REPORTS", "TRAINING", "disclosed"]
+__all__ = ["EXCHANGES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words"]
 
 TRAINING = "its update and number of samples"
 """What every client discloses that trained."""
@@ -22,6 +22,29 @@ REPORTS = {
     "update_norm": "the norm of its update",
 }
 """The names of reports in the record, and what they are called."""
+
+
+EXCHANGES = {
+    "Context": "question about training and held-out losses",
+    "GradientNorm": "question about gradient norms",
+    "LocalAccuracy": "question about local accuracy",
+    "LocalLoss": "question about local loss",
+    "LossChange": "question about the change of local loss",
+    "Speed": "question about speed",
+    "UpdateNorm": "question about update norms",
+}
+"""The names of questions in the record, and what these exchanges are called."""
+
+
+def exchange_in_words(kind: str) -> str:
+    """What an exchange is called in texts for readers; kinds of a user's own keep their names.
+
+    >>> exchange_in_words("LocalLoss")
+    'question about local loss'
+    >>> exchange_in_words("training")
+    'training'
+    """
+    return EXCHANGES.get(kind, kind)
 
 
 def disclosed(text: str) -> list[str]:

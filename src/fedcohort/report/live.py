@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -118,11 +118,14 @@ class Live:
     def page(self, asked: str | None, seed: int | None = None) -> str:
         """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown.
 
-        ``seed`` is that of the charts of single clients; by default the first one.
+        ``seed`` is that of the charts of single clients; by default, or if no run has it, the first one.
         """
         groups, damaged = self._scan()
         name = self.chosen(groups, asked)
         version = _version(groups, name, damaged)
+        seed = (
+            seed if seed in _seeds(groups.get(name, [])) else None
+        )  # others would each keep a page like the first one
         with self._lock:
             if self._pages.get((name, seed), ("", ""))[0] != version:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
@@ -184,6 +187,15 @@ def _facts(run: Run) -> tuple[object, ...]:
 def _whole(text: str) -> int | None:
     """The whole number that a text is; None if it is not one, or longer than any seed."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
+def _seeds(runs: list[Run]) -> set[int]:
+    """The seeds of the runs whose records can be read."""
+    seeds = set()
+    for run in runs:
+        with suppress(Exception):  # a damaged or forged record can raise anything
+            seeds.add(int(run.meta["seed"]))
+    return seeds
 
 
 def _version(groups: dict[str, list[Run]], name: str, damaged: list[Damaged]) -> str:

@@ -12,7 +12,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.plugins import short_name
-from fedcohort.core.report_names import disclosed
+from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
@@ -256,6 +256,7 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
         {
             "strategy": by_label[row["strategy"]],
             "kind": row["kind"],
+            "exchange": exchange_in_words(str(row["kind"])),
             "discloses": ", ".join(disclosed(str(row["discloses"] or ""))),
             **_cells(row, COSTS),
         }

@@ -1,5 +1,6 @@
 """What a run cost, by kind of exchange and by part of a round."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,7 @@ def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> N
     shown = figure.data["ledger"].set_index("kind")[columns]
     assert list(shown.loc["training"]) == [90, 9, 99, 1.5, 3]
     assert list(shown.loc["LocalLoss"]) == pytest.approx([3.5, 0.5, 4, 0.5, 1])
+    assert list(figure.data["ledger"]["exchange"]) == ["question about local loss", "training"]
+    assert '"domain": ["training", "question about local loss"]' in json.dumps(
+        figure.views[0].panels[0].chart.to_dict()
+    )

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.core.report_names import exchange_in_words
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
@@ -55,7 +56,10 @@ def cost(story: Story, look: Look) -> Figure | None:
         return None
     labels, kinds = [label for label, _ in story.played], list(dict.fromkeys(frame["kind"]))
     kinds.sort(key=lambda kind: (kind != "training", kind))
-    frame = frame.assign(bytes=frame["bytes_down"] + frame["bytes_up"]).drop(columns="discloses")
+    frame = frame.assign(
+        bytes=frame["bytes_down"] + frame["bytes_up"], exchange=frame["kind"].map(exchange_in_words)
+    ).drop(columns="discloses")
+    exchanges = [exchange_in_words(kind) for kind in kinds]
     formats: dict[str, Callable[..., str]] = {
         **dict.fromkeys(("bytes", "bytes_down", "bytes_up"), formatted_values.size),
         **dict.fromkeys(("passes", "messages"), formatted_values.count),
@@ -67,10 +71,10 @@ def cost(story: Story, look: Look) -> Figure | None:
         ("passes", "client passes", ",.0f"),
         ("messages", "messages", "~s"),
     ):
-        tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("kind:N", title="exchange"), text_tooltip(field, title)]
+        tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("exchange:N"), text_tooltip(field, title)]
         tooltip += directions if field == "bytes" else []
         x = alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5))
-        views.append(View(title, [Panel(_bars("ledger", x, "kind", kinds, labels, look, tooltip))]))
+        views.append(View(title, [Panel(_bars("ledger", x, "exchange", exchanges, labels, look, tooltip))]))
     note = "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one pass over a client's training data."
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)

@@ -42,7 +42,8 @@ class Swept:
 
     Attributes:
         keys: the settings, such as ``selection.k``.
-        frame: a row for each row of the comparison: ``strategy``, a column for each key, ``accuracy``, ``sd``, ``seeds``.
+        frame: a row for each row of the comparison: ``strategy``, its full ``name``, a column for each key, ``accuracy``, ``sd``,
+            ``seeds``.
         labels: the strategies, the reference first.
     """
 
@@ -67,7 +68,7 @@ def swept(story: Story) -> Swept | None:
     distinct.sort(key=lambda name: name != reference)  # differences are taken to the first
     cut = dict(zip(distinct, short(distinct), strict=True))
     table = compared.table
-    frame = pd.DataFrame({"strategy": [cut[name] for name in names]})
+    frame = pd.DataFrame({"strategy": [cut[name] for name in names], "name": names})
     for key in keys:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
@@ -128,7 +129,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
     y_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), tickCount=5)
     y = alt.Y("mean:Q", title=f"test {score.name}", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
-    tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("x:Q", title=key), *mean_and_deviation(score)]
+    tooltip = [alt.Tooltip("name:N", title="strategy"), alt.Tooltip("x:Q", title=key), *mean_and_deviation(score)]
     colors, shapes, dashes = _legend_encodings(labels, look)
     base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
     errors = base.mark_rule(opacity=0.7).encode(

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, number, percent, size
-from fedcohort.core.report_names import disclosed
+from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -96,7 +96,7 @@ def _term(candidate: "Candidate", name: str) -> str:
 
 def _exchanges(decision: "Explanation") -> list[Column]:
     return [
-        Column("exchange", [exchange.kind for exchange in decision.asked], left=True),
+        Column("exchange", [exchange_in_words(exchange.kind) for exchange in decision.asked], left=True),
         Column("messages", [count(exchange.messages) for exchange in decision.asked]),
         Column("down", [size(exchange.bytes_down) for exchange in decision.asked], 2),
         Column("up", [size(exchange.bytes_up) for exchange in decision.asked], 3),
