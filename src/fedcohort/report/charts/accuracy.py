@@ -277,7 +277,8 @@ def _difference_chart(
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y = strategy_axis(labels, look)
-    own_color = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
+    clear = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
+    own_color = alt.ColorValue(**clear)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     long = is_long(data["differences"]["strategy"], look)

@@ -22,7 +22,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.layers import layered, with_properties
+from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, log_range
 from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.cost_notes import NO_TIME, about_questions
@@ -243,7 +243,7 @@ def _chart(
         text_tooltip("x", title),
         alt.Tooltip("standing:N", title="on the front"),
     ]
-    fill = alt.condition("datum.front", alt.value(1), alt.value(0))
+    fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
     layers: list[alt.Chart] = [
         base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
             x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -137,7 +138,7 @@ def outlined(texts: alt.Chart, look: Look, width: float = 3) -> alt.Chart:
     chart: alt.Chart = texts.copy()
     chart.mark = alt.MarkDef(
         **(
-            texts.mark.to_dict()
+            texts.mark.to_dict(validate=False)
             | {"stroke": look.ground, "strokeWidth": width, "color": look.ground, "strokeJoin": "round"}
         )
     )
@@ -218,7 +219,14 @@ def pale(look: Look) -> dict[str, Any]:
         return {}
     named = json.dumps(sorted(look.rows.named))
     strong = f"length(dimmed) > 0 || indexof({named}, datum.strategy) >= 0"  # the page's script adds the variable
-    return {"opacity": alt.condition(strong, alt.value(1), alt.value(PALE))}
+    return {"opacity": _strong(strong)}
+
+
+@cache
+def _strong(condition: str) -> alt.OpacityValue:
+    """Full opacity if the condition holds. Altair takes long to make it, therefore once."""
+    pale_or_not = alt.condition(condition, alt.value(1), alt.value(PALE))
+    return alt.OpacityValue.from_dict(dict(pale_or_not), validate=False)
 
 
 # --- tooltips ------------------------------------------------------------------------------------------------------------

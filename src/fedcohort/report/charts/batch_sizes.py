@@ -11,7 +11,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import score_style
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
-from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import thinned
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
@@ -263,8 +263,8 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         if look.page and len(clients) <= NUMBERED:
             low, high = float(frame[field].min()), float(frame[field].max())
             dark = f"datum.{field} > {low + 0.5 * (high - low)}"
-            ink = alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
-            numbers = base.mark_text(fontSize=look.size - 1).encode(x, y, text=f"{field}_text:N", color=ink)
+            ink = decided(alt.ColorValue, dark, look.ground, look.ink)
+            numbers = base.mark_text(fontSize=look.size - 1).encode(x, y, text=alt.Text(f"{field}_text:N"), color=ink)
             chart = layered(cells, numbers)
         views.append(View(title, [Panel(sized(chart, look, 32 * len(order), 18 * len(order)))]))
     note = "Full color is the highest value. Clients were measured one at a time, on one thread."

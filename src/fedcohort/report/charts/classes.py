@@ -10,7 +10,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
-from fedcohort.report.charts.layers import layered, with_properties
+from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
@@ -76,9 +76,7 @@ def _numbers(field: str, frame: pd.DataFrame, x: alt.X, y: alt.Y, look: Look) ->
     dark = f"datum.{field} > {0.55 * float(frame[field].max())}"
     text = alt.Text(f"{field}:Q", format=",.0f" if field == "samples" else ".0%")
     base = alt.Chart(alt.NamedData(name="class_counts")).mark_text(fontSize=look.size - 1)
-    numbers: alt.Chart = base.encode(
-        x, y, text=text, color=alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
-    )
+    numbers: alt.Chart = base.encode(x, y, text=text, color=decided(alt.ColorValue, dark, look.ground, look.ink))
     return numbers
 
 

@@ -12,7 +12,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
-from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.layers import constant, layered
 from fedcohort.report.charts.shown_clients import SHOWN, Clients, client_axis, evenly, paper_height
 from fedcohort.report.figure import Figure, Panel, View
 
@@ -96,7 +96,7 @@ def speed(clients: Clients, look: Look) -> Figure | None:
 def _deadline(title: str, look: Look) -> list[alt.Chart]:
     base = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
     place: dict[str, Any] = {"align": "left", "baseline": "bottom", "dx": 2, "dy": -2}
-    text = {"x": alt.value(0), "text": alt.Text("words:N")}
+    text = {"x": constant(alt.XValue, 0), "text": alt.Text("words:N")}
     return [
         base.mark_rule(color=look.ink, strokeDash=[5, 3]),
         base.mark_text(**place, stroke=look.ground, strokeWidth=3).encode(**text),  # a halo: the name is above bars

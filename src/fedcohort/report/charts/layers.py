@@ -1,12 +1,13 @@
 """Put charts over each other. Altair's own layers copy and check all charts at every step, which takes most of the time of a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
-__all__ = ["INDEPENDENT_X", "Layers", "layered", "with_properties"]
+__all__ = ["INDEPENDENT_X", "Layers", "constant", "decided", "layered", "with_properties"]
 
 INDEPENDENT_X = {"resolve": {"axis": {"x": "independent"}}}
 """The property of layers that each have an x axis of their own."""
@@ -26,6 +27,14 @@ class Layers:
 
     def to_dict(self, validate: bool = True) -> dict[str, Any]:
         """The Vega-Lite specification, on request checked against the schema, as that of a chart."""
+        with debug_mode(False):
+            specification = self._specification()
+        if validate:
+            alt.LayerChart.validate(specification)
+        return specification
+
+    def _specification(self) -> dict[str, Any]:
+        """The same, unchecked."""
         shell = _shell(self.layers)
         whole = alt.LayerChart(data=shell.data, layer=[], params=shell.params, **self.own)
         specification: dict[str, Any] = whole.to_dict(validate=False)
@@ -39,8 +48,6 @@ class Layers:
         ]
         if datasets:
             specification.setdefault("datasets", {}).update(datasets)
-        if validate:
-            alt.LayerChart.validate(specification)
         return specification
 
 
@@ -59,12 +66,23 @@ def _part(layer: alt.Chart, found: Any, *, lifted: bool) -> alt.Chart:
     return part
 
 
+Channel = TypeVar("Channel")
 Drawn = TypeVar("Drawn", bound=alt.Chart | Layers)
 
 
 def layered(*layers: alt.Chart, **own: Any) -> Layers:
     """Charts over each other, the lowest first, with properties of the whole."""
     return Layers(layers, own)
+
+
+def constant(channel: Callable[..., Channel], value: Any) -> Channel:
+    """The encoding by a value. Altair makes the same from the value alone, but slowly."""
+    return channel(value)
+
+
+def decided(channel: Callable[..., Channel], by: str | alt.FieldOneOfPredicate, yes: Any, no: Any) -> Channel:
+    """The encoding by one of two values, as the condition says. Altair makes the same from a condition alone, but slowly."""
+    return channel(**alt.condition(by, alt.value(yes), alt.value(no)))
 
 
 def with_properties(chart: Drawn, **own: Any) -> Drawn:

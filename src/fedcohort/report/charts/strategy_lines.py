@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -13,7 +14,7 @@ import pandas as pd
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
-from fedcohort.report.charts.layers import layered, with_properties
+from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -174,7 +175,9 @@ class _Lines:
             beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
             beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
             name = self._of_point(rows).mark_text(color=soft, fontSize=size, **beside)
-            placed = name.encode(self.y("level"), x=alt.value("width" if right else 0), text=alt.Text("name:N"))
+            placed = name.encode(
+                self.y("level"), x=constant(alt.XValue, "width" if right else 0), text=alt.Text("name:N")
+            )
             layers += [outlined(placed, self.look, 5), placed]
         return layers
 
@@ -239,16 +242,11 @@ class _Lines:
 
         The tooltip of the line has only x: the page's script adds the values of all strategies at this x.
         """
-        hover = alt.selection_point(
-            nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
-        )
-        shown = alt.when(hover)
-        points = self.base.mark_point(size=46).encode(
-            self.x, self.y("mean"), self.color, opacity=shown.then(alt.value(1)).otherwise(alt.value(0))
-        )
+        hover = _hover()
+        points = self.base.mark_point(size=46).encode(self.x, self.y("mean"), self.color, opacity=_hovered(1))
         line = self.base.mark_rule(color=self.look.soft, strokeWidth=1).encode(
             self.x,
-            opacity=shown.then(alt.value(0.5)).otherwise(alt.value(0)),
+            opacity=_hovered(0.5),
             tooltip=[alt.Tooltip("x:Q", title=self.axes.x, format=".9~r")],
         )
         return [points, line.add_params(hover)]
@@ -292,6 +290,20 @@ def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
     whole = "abs(datum.value - round(datum.value)) < 1e-6"
     count = max(1, min(most, int(span[1] - span[0])))
     return alt.Axis(tickCount=count, labelExpr=f"{whole} ? format(datum.value, ',.0f') : ''")
+
+
+def _hover() -> alt.Parameter:
+    """The point nearest to the pointer."""
+    return alt.selection_point(
+        nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
+    )
+
+
+@cache
+def _hovered(opacity: float) -> alt.OpacityValue:
+    """What is shown at the point nearest to the pointer only. Altair takes long to make it, therefore once."""
+    shown = alt.when(_hover()).then(alt.value(opacity)).otherwise(alt.value(0))
+    return alt.OpacityValue.from_dict(dict(shown), validate=False)
 
 
 def _zoom() -> alt.Parameter:

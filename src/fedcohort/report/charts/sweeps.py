@@ -21,7 +21,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
-from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.layers import constant, decided, layered
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
@@ -224,12 +224,12 @@ def _cells(
     x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0), scale=alt.Scale(domain=shade.across))
     y = alt.Y("y:O", title=up, scale=alt.Scale(domain=shade.up[::-1]))
     scale = alt.Scale(domain=[shade.low, shade.high], range=[0.05, 0.6])
-    negative = alt.condition("datum.accuracy < 0", alt.value(look.cold), alt.value(look.heat))
+    negative = decided(alt.ColorValue, "datum.accuracy < 0", look.cold, look.heat)
     cells = base.mark_rect().encode(
         x,
         y,
         opacity=alt.Opacity(f"{shade.field}:Q", scale=scale, legend=None),
-        color=negative if signed else alt.value(look.heat),
+        color=negative if signed else constant(alt.ColorValue, look.heat),
         tooltip=[
             alt.Tooltip("strategy:N"),
             alt.Tooltip("x:O", title=across),
