@@ -76,3 +76,17 @@ def test_heads_of_long_tables_stay_while_they_scroll_and_paper_has_all_rows(brow
     assert page.evaluate(columns) >= 3, "the list of rows has columns on paper"
     assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
     page.close()
+
+
+def test_long_tables_say_that_they_go_on_on_the_screen_only(browser: Any, file: str) -> None:
+    watched = Watched(browser)
+    page = watched.open(file)
+    for table, lines in (("results", ROWS), ("fairness", ROWS), ("wall", ROWS)):
+        box = page.locator(".scroll.tall", has=page.locator(f"#{table}"))
+        said = box.locator("xpath=following-sibling::p[1]")
+        assert said.inner_text() == f"The table has {lines} lines; scroll it to see all of them."
+        assert "gradient" in box.evaluate("box => getComputedStyle(box).backgroundImage")
+    page.emulate_media(media="print")
+    assert page.locator(".goes-on:visible").count() == 0
+    assert box.evaluate("box => getComputedStyle(box).backgroundImage") == "none"
+    page.close()

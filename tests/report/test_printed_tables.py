@@ -21,4 +21,10 @@ def test_columns_of_bytes_have_space_for_the_mark_of_the_best(browser: Any, runs
     assert paddings
     assert min(paddings) >= 9, "the mark hangs 0.7em, about 6 pixels, into it"
     assert page.evaluate("document.documentElement.scrollWidth") <= 703
+    table = page.locator("#results")
+    assert table.evaluate("table => getComputedStyle(table).breakInside") == "avoid", "a short table stays on one sheet"
+    spread = (
+        "[...document.querySelectorAll('#results td[data-field=accuracy]')].map(x => getComputedStyle(x).whiteSpace)"
+    )
+    assert set(page.evaluate(spread)) == {"nowrap"}
     page.close()

@@ -25,8 +25,9 @@ REPORTS = {
 
 
 EXCHANGES = {
-    "Context": "question about training and held-out losses",
+    "Context": "question about both losses",
     "GradientNorm": "question about gradient norms",
+    "Histogram": "question about class counts",
     "LocalAccuracy": "question about local accuracy",
     "LocalLoss": "question about local loss",
     "LossChange": "question about the change of local loss",

@@ -1,12 +1,15 @@
 """What a run cost, by kind of exchange and by part of a round."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 import pytest
 
 from fedcohort.report.chart_style import PAGE
-from fedcohort.report.charts.cost import cost, wall
+from fedcohort.report.charts.cost import _bars, cost, wall
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
 
@@ -44,3 +47,25 @@ def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> N
     assert '"domain": ["training", "question about local loss"]' in json.dumps(
         figure.views[0].panels[0].chart.to_dict()
     )
+
+
+def test_legends_have_whole_names() -> None:
+    """Names of questions were cut to "question about gradi…"; a long one has a line of its own."""
+    parts = ["training", "question about gradient norms", "question about local loss"]
+    x = alt.X("value:Q")
+    for names, columns in ((parts, 1), (["training", "selection"], 3)):
+        drawn = _bars("costs", x, "kind", names, ["uniform"], PAGE, [])
+        found = next(_all(drawn.to_dict(validate=False), "legend"))
+        assert (found["columns"], found["labelLimit"]) == (columns, 0)
+
+
+def _all(value: Any, key: str) -> Iterator[Any]:
+    """All values of a key, at any depth."""
+    if isinstance(value, dict):
+        if isinstance(value.get(key), dict):
+            yield value[key]
+        for part in value.values():
+            yield from _all(part, key)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _all(part, key)

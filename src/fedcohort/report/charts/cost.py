@@ -49,6 +49,10 @@ def ledger(story: Story) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
+LONG = 16
+"""Number of characters from which names of parts need a line of the legend each."""
+
+
 def cost(story: Story, look: Look) -> Figure | None:
     """Bytes in both directions, client passes, and messages: bars of the kinds of exchange."""
     frame = ledger(story)
@@ -110,8 +114,10 @@ def _bars(
     tooltip: list[alt.Tooltip],
 ) -> Drawing:
     """A bar for each strategy, stacked from ``parts`` in their order: the values of the column ``part``."""
-    columns = 3 if look.width is None or look.width > 300 else 2
-    legend = alt.Legend(title=None, orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
+    columns = 1 if max(map(len, parts), default=0) > LONG else 3 if look.width is None or look.width > 300 else 2
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=columns, labelLimit=0, symbolType="square", symbolStrokeWidth=0
+    )
     ranks = json.dumps({value: i for i, value in enumerate(parts)})
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
     chart = (
