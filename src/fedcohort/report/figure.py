@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
+    from fedcohort.report.charts.layers import Layers
+
 __all__ = ["Drawing", "Figure", "Panel", "Spec", "View", "columns", "records", "spec"]
 
-Drawing: TypeAlias = "alt.Chart | alt.LayerChart | alt.FacetChart"
-"""A chart of Altair."""
+Drawing: TypeAlias = "alt.Chart | Layers"
+"""A chart of Altair, or several over each other."""
 
 Spec = dict[str, Any]
 """A Vega-Lite specification, or a part of one."""

@@ -238,11 +238,17 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
         for number, point in enumerate(points):
             yield from _of_point(story, number, point, look)
     look = replace(look, rows=story.row_looks)
-    final = bars(story, look)
-    if final is not None:
-        yield final
-    if any(row.experiment.selection.name == "conformal" for row in story.rows):
-        yield score_functions(look)
+    yield from _only_in_papers(story, look)
+
+
+def _only_in_papers(story: Story, look: Look) -> list[Figure]:
+    """The figures that the page has no room for."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):
+        conformal = any(row.experiment.selection.name == "conformal" for row in story.rows)
+        drawn = [bars(story, look), score_functions(look) if conformal else None]
+    return [figure for figure in drawn if figure is not None]
 
 
 def _of_point(story: Story, number: int, point: str, look: Look) -> Iterator[Figure]:

@@ -24,6 +24,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
 from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.cost_notes import NO_TIME, about_questions
@@ -222,7 +223,9 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
     uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
     below, above = intervals["mean"] - intervals["low"], intervals["high"] - intervals["mean"]
     ends = ", which ends where no larger difference is possible" if ((above - below).abs() > 1e-6).any() else ""
-    single = " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
+    single = (
+        " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
+    )
     tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
     return (
         f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. Colored: clear after "
@@ -277,7 +280,8 @@ def _difference_chart(
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y = strategy_axis(labels, look)
-    own_color = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
+    clear = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
+    own_color = alt.ColorValue(**clear)
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     long = is_long(data["differences"]["strategy"], look)
@@ -295,7 +299,7 @@ def _difference_chart(
         alt.Tooltip("seeds:Q", title="paired seeds"),
     ]
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
-    chart: Drawing = alt.layer(
+    chart: Drawing = layered(
         zero.encode(alt.X("x:Q", scale=scale, **above)),
         rows.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
             alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
@@ -310,7 +314,7 @@ def _difference_chart(
             tooltip=tooltip,
         ),
     )
-    return chart.resolve_axis(x="independent") if long else chart
+    return with_properties(chart, **INDEPENDENT_X) if long else chart
 
 
 def _axis(look: Look, *, top: bool = False) -> alt.Axis:

@@ -22,6 +22,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, log_range
 from fedcohort.report.charts.names_beside_points import names_with_room
 from fedcohort.report.charts.strategy_lines import apart
@@ -299,8 +300,8 @@ def _chart(
         text_tooltip("x", title),
         alt.Tooltip("standing:N", title="on the front"),
     ]
-    fill = alt.condition("datum.front", alt.value(1), alt.value(0))
-    layers: list[Drawing] = [
+    fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
+    layers: list[alt.Chart] = [
         base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
             x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color
         ),
@@ -316,9 +317,9 @@ def _chart(
             leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
             layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
         _add_names(layers, places, _sides(many, high / (1 + MARGIN) / 2), (x, y_scale, own_color), look)
-    whole, log = alt.layer(*layers), _log_x_range(costs)
+    whole, log = layered(*layers), _log_x_range(costs)
     if look.page and log is not None:
-        whole = whole.properties(usermeta={"log": {"x": log}})
+        whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -9,6 +10,7 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.layers import with_properties
 from fedcohort.report.figure import Drawing
 from fedcohort.report.panel_rows import LINES
 from fedcohort.report.report_data import Reading, Story
@@ -91,17 +93,16 @@ def sized(chart: Drawing, look: Look, height: float, paper: float | None = None)
     Without ``paper``, charts in papers are half as high as on the page.
     """
     width = "container" if look.width is None else look.width
-    resized: Drawing = chart.properties(
-        width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
+    return with_properties(
+        chart, width=width, height=height if look.page else round(height * 0.5) if paper is None else paper
     )
-    return resized
 
 
-def hideable(chart: Drawing, look: Look) -> Drawing:
+def hideable(chart: alt.Chart, look: Look) -> alt.Chart:
     """The chart with its strategies filtered by ``hidden``, the list that the page's script sets; unchanged in papers."""
     if not look.page:
         return chart
-    filtered: Drawing = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
+    filtered: alt.Chart = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
     return filtered
 
 
@@ -137,7 +138,7 @@ def outlined(texts: alt.Chart, look: Look, width: float = 3) -> alt.Chart:
     chart: alt.Chart = texts.copy()
     chart.mark = alt.MarkDef(
         **(
-            texts.mark.to_dict()
+            texts.mark.to_dict(validate=False)
             | {"stroke": look.ground, "strokeWidth": width, "color": look.ground, "strokeJoin": "round"}
         )
     )
@@ -218,7 +219,14 @@ def pale(look: Look) -> dict[str, Any]:
         return {}
     named = json.dumps(sorted(look.rows.named))
     strong = f"length(dimmed) > 0 || indexof({named}, datum.strategy) >= 0"  # the page's script adds the variable
-    return {"opacity": alt.condition(strong, alt.value(1), alt.value(PALE))}
+    return {"opacity": _strong(strong)}
+
+
+@cache
+def _strong(condition: str) -> alt.OpacityValue:
+    """Full opacity if the condition holds. Altair takes long to make it, therefore once."""
+    pale_or_not = alt.condition(condition, alt.value(1), alt.value(PALE))
+    return alt.OpacityValue.from_dict(dict(pale_or_not), validate=False)
 
 
 # --- tooltips ------------------------------------------------------------------------------------------------------------

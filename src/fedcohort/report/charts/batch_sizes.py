@@ -11,6 +11,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.score_style import score_style
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
+from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import thinned
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
@@ -141,7 +142,7 @@ def _bars(field: str, title: str, number: str, order: list[str], look: Look, low
     if not low:
         return sized(bars, look, 200, 110)
     error = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y(f"{low}:Q"), y2=alt.Y2(f"{high}:Q"))
-    return sized(alt.layer(bars, error), look, 200, 110)
+    return sized(layered(bars, error), look, 200, 110)
 
 
 def _batch_accuracy(profile: "Profile", order: list[str], look: Look) -> Figure | None:
@@ -215,7 +216,7 @@ def _memory_chart(order: list[str], look: Look) -> Drawing:
         _x(order), alt.Y("before:Q"), tooltip=tooltip
     )
     spread = base.mark_rule(color=look.cold, strokeWidth=2).encode(_x(order), alt.Y("least:Q"), y2=alt.Y2("most:Q"))
-    return sized(alt.layer(whole, before, spread), look, 200, 110)
+    return sized(layered(whole, before, spread), look, 200, 110)
 
 
 def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
@@ -257,13 +258,14 @@ def _clients(profile: "Profile", order: list[str], look: Look) -> Figure:
         tooltip = [alt.Tooltip("client:N"), alt.Tooltip("size:N", title="batch size"), text_tooltip(field, title)]
         base = alt.Chart(alt.NamedData(name="profile_clients"))
         y = alt.Y("size:N", sort=order, title="batch size")
-        chart: Drawing = base.mark_rect(color=look.heat).encode(x, y, opacity=shade, tooltip=tooltip)
+        cells: alt.Chart = base.mark_rect(color=look.heat).encode(x, y, opacity=shade, tooltip=tooltip)
+        chart: Drawing = cells
         if look.page and len(clients) <= NUMBERED:
             low, high = float(frame[field].min()), float(frame[field].max())
             dark = f"datum.{field} > {low + 0.5 * (high - low)}"
-            ink = alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
-            numbers = base.mark_text(fontSize=look.size - 1).encode(x, y, text=f"{field}_text:N", color=ink)
-            chart = alt.layer(chart, numbers)
+            ink = decided(alt.ColorValue, dark, look.ground, look.ink)
+            numbers = base.mark_text(fontSize=look.size - 1).encode(x, y, text=alt.Text(f"{field}_text:N"), color=ink)
+            chart = layered(cells, numbers)
         views.append(View(title, [Panel(sized(chart, look, 32 * len(order), 18 * len(order)))]))
     note = "Full color is the highest value. Clients were measured one at a time, on one thread."
     return Figure("profile-clients", "Single clients", note, views, {"profile_clients": frame})

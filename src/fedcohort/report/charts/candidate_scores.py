@@ -10,6 +10,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
+from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.score_terms import named, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
@@ -160,4 +161,4 @@ def _chart(
     )
     at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title=title, axis=axis))
     more = {"usermeta": {"clients": reading.num_clients}} if whole else {}
-    return alt.layer(cells, dots.encode(*at, tooltip=tooltip)).properties(**more)
+    return layered(cells, dots.encode(*at, tooltip=tooltip), **more)

@@ -10,6 +10,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
+from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
@@ -51,10 +52,11 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
         legend = _shade_legend(name, number, look, _whole_levels(frame["samples"]) if field == "samples" else None)
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=legend)
-        cells = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
-        chart: Drawing = cells.encode(x, y, opacity=shade, tooltip=tooltip)
+        base = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
+        cells: alt.Chart = base.encode(x, y, opacity=shade, tooltip=tooltip)
+        chart: Drawing = cells
         if look.page and len(drawn) <= COUNTED[0] and len(classes) <= COUNTED[1]:
-            chart = alt.layer(chart, _numbers(field, frame, x, y, look))
+            chart = layered(cells, _numbers(field, frame, x, y, look))
         chart = sized(chart, look, height, paper_height(height))
         views.append(View(name, [Panel(chart)]))
     labels_of = (
@@ -69,14 +71,12 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     return Figure("classes-of-clients", "Clients × classes", note, views, {"class_counts": frame})
 
 
-def _numbers(field: str, frame: pd.DataFrame, x: alt.X, y: alt.Y, look: Look) -> Drawing:
+def _numbers(field: str, frame: pd.DataFrame, x: alt.X, y: alt.Y, look: Look) -> alt.Chart:
     """The numbers in the cells, in the color of the background on dark cells."""
     dark = f"datum.{field} > {0.55 * float(frame[field].max())}"
     text = alt.Text(f"{field}:Q", format=",.0f" if field == "samples" else ".0%")
     base = alt.Chart(alt.NamedData(name="class_counts")).mark_text(fontSize=look.size - 1)
-    numbers: Drawing = base.encode(
-        x, y, text=text, color=alt.condition(dark, alt.value(look.ground), alt.value(look.ink))
-    )
+    numbers: alt.Chart = base.encode(x, y, text=text, color=decided(alt.ColorValue, dark, look.ground, look.ink))
     return numbers
 
 
@@ -191,7 +191,7 @@ class _Shares:
         )
         theta = alt.Theta("share:Q", stack=True)
         slices = pie.encode(theta=theta, color=self.color.legend(None), order=self.order, tooltip=self.tooltip)
-        chart: Drawing = slices.properties(width=2 * self.radius + 8, height=2 * self.radius + 8)
+        chart: Drawing = with_properties(slices, width=2 * self.radius + 8, height=2 * self.radius + 8)
         return chart
 
     def key_rows(self) -> pd.DataFrame:
@@ -209,6 +209,9 @@ class _Shares:
         squares = base.mark_square(size=40 if self.look.page else 20, opacity=1, xOffset=6)
         texts = base.mark_text(align="left", fontSize=font, xOffset=14)
         height = max(width, round((font + 2) * len(self.names) / self.key_columns))
-        return alt.layer(
-            squares.encode(row, self.color.legend(None), x=x), texts.encode(row, x=x, text=alt.Text("class:N"))
-        ).properties(width=width, height=height)
+        return layered(
+            squares.encode(row, self.color.legend(None), x=x),
+            texts.encode(row, x=x, text=alt.Text("class:N")),
+            width=width,
+            height=height,
+        )

@@ -25,6 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -98,7 +99,7 @@ def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) 
     lowest = min(0.0, float(frame["accuracy"].min())) if score.numeric else 0.0
     span = (lowest, 1.0)
     chart = sized(
-        alt.layer(*_distribution_layers(labels, look, span, score, single="clients_last" in data)),
+        layered(*_distribution_layers(labels, look, span, score, single="clients_last" in data)),
         look,
         rows_height(40, [label for label, _ in rows], look),
         22 * len(rows),
@@ -118,7 +119,7 @@ def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
 
 def _distribution_layers(
     labels: list[str], look: Look, span: tuple[float, float], score: ScoreStyle, *, single: bool
-) -> list[Drawing]:
+) -> list[alt.Chart]:
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     axis = alt.Axis(format="~g" if score.numeric else ".0%", grid=True, tickCount=5)
 

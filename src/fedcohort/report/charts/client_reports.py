@@ -7,6 +7,7 @@ import pandas as pd
 from fedcohort.record import ClientRow
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
+from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import domain, thinned
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -66,7 +67,7 @@ def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, 
     x = round_axis(reading.num_rounds, "round:Q")
     y = alt.Y("value:Q", title=named(name), scale=scale, axis=alt.Axis(tickCount=5))
     data: dict[str, pd.DataFrame] = {}
-    layers: list[Drawing] = []
+    layers: list[alt.Chart] = []
     if threshold is not None:
         data[f"{key}_level"] = threshold
         level = alt.Chart(alt.NamedData(name=f"{key}_level")).mark_line(
@@ -87,7 +88,7 @@ def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, 
     layers.append(
         mean.encode(x, y, tooltip=[number_tooltip("round", "number"), number_tooltip("value", "number", "mean")])
     )
-    return alt.layer(*layers), data
+    return layered(*layers), data
 
 
 def _threshold(reading: Reading) -> pd.DataFrame | None:

@@ -12,8 +12,9 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
+from fedcohort.report.charts.layers import constant, layered
 from fedcohort.report.charts.shown_clients import SHOWN, Clients, client_axis, evenly, paper_height
-from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figure import Figure, Panel, View
 
 __all__ = ["noise", "presence", "sizes", "speed"]
 
@@ -88,14 +89,14 @@ def speed(clients: Clients, look: Look) -> Figure | None:
         )
         data["deadline_key"] = pd.DataFrame({"deadline": [clients.deadline], "words": ["deadline"]})
         layers += _deadline(bars.title, look)
-    drawn = sized(alt.layer(*layers), look, HEIGHT, paper_height(HEIGHT))
+    drawn = sized(layered(*layers), look, HEIGHT, paper_height(HEIGHT))
     return Figure("speed", "Speed", f"{note}{about}", [View("speed", [Panel(drawn)])], data, wide=False)
 
 
-def _deadline(title: str, look: Look) -> list[Drawing]:
+def _deadline(title: str, look: Look) -> list[alt.Chart]:
     base = alt.Chart(alt.NamedData(name="deadline_key")).encode(alt.Y("deadline:Q", title=title))
     place: dict[str, Any] = {"align": "left", "baseline": "bottom", "dx": 2, "dy": -2}
-    text = {"x": alt.value(0), "text": alt.Text("words:N")}
+    text = {"x": constant(alt.XValue, 0), "text": alt.Text("words:N")}
     return [
         base.mark_rule(color=look.ink, strokeDash=[5, 3]),
         base.mark_text(**place, stroke=look.ground, strokeWidth=3).encode(**text),  # a halo: the name is above bars
@@ -154,7 +155,7 @@ class _Bars:
     number: str
     kind: str
 
-    def draw(self, clients: Clients, values: np.ndarray, look: Look) -> tuple[Drawing, pd.DataFrame, str]:
+    def draw(self, clients: Clients, values: np.ndarray, look: Look) -> tuple[alt.Chart, pd.DataFrame, str]:
         """Draw all clients by number, or up to :data:`CURVE` of many clients ordered by ``values``.
 
         Args:

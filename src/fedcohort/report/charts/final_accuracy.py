@@ -18,6 +18,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.layers import INDEPENDENT_X, layered
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Story
 
@@ -50,8 +51,8 @@ def bars(story: Story, look: Look) -> Figure | None:
     above: dict[str, Any] = {"title": f"test {score.name}", "axis": upper} if long else {}
     error = base.mark_rule(color=look.ink, strokeWidth=1.2)
     error = error.encode(alt.X("low:Q", scale=scale, **above), y, x2=alt.X2("high:Q"))
-    layered = alt.layer(drawn, error).resolve_axis(x="independent") if long else alt.layer(drawn, error)
-    chart = sized(layered, look, rows_height(30, labels, look), 16 * len(labels))
+    both = layered(drawn, error, **(INDEPENDENT_X if long else {}))
+    chart = sized(both, look, rows_height(30, labels, look), 16 * len(labels))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)

@@ -8,6 +8,7 @@ from fedcohort.core import formatted_values
 from fedcohort.measures import conformal
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import sized
+from fedcohort.report.charts.layers import layered
 from fedcohort.report.figure import Figure, Panel, View
 
 __all__ = ["score_functions"]
@@ -33,7 +34,7 @@ def score_functions(look: Look, threshold: float = 0.25) -> Figure:
     dots = level.mark_point(opacity=1, size=40 if look.page else 24).encode(
         x, y, colors, tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("f:Q")]
     )
-    chart = sized(alt.layer(rule, line, dots), look, look.height, look.height)
+    chart = sized(layered(rule, line, dots), look, look.height, look.height)
     note = (
         f"A client takes part if its conformal quantile is at most the threshold, here {formatted_values.number(threshold)}. "
         "The dots are the probabilities at which each score meets the threshold."

@@ -19,6 +19,7 @@ from fedcohort.report.charts.axes_and_legends import (
     panel_name,
     sized,
 )
+from fedcohort.report.charts.layers import layered
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 
@@ -171,7 +172,7 @@ def _client_chart(label: str, reading: Reading, axes: _Axes, color: str, look: L
         number_tooltip("used", "count", "times admitted"),
     ]
     y_axis = alt.Axis(tickMinStep=1, tickCount=4)
-    return alt.layer(
+    return layered(
         band.mark_rect(opacity=0.14, color=look.soft).encode(
             alt.Y("low:Q", scale=scale, title="times selected", axis=y_axis), y2=alt.Y2("high:Q")
         ),
@@ -191,4 +192,4 @@ def _histogram_chart(label: str, axes: _Axes, color: str, look: Look) -> Drawing
     line = of_strategy("selections_chance", label).mark_line(
         color=look.ink, strokeWidth=1.2, strokeDash=[3, 3], clip=True
     )
-    return alt.layer(bars.encode(x, y, tooltip=tooltip), line.encode(x, y))
+    return layered(bars.encode(x, y, tooltip=tooltip), line.encode(x, y))

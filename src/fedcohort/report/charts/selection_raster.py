@@ -20,6 +20,7 @@ from fedcohort.report.charts.axes_and_legends import (
     rounds_beside,
     sized,
 )
+from fedcohort.report.charts.layers import decided, with_properties
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
@@ -195,13 +196,13 @@ def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, loo
         ]
         shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.05, 1], nice=False))
         shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
-        return shaded.properties(**more)
+        return with_properties(shaded, **more)
     status = [alt.Tooltip("status:N", title="outcome")] if by_number else []
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), *status]
     admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"] if by_number else ["selected"])
-    fill = alt.condition(admitted, alt.value(color), alt.value(look.ground))
+    fill = decided(alt.FillValue, admitted, color, look.ground)
     thin = number > 40 or reading.num_rounds > 60
     chart: Drawing = base.mark_rect(stroke=color, strokeWidth=0.5 if thin else 1, cornerRadius=0 if thin else 1).encode(
         *edges, fill=fill, tooltip=tooltip
     )
-    return chart.properties(**more)
+    return with_properties(chart, **more)

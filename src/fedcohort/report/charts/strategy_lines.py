@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -13,6 +14,7 @@ import pandas as pd
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
+from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.means_and_bands import has_band, log_range
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
@@ -80,7 +82,7 @@ def lines(
         the chart, and its tables by name.
     """
     chart = _Lines(name, frame, labels, look, axes)
-    layers: list[Drawing] = chart.reference() if reference else []
+    layers: list[alt.Chart] = chart.reference() if reference else []
     layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
@@ -96,7 +98,7 @@ def lines(
         ]
         data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
         layers.append(chart.names())
-    whole = alt.layer(*layers)
+    whole = layered(*layers)
     if look.page:
         tip = {
             "table": name,
@@ -104,7 +106,7 @@ def lines(
             "y": axes.y,
             "kind": "percent" if axes.percent else "number",
         }
-        whole = whole.properties(usermeta={"tip": tip, "log": chart.log_axes()})
+        whole = with_properties(whole, usermeta={"tip": tip, "log": chart.log_axes()})
     return sized(whole, look, look.height, look.height), data
 
 
@@ -140,7 +142,7 @@ class _Lines:
             own["y"] = [values[0] / 1.2, values[1] * 1.2]
         return {axis: span for axis, span in own.items() if span is not None}
 
-    def reference(self) -> list[Drawing]:
+    def reference(self) -> list[alt.Chart]:
         """A gray line with its band."""
         gray, soft = alt.Chart(alt.NamedData(name=f"{self.name}_reference")), self.look.soft
         if self.look.page and self.look.rows.groups:
@@ -150,7 +152,7 @@ class _Lines:
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
-    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+    def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """The lines of the strategies over those of the targets within the range of the y axis, and the names of the targets."""
         low, high = self.axes.span
         inside = {own: target for own, target in targets.items() if low < target.accuracy < high}
@@ -159,7 +161,7 @@ class _Lines:
         rule, *names = self.levels(inside)
         return [rule, *self.means(), *names]
 
-    def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[Drawing]:
+    def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """A horizontal line at each target accuracy, with its name and where it comes from; the page shows those of one point."""
         soft, size = self.look.soft, self.look.size - 1
         places: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
@@ -173,7 +175,9 @@ class _Lines:
             beside: dict[str, Any] = {"baseline": "top", "dy": 3} if below else {"baseline": "bottom", "dy": -2}
             beside |= {"align": "right", "dx": -3} if right else {"align": "left", "dx": 3}
             name = self._of_point(rows).mark_text(color=soft, fontSize=size, **beside)
-            placed = name.encode(self.y("level"), x=alt.value("width" if right else 0), text=alt.Text("name:N"))
+            placed = name.encode(
+                self.y("level"), x=constant(alt.XValue, "width" if right else 0), text=alt.Text("name:N")
+            )
             layers += [outlined(placed, self.look, 5), placed]
         return layers
 
@@ -216,7 +220,7 @@ class _Lines:
             total += float(((lower <= top) & (upper >= bottom)).mean())
         return total
 
-    def means(self) -> list[Drawing]:
+    def means(self) -> list[alt.Chart]:
         """The lines, over their bands."""
         layers = []
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
@@ -227,36 +231,31 @@ class _Lines:
         )
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
-    def points(self) -> Drawing:
+    def points(self) -> alt.Chart:
         """Points, for lines that are too short to be seen."""
         points = self.base.mark_point(size=46 if self.look.page else 22, opacity=1)
-        chart: Drawing = points.encode(self.x, self.y("mean"), self.color)
+        chart: alt.Chart = points.encode(self.x, self.y("mean"), self.color)
         return chart
 
-    def pointer(self) -> list[Drawing]:
+    def pointer(self) -> list[alt.Chart]:
         """A vertical line at the point nearest to the pointer, and points on the lines there.
 
         The tooltip of the line has only x: the page's script adds the values of all strategies at this x.
         """
-        hover = alt.selection_point(
-            nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
-        )
-        shown = alt.when(hover)
-        points = self.base.mark_point(size=46).encode(
-            self.x, self.y("mean"), self.color, opacity=shown.then(alt.value(1)).otherwise(alt.value(0))
-        )
+        hover = _hover()
+        points = self.base.mark_point(size=46).encode(self.x, self.y("mean"), self.color, opacity=_hovered(1))
         line = self.base.mark_rule(color=self.look.soft, strokeWidth=1).encode(
             self.x,
-            opacity=shown.then(alt.value(0.5)).otherwise(alt.value(0)),
+            opacity=_hovered(0.5),
             tooltip=[alt.Tooltip("x:Q", title=self.axes.x, format=".9~r")],
         )
         return [points, line.add_params(hover)]
 
-    def names(self) -> Drawing:
+    def names(self) -> alt.Chart:
         """The names of strategies at the ends of their lines."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
         text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
-        chart: Drawing = text.encode(
+        chart: alt.Chart = text.encode(
             alt.X("x:Q", scale=self.x_scale),
             alt.Y("y:Q", scale=self.y_scale),
             self.color,
@@ -291,6 +290,20 @@ def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
     whole = "abs(datum.value - round(datum.value)) < 1e-6"
     count = max(1, min(most, int(span[1] - span[0])))
     return alt.Axis(tickCount=count, labelExpr=f"{whole} ? format(datum.value, ',.0f') : ''")
+
+
+def _hover() -> alt.Parameter:
+    """The point nearest to the pointer."""
+    return alt.selection_point(
+        nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
+    )
+
+
+@cache
+def _hovered(opacity: float) -> alt.OpacityValue:
+    """What is shown at the point nearest to the pointer only. Altair takes long to make it, therefore once."""
+    shown = alt.when(_hover()).then(alt.value(opacity)).otherwise(alt.value(0))
+    return alt.OpacityValue.from_dict(dict(shown), validate=False)
 
 
 def _zoom() -> alt.Parameter:

@@ -21,6 +21,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
+from fedcohort.report.charts.layers import constant, decided, layered
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
@@ -136,7 +137,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     )
     line = base.mark_line().encode(x, y, colors, dashes)
     dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
-    chart = sized(alt.layer(errors, line, dots), look, look.height, look.height)
+    chart = sized(layered(errors, line, dots), look, look.height, look.height)
     note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
@@ -224,12 +225,12 @@ def _cells(
     x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0), scale=alt.Scale(domain=shade.across))
     y = alt.Y("y:O", title=up, scale=alt.Scale(domain=shade.up[::-1]))
     scale = alt.Scale(domain=[shade.low, shade.high], range=[0.05, 0.6])
-    negative = alt.condition("datum.accuracy < 0", alt.value(look.cold), alt.value(look.heat))
+    negative = decided(alt.ColorValue, "datum.accuracy < 0", look.cold, look.heat)
     cells = base.mark_rect().encode(
         x,
         y,
         opacity=alt.Opacity(f"{shade.field}:Q", scale=scale, legend=None),
-        color=negative if signed else alt.value(look.heat),
+        color=negative if signed else constant(alt.ColorValue, look.heat),
         tooltip=[
             alt.Tooltip("name:N", title="strategy"),
             alt.Tooltip("x:O", title=across),
@@ -238,4 +239,4 @@ def _cells(
         ],
     )
     texts = base.mark_text(fontSize=look.size - (0 if look.page else 1)).encode(x, y, text=alt.Text("text:N"))
-    return sized(alt.layer(cells, texts), look, 180, 110)
+    return sized(layered(cells, texts), look, 180, 110)
