@@ -98,7 +98,11 @@ def test_strategies_written_in_python_race() -> None:
             "over selection.k = [3, 3]: the same value is given twice; give each value",
         ),
         ({}, {"strategies": ["ucbb", "ucb"]}, "strategies = 'ucbb': no such strategy; did you mean 'ucb'?"),
-        ({}, {"over": {"training.zz": [4]}}, "training.zz: unknown key; valid: augment, batch_size"),
+        (
+            {},
+            {"over": {"training.zz": [4]}},
+            "strategies: none of 38 can race: training.zz: unknown key; valid: augment, batch_size",
+        ),
         ({}, {"strategies": ["ucb"]}, "rows = 1: a race needs at least 2"),
         ({"variants": ROWS}, {"strategies": ["ucb"]}, "strategies = ['ucb']: the experiment has rows of its own"),
     ],

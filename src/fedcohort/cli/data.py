@@ -126,7 +126,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     if as_json:
         echo(formatted_values.as_json(document("data-list", {"data": known})))
     else:
-        terminal.screen().print(terminal.known_data(known))
+        screen = terminal.screen()
+        screen.print(terminal.known_data(known, screen.width))
 
 
 def _origin(source: str) -> str:
@@ -175,7 +176,8 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
             )
         )
     else:
-        terminal.screen().print(terminal.cache_table(kept, removed))
+        screen = terminal.screen()
+        screen.print(terminal.cache_table(kept, removed, screen.width))
     if damaged := [entry for entry in kept if entry.damage]:
         first = f"'{damaged[0].name}' ({damaged[0].damage})"
         raise UsageError(

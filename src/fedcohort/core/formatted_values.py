@@ -1,11 +1,12 @@
 """How numbers and settings become text, in the same form for the terminal, the report page and the figures.
 
-Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−".
+Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−"; only differences that
+are rounded to zero keep theirs.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "count",
     "counted",
     "duration",
+    "in_words",
     "index",
     "magnitude",
     "number",
@@ -69,7 +71,7 @@ def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
 
 def percent(fraction: float, digits: int = 1) -> str:
     """0.8123 as 81.2: a fraction in percent, for places with the "%" in the heading or the sentence."""
-    return _not_finite(fraction) or f"{100 * fraction:.{digits}f}".replace("-", "−")
+    return _not_finite(fraction) or f"{100 * fraction:z.{digits}f}".replace("-", "−")
 
 
 def share(fraction: float, digits: int = 0) -> str:
@@ -104,7 +106,7 @@ def verdict(verdict: str, p: float) -> str:
 
 def count(value: float, digits: int = 0) -> str:
     """1234.5 as 1,234."""
-    return _not_finite(value) or f"{value:,.{digits}f}".replace("-", "−")
+    return _not_finite(value) or f"{value:z,.{digits}f}".replace("-", "−")
 
 
 def counted(value: float, one: str, many: str = "") -> str:
@@ -117,6 +119,11 @@ def counted(value: float, one: str, many: str = "") -> str:
     """
     text = count(value)
     return f"{text} {one if text == '1' else many or f'{one}s'}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Names in a sentence: a; a and b; a, b and c."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
@@ -136,7 +143,7 @@ def number(value: float, digits: int = 4) -> str:
     if not math.isfinite(value):
         return _not_finite(value)
     whole = min(1000, 10**digits - 0.5) <= abs(value) < LARGEST_WHOLE
-    text = f"{value:,.0f}" if whole else f"{value:.{digits}g}"
+    text = f"{value:z,.0f}" if whole else f"{value:z.{digits}g}"
     return text.replace("-", "−")
 
 

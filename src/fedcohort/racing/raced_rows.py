@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.errors import LONGEST, UsageError, nearest, shown
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.nested_values import nested
@@ -86,10 +86,28 @@ def _all_strategies(
                 raise
             skipped[name] = str(error)
     if not rows:
-        raise UsageError(next(iter(skipped.values())))
+        raise UsageError(_no_strategy(skipped))
     raced = [name for name in names or STRATEGIES.builtin if name not in skipped]
     _check_applies(over, [STRATEGIES.find(name, "strategies") for name in raced])
     return rows
+
+
+def _no_strategy(skipped: Mapping[str, str]) -> str:
+    """Why no strategy can race, in one line: the reason that all have, or as many of the most common
+    reasons as fit, each with one strategy."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        reasons.setdefault(reason.replace(repr(name), "…"), []).append(name)
+    if len(reasons) == 1:
+        return next(iter(skipped.values()))
+    names = sorted(reasons.values(), key=len, reverse=True)
+    told = [f"{skipped[own[0]]} ({own[0]}{f' and {len(own) - 1} more' * (len(own) > 1)})" for own in names]
+    lines = []
+    for number in range(len(told), 0, -1):
+        rest = sum(map(len, names[number:]))
+        more = f"; {rest} for other reasons" if rest else ""
+        lines.append(f"strategies: none of {len(skipped)} can race: {'; '.join(told[:number])}{more}")
+    return next((line for line in lines if len(line) <= LONGEST), lines[-1])
 
 
 def _check_distinct(names: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import index
+from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
@@ -154,7 +154,7 @@ def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
         labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
     usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
     others = [
-        f"{' and '.join(map(repr, labels)) if len(labels) <= 3 else f'{len(labels)} other rows'} {chance}"
+        f"{in_words(list(map(repr, labels))) if len(labels) <= SHOWN else f'{len(labels)} other rows'} {chance}"
         for chance, labels in labels_by_chance.items()
         if chance != usual
     ]

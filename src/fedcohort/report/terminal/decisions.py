@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, percent, size
+from fedcohort.core.formatted_values import count, counted, number, percent, size
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["explanation"]
 
+NOT_SELECTED = 10
+"""Number of candidates that were not selected among those listed, if so many clients were selected that not all can be listed."""
+
 
 def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     """One decision: in words, its candidates, and the exchanges with clients."""
-    shown = [candidate for candidate in decision.candidates if decision.client in (None, candidate.client)][
-        :SHOWN_CLIENTS
-    ]
+    shown = _shown(decision)
     terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
     reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
@@ -66,16 +67,38 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         table, hidden = fitting_table(columns, width)
         parts += [table, ""]
     if decision.asked:
-        parts += [fitting_table(_exchanges(decision), width)[0], ""]
-    more = len(decision.candidates) - len(shown) if decision.client is None else 0
+        exchanges, hidden_costs = fitting_table(_exchanges(decision, width), width)
+        parts += [exchanges, ""]
+        hidden = [*hidden, *hidden_costs]
     return Group(
         *parts,
         *dimmed(
             _about_untried(shown),
-            f"{count(more)} more candidates are in the output of --json." if more else "",
+            _about_others(decision, shown),
             about_hidden(hidden),
         ),
     )
+
+
+def _shown(decision: "Explanation") -> "list[Candidate]":
+    """The candidates that are listed; beside many selected ones, there are some that were not selected."""
+    if decision.client is not None:
+        return [candidate for candidate in decision.candidates if candidate.client == decision.client]
+    selected = [candidate for candidate in decision.candidates if candidate.selected]
+    others = [candidate for candidate in decision.candidates if not candidate.selected]
+    first = selected[: SHOWN_CLIENTS - min(len(others), NOT_SELECTED)]
+    return [*first, *others[: SHOWN_CLIENTS - len(first)]]
+
+
+def _about_others(decision: "Explanation", shown: "Sequence[Candidate]") -> str:
+    """How many candidates are not listed; empty if all are, or if the explanation is about one client."""
+    more = len(decision.candidates) - len(shown)
+    if decision.client is not None or not more:
+        return ""
+    selected = sum(each.selected for each in decision.candidates) - sum(each.selected for each in shown)
+    of_them = f", {count(selected)} of them selected," if selected else ""
+    verb = "is" if more == 1 else "are"
+    return f"{counted(more, 'more candidate')}{of_them} {verb} in the output of --json."
 
 
 def _score(candidate: "Candidate") -> str:
@@ -94,9 +117,15 @@ def _term(candidate: "Candidate", name: str) -> str:
     return "–" if candidate.untried and name == "bonus" else number(candidate.terms.get(name, math.nan))
 
 
-def _exchanges(decision: "Explanation") -> list[Column]:
+def _exchanges(decision: "Explanation", width: int) -> list[Column]:
+    """The exchanges with clients; names and texts wrap, so that the costs fit beside them."""
     return [
-        Column("exchange", [exchange_in_words(exchange.kind) for exchange in decision.asked], left=True),
+        Column(
+            "exchange",
+            [exchange_in_words(exchange.kind) for exchange in decision.asked],
+            left=True,
+            widest=max(16, width // 4),
+        ),
         Column("messages", [count(exchange.messages) for exchange in decision.asked]),
         Column("down", [size(exchange.bytes_down) for exchange in decision.asked], 2),
         Column("up", [size(exchange.bytes_up) for exchange in decision.asked], 3),
@@ -105,7 +134,7 @@ def _exchanges(decision: "Explanation") -> list[Column]:
             "what a client discloses",
             [", ".join(disclosed(exchange.discloses)) for exchange in decision.asked],
             left=True,
-            widest=60,
+            widest=max(20, width // 3),
         ),
     ]
 

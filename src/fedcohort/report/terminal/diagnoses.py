@@ -72,16 +72,36 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
         ),
     ]
     table, hidden = fitting_table(columns, width)
+    hidden = [heading.removesuffix(", %") for heading in hidden]
+    shown = [outcome for outcome in outcomes if names.get(outcome, outcome) not in hidden]
+    about_scores, about_gain = _about_correlations(found)
     notes = dimmed(
-        "Highest predictions: share of the selected clients that have the highest predictions, in the rounds with scores; by chance: "
-        "the same share under uniform selection. The rest is exploration. Prediction: the term that is the score without exploration, "
-        "or the score itself if the record has no exploration apart from it. First time: share of the selections of clients that had "
-        "not been selected before. Means over seeds; – is unknown, because the strategy gives no scores that choose between clients.",
-        f"Further columns: {_lower(_about_correlations(found)[0])}" if outcomes else "",
-        *_about_correlations(found)[1:],
+        _about_shares(hidden),
+        f"Further columns: {_lower(about_scores)} {UNKNOWN_CORRELATION}" if shown else "",
+        about_gain if "gain" in shown else "",
         about_hidden(hidden),
     )
     return Group(table, "", *notes)
+
+
+UNKNOWN_CORRELATION = "–: in no round did both the scores and the outcomes of the selected clients differ."
+
+
+def _about_shares(hidden: Sequence[str]) -> str:
+    """Notes on the columns of shares that are not hidden."""
+    shares = (
+        "Highest predictions: share of the selected clients that have the highest predictions, in the rounds with scores; by chance: "
+        "the same share under uniform selection; –: the strategy gives no scores that choose between clients. The rest is exploration."
+    )
+    sentences = [shares]
+    if "prediction" not in hidden:
+        sentences.append(
+            "Prediction: the term that is the score without exploration, or the score itself if the record has no exploration apart "
+            "from it."
+        )
+    if "first time" not in hidden:
+        sentences.append("First time: share of the selections of clients that had not been selected before.")
+    return " ".join([*sentences, "Means over seeds."])
 
 
 def _about_prediction(name: str) -> str:

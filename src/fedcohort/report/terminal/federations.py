@@ -38,6 +38,7 @@ SHOWN_CLIENTS = 30
 def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width: int = WIDE) -> Group:
     """Clients × classes for the first clients, and quantiles over all clients if there are more."""
     report = survey.report
+    lacking: list[str] = []
     m, shown = len(report.sizes), min(len(report.sizes), SHOWN_CLIENTS)
     chosen = experiment.federation.partition
     changes = (
@@ -59,7 +60,8 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         "",
     ]
     if m > shown:
-        parts += [_quantiles(survey), "", Text(f"The first {shown} of {count(m)} clients:"), ""]
+        table, lacking = _quantiles(survey, width)
+        parts += [table, "", Text(f"The first {shown} of {count(m)} clients:"), ""]
     table, hidden = _matrix(data, survey, shown, width)
     parts += [table, ""]
     named = any(name != str(i) for i, name in enumerate(data.classes))
@@ -75,7 +77,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         "" if "time" in hidden and m <= shown else _about_time(experiment),
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
         _names(survey.names[:shown]),
-        about_hidden(hidden),
+        about_hidden([*lacking, *hidden]),
     ]
     return Group(*parts, *dimmed(*notes))
 
@@ -223,6 +225,9 @@ def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> 
     return ", ".join([*texts, *([f"{len(order) - most} more"] if len(order) > most else [])]) or "–"
 
 
+RANKS = {"25%": 1, "75%": 2, "5%": 3, "95%": 4}
+"""Which quantiles are hidden first in narrow terminals."""
+
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -248,18 +253,20 @@ def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
     }
 
 
-def _quantiles(survey: "Survey") -> Table:
+def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
+    """The table of the quantiles, and the quantiles that do not fit."""
     rows = quantiles(survey)
     heads = ["lowest", *map(share, QUANTILES[1:-1]), "highest"]
     columns = [Column(f"quantiles over\n{count(len(survey.time))} clients", list(rows), left=True)]
     for i, head in enumerate(heads):
         values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
         cells = [count(v, 0 if name in ("samples", "classes held", "time") else 2) for name, v in values.items()]
-        columns.append(Column(head, cells))
-    return plain_table(columns)
+        columns.append(Column(head, cells, RANKS.get(head)))
+    table, hidden = fitting_table(columns, width)
+    return table, [f"quantile {head}" for head in hidden]
 
 
-def known_data(known: Sequence[Mapping[str, str]]) -> Group:
+def known_data(known: Sequence[Mapping[str, str]], width: int = WIDE) -> Group:
     """The data sets that experiments can name, and where they come from."""
     columns = [
         Column("name", [Text(entry["name"], style="bold") for entry in known], left=True),
@@ -267,7 +274,7 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
         Column("local copy", [entry["here"] for entry in known], left=True, widest=27),
     ]
     return Group(
-        plain_table(columns),
+        fitting_table(columns, width)[0],
         "",
         *dimmed(
             "You can also use any image classification data set of the Hub by its id, owner/name; a folder train/<class>/*.png; "
@@ -278,20 +285,20 @@ def known_data(known: Sequence[Mapping[str, str]]) -> Group:
     )
 
 
-def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]" = ()) -> Group:
+def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]" = (), width: int = WIDE) -> Group:
     """The entries of the cache of decoded data sets, and how many were removed."""
     parts: list[RenderableType] = []
     if removed:
         total = size(sum(entry.num_bytes for entry in removed))
         parts.append(Text(f"Removed {_number_of_entries(removed)}, {total}: {', '.join(e.name for e in removed)}"))
     if entries:
-        parts.append(_entries(entries))
+        parts.append(_entries(entries, width))
     total = size(sum(entry.num_bytes for entry in entries))
     parts.append(Text(f"{_number_of_entries(entries)}, {total}" if entries else "The cache has no entries."))
     return Group(*parts)
 
 
-def _entries(entries: "Sequence[CachedData]") -> Table:
+def _entries(entries: "Sequence[CachedData]", width: int) -> Table:
     columns = [
         Column("entry", [Text(entry.name, style="bold") for entry in entries], left=True),
         Column("data set", [entry.data or "–" for entry in entries], left=True, widest=40),
@@ -301,7 +308,7 @@ def _entries(entries: "Sequence[CachedData]") -> Table:
     if any(entry.damage is not None for entry in entries):
         states = [f"damaged: {entry.damage}" if entry.damage else "as written" for entry in entries]
         columns.append(Column("content", states, left=True, widest=40))
-    return plain_table(columns)
+    return fitting_table(columns, width)[0]
 
 
 def _number_of_entries(entries: "Sequence[CachedData]") -> str:

@@ -1,12 +1,14 @@
 """Lay out tables so that they fit the width of the terminal."""
 
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
@@ -27,6 +29,9 @@ __all__ = [
     "plain_table",
     "screen",
 ]
+
+NARROWEST = 12
+"""Least width in characters of a column whose cells are wrapped."""
 
 WIDE = 120
 """Width in characters if the output is not a terminal."""
@@ -91,8 +96,40 @@ def fitting_table(columns: Sequence[Column], width: int, ends: Sequence[int] = (
         table = plain_table(kept, ends)
         removable = [column for column in kept if column.rank is not None]
         if natural_width(table) <= width or not removable:
-            return table, [one_line(column.heading) for column in columns if column not in kept]
+            hidden = [one_line(column.heading) for column in columns if column not in kept]
+            return plain_table(_resized(kept, width, ends), ends), hidden
         kept.remove(min(removable, key=lambda column: column.rank or 0))
+
+
+def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Column]:
+    """The columns, with those whose cells are wrapped wider by what the table leaves free, or narrower by what it lacks."""
+    resized = list(columns)
+    wrapped = [i for i, column in enumerate(columns) if column.widest is not None]
+    for left, i in zip(range(len(wrapped), 0, -1), wrapped, strict=True):
+        spare = width - natural_width(plain_table(resized, ends))
+        widest = columns[i].widest or 0 if spare >= 0 else natural_width(plain_table([columns[i]]))
+        change = spare if spare >= 0 else -math.ceil(-spare / left)
+        resized[i] = columns[i]._replace(widest=max(NARROWEST, widest + change))
+    return resized
+
+
+def _broken(cell: Text, widest: int) -> Text:
+    """The cell with line breaks after joints of words that are longer than a line, such as ``_`` and ``/``."""
+    offsets: list[int] = []
+    for word in re.finditer(r"\S+", cell.plain):
+        start = word.start()
+        while cell_len(cell.plain[start : word.end()]) > widest:
+            joints = [start + joint.end() for joint in _JOINT.finditer(cell.plain[start : word.end()])]
+            fitting = [joint for joint in joints if cell_len(cell.plain[start:joint]) <= widest and joint < word.end()]
+            if not fitting:
+                break
+            start = fitting[-1]
+            offsets.append(start)
+    return Text("\n").join(cell.divide(offsets)) if offsets else cell
+
+
+_JOINT = re.compile(r"[_/\-,=]+")
+"""Where a long name can be broken."""
 
 
 def natural_width(table: Table) -> int:
@@ -118,7 +155,10 @@ def plain_table(columns: Sequence[Column], ends: Sequence[int] = ()) -> Table:
             overflow="ellipsis" if column.widest is None else "fold",  # a name that is to be typed must be whole
         )
     for i, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), end_section=i in ends)
+        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        widths = [column.widest for column in columns]
+        broken = [text if widest is None else _broken(text, widest) for text, widest in zip(texts, widths, strict=True)]
+        table.add_row(*broken, end_section=i in ends)
     return table
 
 

@@ -44,7 +44,7 @@ def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
     table, hidden = fitting_table(columns, width)
     notes = [
         result.about_confidence,
-        _about_objectives(result),
+        _about_objectives(result, shown="difference [any time]" not in hidden),
         result.about_limits,
         result.about_cost,
         _about_skipped(result),
@@ -71,7 +71,8 @@ def _difference(row: "RacedRow", objective: "Objective") -> str:
     return f"{objective.shown_difference(row.difference)} [{', '.join(ends)}]"
 
 
-def _about_objectives(result: "Race") -> str:
+def _about_objectives(result: "Race", *, shown: bool) -> str:
+    """What the means are, and the differences if they are shown."""
     sentences = []
     for objective in result.objectives:
         if objective.is_cost:
@@ -83,7 +84,7 @@ def _about_objectives(result: "Race") -> str:
             margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
-    if len(result.objectives) == 1:
+    if len(result.objectives) == 1 and shown:
         sentences.append(result.about_differences)
         if any(math.isinf(row.low) and math.isinf(row.high) for row in result.rows):
             sentences.append("[−∞, ∞]: too few seeds for an interval.")
