@@ -1,7 +1,7 @@
 """How numbers and settings become text, in the same form for the terminal, the report page and the figures.
 
-Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−"; only differences that
-are rounded to zero keep theirs.
+Every function writes NaN, an unknown number, as "–", and infinite numbers as "∞" and "−∞". The minus sign is "−"; of the
+numbers that are rounded to zero, only differences keep theirs.
 """
 
 import json
