@@ -242,14 +242,13 @@ class _Lines:
 
         The tooltip of the line has only x: the page's script adds the values of all strategies at this x.
         """
-        hover = _hover()
         points = self.base.mark_point(size=46).encode(self.x, self.y("mean"), self.color, opacity=_hovered(1))
         line = self.base.mark_rule(color=self.look.soft, strokeWidth=1).encode(
             self.x,
             opacity=_hovered(0.5),
             tooltip=[alt.Tooltip("x:Q", title=self.axes.x, format=".9~r")],
         )
-        return [points, line.add_params(hover)]
+        return [points, line.add_params(_hover())]
 
     def names(self) -> alt.Chart:
         """The names of strategies at the ends of their lines."""
@@ -294,9 +293,8 @@ def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
 
 def _hover() -> alt.Parameter:
     """The point nearest to the pointer."""
-    return alt.selection_point(
-        nearest=True, on="pointerover", clear="pointerout", fields=["x"], empty=False, name="hover"
-    )
+    of_x: dict[str, Any] = {"fields": ["x"], "nearest": True, "empty": False}
+    return alt.selection_point(name="hover", on="pointerover", clear="pointerout", **of_x)
 
 
 @cache
