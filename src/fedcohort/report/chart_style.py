@@ -5,7 +5,7 @@ lines can be distinguished in grayscale, too. On the page, a color is a CSS vari
 dark mode, and prints in light mode.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,10 @@ __all__ = [
     "CLASSES",
     "DASHES",
     "PAGE",
+    "REST",
     "STRATEGIES",
     "SYMBOLS",
+    "UNCLEAR",
     "WIDTHS",
     "Look",
     "RowLooks",
@@ -41,6 +43,15 @@ CLASSES = (
     "#BBBBBB",
 )
 """Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color."""
+
+FURTHER = (7, 4, 0, 5, 2, 8)
+"""Those of :data:`CLASSES` that differ from all colors of strategies: papers use no color twice if they name a few rows of many."""
+
+REST = "#B8B8B8"
+"""Color of the rows that figures in papers do not name, if there are many rows: colors would be used again for several of them."""
+
+UNCLEAR = "#8A8A8A"
+"""Color of what is not clear in papers, such as differences that may be due to chance."""
 
 WIDTHS = {1: 252, 2: 516}
 """Width of one and of two columns of a paper in points: 3.5 and 7.17 inches, as in IEEE and ACM styles."""
@@ -97,12 +108,32 @@ class Look:
         """Colors of ``number`` strategies; after the last color, the first is used again, with another dash."""
         return [self.strategies[i % len(self.strategies)] for i in range(number)]
 
-    def of_rows(self, labels: Sequence[str]) -> tuple[list[str], list[list[int]], list[str]]:
-        """Colors, dashes and symbols of rows by their labels."""
-        ranks = [self.rows.ranks.get(label, i) for i, label in enumerate(labels)]
-        number = max(ranks, default=-1) + 1
+    def of_rows(
+        self, labels: Sequence[str], more: Collection[str] = ()
+    ) -> tuple[list[str], list[list[int]], list[str]]:
+        """Colors, dashes and symbols of rows by their labels. In papers, of many rows only those that are named, and ``more`` rows,
+        have their own."""
+        known = {label: self.rows.ranks.get(label, i) for i, label in enumerate(labels)}
+        strong = self.strong(labels, more)
+        if strong and not self.rows.groups:
+            known |= {label: i for i, label in enumerate(strong)}
+        number = max(known.values(), default=-1) + 1
         colors, dashes, symbols = self.colors(number), self.dashes(number), self.symbols(number)
-        return [colors[i] for i in ranks], [dashes[i] for i in ranks], [symbols[i] for i in ranks]
+        if not strong:
+            looks = {label: (colors[i], dashes[i], symbols[i]) for label, i in known.items()}
+        else:
+            several = (*self.strategies, *(self.classes[i] for i in FURTHER))
+            looks = dict.fromkeys(labels, (REST, DASHES[0], SYMBOLS[0]))
+            looks |= {label: (several[(i := known[label]) % len(several)], dashes[i], symbols[i]) for label in strong}
+        found = [looks[label] for label in labels]
+        return [own[0] for own in found], [own[1] for own in found], [own[2] for own in found]
+
+    def strong(self, labels: Sequence[str], more: Collection[str] = ()) -> list[str]:
+        """In papers, of many rows those that are named, in the order of their colors, and then ``more`` rows; empty if all are."""
+        if self.page or not self.rows.named:
+            return []
+        order = {label: (label not in self.rows.named, self.rows.ranks.get(label, i)) for i, label in enumerate(labels)}
+        return sorted((label for label in labels if label in self.rows.named or label in more), key=order.__getitem__)
 
     def parts(self, number: int) -> list[str]:
         """Colors of the parts of a bar. Neighbors differ in lightness, so that they can be distinguished in grayscale."""

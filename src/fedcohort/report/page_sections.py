@@ -26,7 +26,7 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
-from fedcohort.report.panel_rows import about_panels
+from fedcohort.report.panel_rows import about_colors, about_panels
 from fedcohort.report.report_data import Story
 
 __all__ = ["SEEDS", "Part", "Section", "at_point", "figures", "parts", "sections"]
@@ -220,8 +220,11 @@ OF_ROWS = {"accuracy", "tradeoff", "loss", "own_measures", "jain", "participatio
 OF_PANELS = {"selections", "raster", "class-accuracy"}
 """Keys of figures with a panel for each row."""
 
-NO_LEGEND = f"There is no legend for more than {LISTED} rows; the figures of differences and of the final accuracy name every row."
-"""What captions of such figures say in papers."""
+NO_LEGEND = f"There is no legend for more than {LISTED} rows;"
+"""What captions of such figures say in papers if no row is named."""
+
+EVERY_ROW = "the figures of differences and of the final accuracy name every row."
+"""How such captions end."""
 
 
 def figures(story: Story, look: Look) -> Iterator[Figure]:
@@ -271,7 +274,11 @@ def _told(story: Story, figure: Figure) -> Figure:
     rows, note = len(story.played), figure.note
     panels = about_panels(len(story.panels), rows, story.score.name, not story.unfinished)
     if rows > LISTED and figure.key in OF_ROWS:
-        note += f" {NO_LEGEND}"
+        named = story.row_looks.named
+        about = about_colors(story.score.name, figure.key.startswith("tradeoff"))
+        note += f" {about} The{EVERY_ROW[3:]}" if named else f" {NO_LEGEND} {EVERY_ROW}"
+    elif figure.key == "client-distribution" and story.row_looks.named:
+        note += f" {about_colors(story.score.name)}"
     if panels and figure.key in OF_PANELS:
         note += f" Panels: {panels}."
     return replace(figure, note=note)

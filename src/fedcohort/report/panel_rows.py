@@ -5,7 +5,16 @@ from collections.abc import Collection, Sequence
 
 from fedcohort.study.comparison import Comparison
 
-__all__ = ["LINES", "PANELS", "SWEEP_PANELS", "about_lines", "about_panels", "rows_with_name", "rows_with_panel"]
+__all__ = [
+    "LINES",
+    "PANELS",
+    "SWEEP_PANELS",
+    "about_colors",
+    "about_lines",
+    "about_panels",
+    "rows_with_name",
+    "rows_with_panel",
+]
 
 PANELS = 12
 """Largest number of panels in charts that have one panel for each strategy."""
@@ -19,6 +28,10 @@ LINES = 20
 
 NAMES = 7
 """Number of lines that are named if there are more."""
+
+
+FRONT = LINES - NAMES
+"""Largest number of rows that figures in papers name besides because no other row is better and cheaper."""
 
 
 def rows_with_name(compared: Comparison | None) -> set[int]:
@@ -39,6 +52,13 @@ def about_lines(compared: Comparison | None, score: str) -> str:
         f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test {score} stronger than "
         "the others, and name them where there is room. Choose a name in the list above to highlight its lines."
     )
+
+
+def about_colors(score: str, filled: bool = False) -> str:
+    """A sentence about which of many rows are colored in papers."""
+    front = f", and the rows that are filled, at most the {FRONT} best of them" if filled else ""
+    comma = "," if filled else " and"
+    return f"Colored: the reference{comma} the {NAMES - 1} rows with the highest test {score}{front}. The other rows are gray."
 
 
 def rows_with_panel(compared: Comparison, known: Collection[int], finished: bool) -> set[int]:

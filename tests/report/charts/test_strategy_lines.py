@@ -15,6 +15,7 @@ from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, ac
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.strategy_lines import Axes, name_positions
 from fedcohort.report.page_sections import figures
+from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from fedcohort.report.shortened_names import short
@@ -141,8 +142,12 @@ def test_many_rows_with_the_same_cost_are_drawn_at_this_cost(tmp_path: Path) -> 
     drawn = {figure.key: figure for figure in figures(gather(runs), paper(1))}
     for key in ("accuracy", "tradeoff"):
         svg = draw(composed(drawn[key], drawn[key].views[0], paper(1)), "svg").decode()
-        assert "entries<" not in svg, "no legend that names some of the rows"
-        assert "role-legend" not in svg
+        assert "entries<" not in svg, "the legend has a name for each of its rows"
+        colored = drawn[key].note.partition("Colored: ")[2]
+        assert colored.startswith("the reference")
+        named_rows = sum(f">row {i}<" in svg for i in range(40))
+        assert all(f">{name}<" in svg for name in ("uniform", "dear"))
+        assert named_rows == NAMES - 2 if key == "accuracy" else NAMES - 2 < named_rows <= LISTED - 2
         assert drawn[key].note.endswith("name every row.")
     assert "Panels: 12 of 42 rows" in drawn["selections"].note
     svg = draw(composed(drawn["bars"], drawn["bars"].views[0], paper(1)), "svg").decode()

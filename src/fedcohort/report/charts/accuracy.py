@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look
+from fedcohort.report.chart_style import UNCLEAR, Look
 from fedcohort.report.charts.axes_and_legends import (
     NAMED,
-    color,
     crowded,
     hideable,
     is_long,
@@ -25,7 +24,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
-from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of
+from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -226,9 +225,10 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
     single = (
         " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
     )
+    colored = "Colored or black" if look.strong(list(look.rows.ranks)) else "Colored"
     tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
     return (
-        f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. Colored: clear after "
+        f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. {colored}: clear after "
         "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
         f"{uncorrected} excludes 0.{single}{tooltips}"
     )
@@ -276,12 +276,12 @@ def _difference_chart(
 ) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
+    span = span if look.page else to_ticks(span, 6)
     scale = alt.Scale(domain=span, nice=False, zero=False)
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
     y = strategy_axis(labels, look)
-    clear = alt.when("datum.clear").then(color(labels, look, legend=False)).otherwise(alt.value(look.soft))
-    own_color = alt.ColorValue(**clear)
+    own_color = alt.ColorValue(**_color_if_clear(labels, look))
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     long = is_long(data["differences"]["strategy"], look)
@@ -315,6 +315,15 @@ def _difference_chart(
         ),
     )
     return with_properties(chart, **INDEPENDENT_X) if long else chart
+
+
+def _color_if_clear(labels: list[str], look: Look) -> Any:
+    """The color of each row whose difference is clear; in papers with many rows, black if the row has no color of its own."""
+    shades, strong = look.of_rows(labels)[0], look.strong(labels)
+    if strong:
+        shades = [shade if label in strong else look.ink for label, shade in zip(labels, shades, strict=True)]
+    own = alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=shades), legend=None)
+    return alt.when("datum.clear").then(own).otherwise(alt.value(look.soft if look.page else UNCLEAR))
 
 
 def _axis(look: Look, *, top: bool = False) -> alt.Axis:

@@ -1,7 +1,8 @@
 """Draw the test accuracy of every strategy against what it costs, with the strategies that no other one beats in both."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -11,23 +12,26 @@ import pandas as pd
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.report.chart_style import REST, SYMBOLS, Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     LISTED,
     color,
     hideable,
+    in_order,
     legend_columns,
     outlined,
     sized,
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.cost_axis import MARGIN, across, log_x_range, side_by_side, x_range
 from fedcohort.report.charts.layers import decided, layered, with_properties
-from fedcohort.report.charts.means_and_bands import domain, log_range
+from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import names_with_room
 from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
@@ -49,12 +53,6 @@ ALL_NAMED = 12
 FRONT_NAMED = 6
 """Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
 
-MARGIN = 0.04
-"""Room after the largest cost, as a share of it."""
-
-SPREAD = 0.06
-"""Largest distance between the first and the last of the rows with one cost, as a share of the axis."""
-
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
     ("client_passes", "client passes", "~s", formatted_values.count),
@@ -74,31 +72,54 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     dodged = False
-    on_wall = all(row.on_wall_clock for row in compared.rows)
-    for column, title, number, write in COSTS:
+    fronts = {column: _fronts(compared, frame, column) for column, *_ in COSTS}
+    shown = look.strong(labels, _first_on(fronts, frame, look))
+    for column, title, number, write in _costs(compared):
         name = f"tradeoff_{column}"
-        if column == "simulated_time" and on_wall:
-            title = "wall time of all rounds, s"
-        own = frame.assign(x=frame[column], front=_fronts(compared, frame, column))
-        own = own[np.isfinite(own["accuracy"]) & np.isfinite(own["x"])]
-        own["at"], beside = _side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
-        dodged, log = dodged or beside, _log_x_range(own["x"]) if look.page else None
-        if log is not None:
-            places, _ = _side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
-            own["at_log"] = 10**places
-        own["named"] = _named(compared, own)
-        many = look.page and _most(compared) > ALL_NAMED
-        if many:
+        own, beside = _places(compared, frame.assign(x=frame[column], front=fronts[column]), span, look)
+        dodged = dodged or beside
+        if look.page and _most(compared) > ALL_NAMED:
             data[f"{name}_names"] = _names_of_many(compared, own, span, look)
-        own["name_y"] = _name_heights(compared, own[own["named"]], span, look).reindex(own.index, fill_value=span[0])
-        own["standing"] = np.where(
-            own["front"], "no other row is better and cheaper", "another row is better and cheaper"
-        )
         texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
-        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, labels, look, score))]))
+        here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
+        rows = _Shown(labels, shown, [label for label in shown if label in here])
+        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))]))
     note = _note(compared, frame, look, dodged=dodged)
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
+
+
+def _costs(compared: Comparison) -> list[tuple[str, str, str, Callable[[float], str]]]:
+    """The costs as in :data:`COSTS`; times of runs on real machines are wall times."""
+    on_wall = all(row.on_wall_clock for row in compared.rows)
+    wall = "wall time of all rounds, s"
+    return [
+        (key, wall if on_wall and key == "simulated_time" else title, number, write)
+        for key, title, number, write in COSTS
+    ]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """All rows; in papers with many rows, those that have a color, and those of them that a view names."""
+
+    labels: list[str]
+    colored: list[str]
+    named: list[str]
+
+
+def _places(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> tuple[pd.DataFrame, bool]:
+    """The rows whose cost and accuracy are known, with the places of their points and names; and whether any row was moved."""
+    own = frame[np.isfinite(frame["accuracy"]) & np.isfinite(frame["x"])].copy()
+    own["at"], beside = side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
+    log = log_x_range(own["x"]) if look.page else None
+    if log is not None:
+        places, _ = side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
+        own["at_log"] = 10**places
+    own["named"] = _named(compared, own)
+    own["name_y"] = _name_heights(compared, own[own["named"]], span, look).reindex(own.index, fill_value=span[0])
+    own["standing"] = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
+    return own, beside
 
 
 def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
@@ -140,42 +161,35 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def _side_by_side(
-    compared: Comparison, costs: "pd.Series[float]", low: float, high: float
-) -> tuple["pd.Series[float]", bool]:
-    """Where rows are drawn along the axis of costs, which begins at ``low``, if the largest cost is ``high``: rows of a point with
-    almost the same cost are moved apart, so that no interval covers another, but not far from their costs; and whether any was."""
-    whole = max(high - low, 1e-9)
-    step = 0.012 * whole
-    places, moved = costs.astype(float).copy(), False
-    for group in compared.groups:
-        own = costs[costs.index.isin(group.rows)].sort_values(kind="stable")
-        cluster: list[int] = []
-        for row, cost in [*own.items(), (-1, math.inf)]:
-            if cluster and cost - own[cluster[-1]] > step / 2:
-                each = min(step, SPREAD * whole / max(1, len(cluster) - 1))
-                first = own[cluster[0]]
-                inside = max(0.0, each * (len(cluster) - 1) / 2 - (first - low) / 2)  # not before the begin of the axis
-                for i, member in enumerate(cluster):
-                    places[member] = own[member] + each * (i - (len(cluster) - 1) / 2) + inside
-                moved, cluster = moved or len(cluster) > 1, []
-            cluster.append(int(str(row)))
-    return places, moved
+def _first_on(fronts: Mapping[str, np.ndarray], frame: pd.DataFrame, look: Look) -> list[str]:
+    """The best rows on a front of any cost, as many as a legend can name besides those that all charts name."""
+    own = frame[np.logical_or.reduce(list(fronts.values())) & ~frame["strategy"].isin(look.rows.named)]
+    first: list[str] = own.sort_values("accuracy", ascending=False, kind="stable")["strategy"].tolist()
+    return first[:FRONT]
 
 
-def _color_and_shape(labels: Sequence[str], look: Look) -> tuple[alt.Color, dict[str, alt.Shape]]:
+def _color_and_shape(rows: _Shown, look: Look) -> tuple[alt.Color, dict[str, alt.Shape]]:
     """The color of each strategy; in papers also its symbol, with the legend of both."""
     if look.page:
-        return color(labels, look, legend=False), {}
-    columns, drawn = legend_columns(labels, look), len(labels) <= LISTED
-    legend = (
-        alt.Legend(title=None, columns=columns, symbolStrokeWidth=1, symbolSize=36, symbolOpacity=1) if drawn else None
-    )
-    colors, _, symbols = look.of_rows(labels)
+        return color(rows.labels, look, legend=False), {}
+    listed = rows.named or rows.labels
+    columns, drawn = legend_columns(listed, look), len(listed) <= LISTED
+    symbol: dict[str, Any] = {"symbolStrokeWidth": 1, "symbolSize": 36, "symbolOpacity": 1}
+    legend = alt.Legend(title=None, values=listed, columns=columns, **symbol) if drawn else None
+    colors, symbols = _looks(rows, look)
     return (
-        alt.Color("strategy:N", scale=alt.Scale(domain=list(labels), range=colors), legend=legend),
-        {"shape": alt.Shape("strategy:N", scale=alt.Scale(domain=list(labels), range=symbols), legend=legend)},
+        alt.Color("strategy:N", scale=alt.Scale(domain=rows.labels, range=colors), legend=legend),
+        {"shape": alt.Shape("strategy:N", scale=alt.Scale(domain=rows.labels, range=symbols), legend=legend)},
     )
+
+
+def _looks(rows: _Shown, look: Look) -> tuple[list[str], list[str]]:
+    """Colors and symbols of rows, the same in all views; gray circles for rows that the view does not name."""
+    colors, _, symbols = look.of_rows(rows.labels, rows.colored)
+    for i, label in enumerate(rows.labels):
+        if rows.named and label not in rows.named:
+            colors[i], symbols[i] = REST, SYMBOLS[0]
+    return colors, symbols
 
 
 def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
@@ -198,36 +212,11 @@ def _names_of_many(compared: Comparison, frame: pd.DataFrame, span: Sequence[flo
         own = frame[frame.index.isin(group.rows)]
         named = own[own["named"]].sort_values("accuracy", ascending=False, kind="stable").index.tolist()
         wanted = sorted(named, key=lambda row: row != group.reference)
-        for log, across in enumerate(_across(frame["x"])):
+        for log, share in enumerate(across(frame["x"])):
             points = own.assign(at=own["at_log"]) if log else own
-            found = names_with_room(points, wanted, across, span, (look.size, HEIGHT))
+            found = names_with_room(points, wanted, share, span, (look.size, HEIGHT))
             places.append(found.assign(log=log, at_log=found["at"]))
     return pd.concat(places, ignore_index=True)
-
-
-def _across(costs: "pd.Series[Any]") -> list[Callable[[float], float]]:
-    """From a cost to its share of the width: of a linear axis, and of a logarithmic one if the chart can have it."""
-    low, high = _x_range(costs)
-    log = _log_x_range(costs)
-    found: list[Callable[[float], float]] = [lambda cost: (cost - low) / (high - low)]
-    if log is not None:
-        first, last = np.log(log)
-        found.append(lambda cost: float((np.log(cost) - first) / (last - first)) if cost > 0 else math.nan)
-    return found
-
-
-def _x_range(costs: "pd.Series[Any]") -> tuple[float, float]:
-    """The range of the axis of costs: from 0, so that small differences of costs look small, with room for the last point."""
-    return 0.0, (1 + MARGIN) * domain(costs, [0.0])[1]
-
-
-def _log_x_range(costs: "pd.Series[Any]") -> list[float] | None:
-    """The range of the axis of costs if readers make it logarithmic; None if they cannot."""
-    found = log_range(costs, 3)
-    if found is None:
-        return None
-    low, high = found
-    return [low / 1.1, high * (high / low) ** 0.05]
 
 
 def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
@@ -276,21 +265,20 @@ def _chart(
     title: str,
     number: str,
     span: Sequence[float],
-    labels: Sequence[str],
+    rows: _Shown,
     look: Look,
     score: ScoreStyle,
 ) -> Drawing:
-    groups = look.rows.groups or (tuple(labels),)
-    low, high = _x_range(costs)
-    x_scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-    y_scale = alt.Scale(domain=list(span), nice=False)
+    groups = look.rows.groups or (tuple(rows.labels),)
+    low, high = x_range(costs)
+    x_scale = alt.Scale(domain=[low, high] if look.page else to_ticks([low, high], 4), nice=False, zero=False)
+    y_scale = alt.Scale(domain=list(span) if look.page else to_ticks(span, 5), nice=False)
     x = alt.X("at:Q", title=title, scale=x_scale, axis=alt.Axis(**tick(number), tickCount=4))
     y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
     y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
-    own_color, shape = _color_and_shape(labels, look)
-    fill_color = alt.Fill(
-        "strategy:N", scale=alt.Scale(domain=list(labels), range=look.of_rows(labels)[0]), legend=None
-    )
+    own_color, shape = _color_and_shape(rows, look)
+    shades = alt.Scale(domain=rows.labels, range=_looks(rows, look)[0])
+    fill_color = alt.Fill("strategy:N", scale=shades, legend=None)
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
     tooltip = [
         alt.Tooltip("strategy:N"),
@@ -301,14 +289,15 @@ def _chart(
         alt.Tooltip("standing:N", title="on the front"),
     ]
     fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
-    layers: list[alt.Chart] = [
-        base.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3).encode(
-            x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color
-        ),
-        base.mark_point(
-            size=80 if look.page else 50, strokeWidth=2 if look.page else 1, opacity=1, filled=False
-        ).encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
-    ]
+    size: dict[str, Any] = {"size": 80, "strokeWidth": 2} if look.page else {"size": 50, "strokeWidth": 1}
+    layers: list[alt.Chart] = []
+    for drawn in in_order(base, rows.named):
+        intervals = drawn.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3)
+        points = drawn.mark_point(opacity=1, filled=False, **size)
+        layers += [
+            intervals.encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
+            points.encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
+        ]
     if look.page:
         many = max(map(len, groups)) > ALL_NAMED
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look) if many else base
@@ -317,7 +306,7 @@ def _chart(
             leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
             layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
         _add_names(layers, places, _sides(many, high / (1 + MARGIN) / 2), (x, y_scale, own_color), look)
-    whole, log = layered(*layers), _log_x_range(costs)
+    whole, log = layered(*layers), log_x_range(costs)
     if look.page and log is not None:
         whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
@@ -332,8 +321,8 @@ def _sides(many: bool, middle: float) -> tuple[str, str]:
 
 
 def _add_names(
-    layers: list[Drawing],
-    places: Drawing,
+    layers: list[alt.Chart],
+    places: alt.Chart,
     sides: tuple[str, str],
     encodings: tuple[alt.X, alt.Scale, alt.Color],
     look: Look,

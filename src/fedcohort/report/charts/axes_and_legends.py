@@ -25,6 +25,7 @@ __all__ = [
     "crowded",
     "dash",
     "hideable",
+    "in_order",
     "is_long",
     "legend_columns",
     "marks",
@@ -104,6 +105,15 @@ def hideable(chart: alt.Chart, look: Look) -> alt.Chart:
         return chart
     filtered: alt.Chart = chart.transform_filter("indexof(hidden, datum.strategy) < 0")
     return filtered
+
+
+def in_order(chart: alt.Chart, strong: Sequence[str]) -> list[alt.Chart]:
+    """The chart's rows in the order in which they are drawn: before the ``strong`` ones that papers name, the others; all of them if
+    there are no strong ones."""
+    if not strong:
+        return [chart]
+    place = f"indexof({json.dumps(list(strong))}, datum.strategy)"
+    return [chart.transform_filter(f"{place} < 0"), chart.transform_filter(f"{place} >= 0")]
 
 
 def of_strategy(name: str, label: str) -> alt.Chart:
@@ -191,11 +201,13 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
             return None
         beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
         return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, **beside)
-    if len(labels) > LISTED:
+    listed = look.strong(labels) or list(labels)
+    if len(listed) > LISTED:
         return None
     return alt.Legend(
         title=None,
-        columns=legend_columns(labels, look),
+        values=listed,
+        columns=legend_columns(listed, look),
         symbolType="stroke",
         symbolOpacity=1,
         symbolSize=260,

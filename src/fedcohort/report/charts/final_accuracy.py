@@ -19,7 +19,9 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered
+from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.panel_rows import about_colors
 from fedcohort.report.report_data import Story
 
 __all__ = ["bars", "mean_and_deviation"]
@@ -39,7 +41,8 @@ def bars(story: Story, look: Look) -> Figure | None:
     )
     top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
     lowest = min(0.0, float(np.nanmin(frame[["mean", "low"]].to_numpy(np.float64))))
-    scale = alt.Scale(domain=[lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)], nice=False)
+    span = [lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)]
+    scale = alt.Scale(domain=span if look.page else to_ticks(span, 5), nice=False)
     base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
     x_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), grid=True, tickCount=5)
     x, y = alt.X("mean:Q", title=f"test {score.name}", scale=scale, axis=x_axis), strategy_axis(labels, look)
@@ -54,6 +57,8 @@ def bars(story: Story, look: Look) -> Figure | None:
     both = layered(drawn, error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), 16 * len(labels))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
+    if look.strong(labels):
+        note += f" {about_colors(score.name)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)
 

@@ -1,5 +1,6 @@
 """Turn runs into the tables that charts draw: means and bands over seeds, and the range of an axis."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ __all__ = [
     "on_grid",
     "span_of",
     "thinned",
+    "to_ticks",
 ]
 
 Series = Callable[[Reading], ArrayLike]
@@ -139,6 +141,33 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
+
+
+def to_ticks(span: Sequence[float], count: int) -> list[float]:
+    """The range of an axis with about ``count`` ticks, made larger until it begins and ends at a tick, so that no mark is beyond the
+    last one. Steps are those of d3: 1, 2 or 5 times a power of ten.
+
+    >>> to_ticks([0.13, 0.84], 5)
+    [0.0, 1.0]
+    >>> to_ticks([-61.0, 39.5], 6)
+    [-80.0, 40.0]
+    """
+    low, high = span
+    for _ in range(10):  # a larger range can have larger steps
+        step = _tick_step(low, high, count)
+        ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        if ends == (low, high):
+            break
+        low, high = ends
+    return [float(f"{low:.12g}"), float(f"{high:.12g}")]
+
+
+def _tick_step(low: float, high: float, count: int) -> float:
+    """The distance of ticks that d3 chooses."""
+    power = 10.0 ** math.floor(math.log10((high - low) / count))
+    error = (high - low) / count / power
+    times = next(times for times, least in ((10, 50**0.5), (5, 10**0.5), (2, 2**0.5), (1, 0.0)) if error >= least)
+    return times * power
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Find places for names beside points, so that no name covers another name or a point."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -59,31 +60,49 @@ def names_with_room(
         the columns of the points, with ``name_y``, the height of the name on the y axis; ``right``, whether it stands on the right of
         its point; ``far``, whether a line leads to it; and ``least`` and ``below``, the widths for which the place is.
     """
-    size, height = look
     known = points[[math.isfinite(across(at)) for at in points["at"]]]
+    share = (known["accuracy"].astype(float) - span[0]) / (span[1] - span[0])
+    columns = ["strategy", "name", "at", "accuracy"]
     rows = []
     for least, below in zip(WIDTHS, (*WIDTHS[1:], 100_000), strict=True):
-        x = pd.Series([across(at) * least for at in known["at"]], known.index)
-        y = (known["accuracy"].astype(float) - span[0]) / (span[1] - span[0]) * height
-        taken = {i: (x[i] - RADIUS, x[i] + RADIUS, y[i] - RADIUS, y[i] + RADIUS) for i in known.index}
-        names: list[Box] = []
-        for i in [i for i in wanted if i in taken]:
-            letters = len(known["name"][i]) if least >= WIDTHS[2] else min(PHONE_NAME, len(known["name"][i]))
-            others = [box for j, box in taken.items() if j != i]
-            place = _free(x[i], y[i], (0.6 * size * letters, 1.3 * size), (least, height), others, names)
-            if place is not None:
-                names += place.boxes
-                name_y = span[0] + (y[i] + place.move) / height * (span[1] - span[0])
-                found = {
-                    "name_y": name_y,
-                    "right": place.right,
-                    "far": abs(place.move) > FAR,
-                    "least": least,
-                    "below": below,
-                }
-                rows.append({**known.loc[i, ["strategy", "name", "at", "accuracy"]].to_dict(), **found})
-    columns = ["strategy", "name", "at", "accuracy", "name_y", "right", "far", "least", "below"]
-    return pd.DataFrame(rows, columns=columns)
+        x = {i: across(at) * least for i, at in known["at"].items()}
+        y = (share * look[1]).to_dict()
+        letters = {
+            i: len(name) if least >= WIDTHS[2] else min(PHONE_NAME, len(name)) for i, name in known["name"].items()
+        }
+        at_width = _placed(x, y, letters, [i for i in wanted if i in x], (least, look[1]), look[0])
+        for i, place in at_width.items():
+            name_y = span[0] + (y[i] + place.move) / look[1] * (span[1] - span[0])
+            found = {
+                "name_y": name_y,
+                "right": place.right,
+                "far": abs(place.move) > FAR,
+                "least": least,
+                "below": below,
+            }
+            rows.append({**known.loc[i, columns].to_dict(), **found})
+    return pd.DataFrame(rows, columns=[*columns, "name_y", "right", "far", "least", "below"])
+
+
+def _placed(
+    x: Mapping[Any, float],
+    y: Mapping[Any, float],
+    letters: Mapping[Any, int],
+    wanted: Sequence[Any],
+    chart: tuple[float, float],
+    size: float,
+) -> dict[Any, _Place]:
+    """The places of names in a chart of one width and height, of those that have room."""
+    taken = {i: (x[i] - RADIUS, x[i] + RADIUS, y[i] - RADIUS, y[i] + RADIUS) for i in x}
+    names: list[Box] = []
+    found = {}
+    for i in wanted:
+        others = [box for j, box in taken.items() if j != i]
+        place = _free(x[i], y[i], (0.6 * size * letters[i], 1.3 * size), chart, others, names)
+        if place is not None:
+            names += place.boxes
+            found[i] = place
+    return found
 
 
 def _free(
@@ -112,7 +131,7 @@ def _places(x: float, y: float, wide: float, tall: float) -> Iterator[_Place]:
         for right in (True, False):
             start = x + BESIDE if right else x - BESIDE - wide
             text = (start, start + wide, y + move - tall / 2, y + move + tall / 2)
-            line = (x - 2, x + 2, *sorted((y, y + move)))
+            line = (x - 2, x + 2, min(y, y + move), max(y, y + move))
             yield _Place(move, right, (text, line) if abs(move) > FAR else (text,))
 
 

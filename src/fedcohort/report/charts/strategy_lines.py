@@ -1,9 +1,7 @@
 """Draw lines of strategies over rounds, time or bytes: mean and band over seeds, names at the ends, values at the pointer."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,10 +10,21 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
-from fedcohort.report.chart_style import Look, tick
-from fedcohort.report.charts.axes_and_legends import NAMED, color, crowded, dash, hideable, outlined, pale, sized
+from fedcohort.report.chart_style import REST, Look, tick
+from fedcohort.report.charts.axes_and_legends import (
+    NAMED,
+    color,
+    crowded,
+    dash,
+    hideable,
+    in_order,
+    outlined,
+    pale,
+    sized,
+)
 from fedcohort.report.charts.layers import constant, layered, with_properties
-from fedcohort.report.charts.means_and_bands import has_band, log_range
+from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log_ticks, whole_axis
+from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
@@ -27,30 +36,6 @@ WIDTH = 700
 
 WIDE = 400
 """Charts from this width in points on have room for long names."""
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The axes of a line chart.
-
-    Attributes:
-        x, y: titles.
-        span: range of the y axis.
-        percent: whether values are fractions, written in percent.
-        x_format: d3 format of the x axis.
-        whole: whether values are whole numbers, so that the y axis has no ticks between them.
-        log: whether the y axis is logarithmic.
-        cut: whether lines leave the chart at the end of the y axis.
-    """
-
-    x: str
-    y: str
-    span: Sequence[float]
-    percent: bool = False
-    x_format: str = ",.0f"
-    whole: bool = False
-    log: bool = False
-    cut: bool = False
 
 
 def lines(
@@ -81,22 +66,19 @@ def lines(
     Returns:
         the chart, and its tables by name.
     """
+    axes = axes if look.page else ending_at_ticks(axes)
     chart = _Lines(name, frame, labels, look, axes)
     layers: list[alt.Chart] = chart.reference() if reference else []
     layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
     if few:
-        layers.append(chart.points())
+        layers += chart.points()
     if look.page:
         layers += chart.pointer()
     data = {name: frame}
-    groups = look.rows.groups or (tuple(labels),)
-    if look.page and len(labels) > 1 and (max(map(len, groups)) <= NAMED or look.rows.named) and len(frame):
-        named = look.rows.named or set(labels)
-        ends = [
-            name_positions(frame[frame["strategy"].isin(named.intersection(group))], axes, look) for group in groups
-        ]
-        data[f"{name}_ends"] = pd.concat(ends, ignore_index=True)
+    ends = _ends(frame, labels, look, axes)
+    if ends is not None:
+        data[f"{name}_ends"] = ends
         layers.append(chart.names())
     whole = layered(*layers)
     if look.page:
@@ -110,17 +92,30 @@ def lines(
     return sized(whole, look, look.height, look.height), data
 
 
+def _ends(frame: pd.DataFrame, labels: Sequence[str], look: Look, axes: Axes) -> pd.DataFrame | None:
+    """Where names stand at the ends of lines, at each point of a sweep; None if no line has its name there."""
+    groups = look.rows.groups or (tuple(labels),)
+    few = max(map(len, groups)) <= NAMED or look.rows.named
+    if not (look.page and len(labels) > 1 and few and len(frame)):
+        return None
+    named = look.rows.named or set(labels)
+    ends = [name_positions(frame[frame["strategy"].isin(named.intersection(group))], axes, look) for group in groups]
+    return pd.concat(ends, ignore_index=True)
+
+
 class _Lines:
     """The layers of a line chart."""
 
     def __init__(self, name: str, frame: pd.DataFrame, labels: Sequence[str], look: Look, axes: Axes) -> None:
         self.name, self.frame, self.labels, self.look, self.axes = name, frame, labels, look, axes
-        ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0, 1]
+        ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0.0, 1.0]
+        if not look.page and axes.x_format != ROUNDS and ends[0] < ends[1]:
+            ends = to_ticks(ends, 6)
         self.ends = ends
         self.x_scale = alt.Scale(nice=False, zero=False, domain=ends)
         kind: dict[str, Any] = {"type": "log", "clamp": not axes.cut} if axes.log else {"zero": False}
         self.y_scale = alt.Scale(domain=list(axes.span), nice=False, **kind)
-        axis = _whole_axis(6, ends) if axes.x_format == ",.0f" else alt.Axis(**tick(axes.x_format), tickCount=6)
+        axis = whole_axis(6, ends) if axes.x_format == ROUNDS else alt.Axis(**tick(axes.x_format), tickCount=6)
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
@@ -130,7 +125,7 @@ class _Lines:
         ticks = tick("~%" if self.axes.percent else "~g")
         if self.axes.log:
             ticks["values"] = log_ticks(*self.axes.span)
-        axis = _whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
+        axis = whole_axis(5, self.axes.span) if self.axes.whole else alt.Axis(**ticks, tickCount=5)
         title = f"{self.axes.y} (log)" if self.axes.log else self.axes.y
         return alt.Y(f"{field}:Q", title=title, scale=self.y_scale, axis=axis)
 
@@ -226,16 +221,21 @@ class _Lines:
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
             area = self.base.mark_area(opacity=0.13, clip=True)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
-        line = self.base.mark_line(clip=True).encode(
+        *rest, named = in_order(self.base, self.look.strong(self.labels))
+        for others in rest:
+            gray = others.mark_line(clip=True, strokeWidth=0.7)
+            layers.append(gray.encode(self.x, self.y("mean"), alt.Detail("strategy:N"), color=alt.value(REST)))
+        line = named.mark_line(clip=True).encode(
             self.x, self.y("mean"), self.color, dash(self.labels, self.look), **pale(self.look)
         )
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
 
-    def points(self) -> alt.Chart:
+    def points(self) -> list[alt.Chart]:
         """Points, for lines that are too short to be seen."""
-        points = self.base.mark_point(size=46 if self.look.page else 22, opacity=1)
-        chart: alt.Chart = points.encode(self.x, self.y("mean"), self.color)
-        return chart
+        parts = in_order(self.base, self.look.strong(self.labels))
+        points = [part.mark_point(size=46 if self.look.page else 22, opacity=1) for part in parts]
+        drawn: list[alt.Chart] = [part.encode(self.x, self.y("mean"), self.color) for part in points]
+        return drawn
 
     def pointer(self) -> list[alt.Chart]:
         """A vertical line at the point nearest to the pointer, and points on the lines there.
@@ -262,33 +262,6 @@ class _Lines:
             opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
         )
         return chart
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis: at most about seven, at equal steps of decades, or at 1, 2 and 5 or 1 and 3 times powers of ten.
-
-    >>> log_ticks(0.4, 130.0)
-    [1.0, 3.0, 10.0, 30.0, 100.0]
-    >>> log_ticks(0.3, 4.0)
-    [0.5, 1.0, 2.0]
-    >>> log_ticks(0.1, 2e30)
-    [1.0, 100000.0, 10000000000.0, 1000000000000000.0, 1e+20, 1e+25, 1e+30]
-    """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    decades = math.log10(high / low)
-    inside = (1.0, 2.0, 5.0) if decades < 1.7 else (1.0, 3.0) if decades < 3.2 else (1.0,)
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if decades / step <= 7)
-    powers = [exponent for exponent in range(first, last + 1) if exponent % step == 0]
-    return [
-        tick for tick in (float(f"{times:g}e{power}") for power in powers for times in inside) if low <= tick <= high
-    ]
-
-
-def _whole_axis(most: int, span: Sequence[float]) -> alt.Axis:
-    """An axis of whole numbers: at most about ``most`` ticks, and no labels between whole numbers when readers zoom in."""
-    whole = "abs(datum.value - round(datum.value)) < 1e-6"
-    count = max(1, min(most, int(span[1] - span[0])))
-    return alt.Axis(tickCount=count, labelExpr=f"{whole} ? format(datum.value, ',.0f') : ''")
 
 
 def _hover() -> alt.Parameter:
