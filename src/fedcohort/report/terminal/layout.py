@@ -106,11 +106,26 @@ def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list
     resized = list(columns)
     wrapped = [i for i, column in enumerate(columns) if column.widest is not None]
     for left, i in zip(range(len(wrapped), 0, -1), wrapped, strict=True):
-        spare = width - natural_width(plain_table(resized, ends))
-        widest = columns[i].widest or 0 if spare >= 0 else natural_width(plain_table([columns[i]]))
-        change = spare if spare >= 0 else -math.ceil(-spare / left)
-        resized[i] = columns[i]._replace(widest=max(NARROWEST, widest + change))
+        lacking = natural_width(plain_table(resized, ends)) - width
+        if lacking > 0:
+            now = natural_width(plain_table([columns[i]]))
+            resized[i] = columns[i]._replace(widest=max(NARROWEST, now - math.ceil(lacking / left)))
+        else:
+            resized[i] = _widened(resized, i, width, ends)
     return resized
+
+
+def _widened(columns: Sequence[Column], i: int, width: int, ends: Sequence[int]) -> Column:
+    """Column ``i``, as wide as its cells need and the table has room for."""
+    column = columns[i]
+    least = column.widest or 0
+    needed = max((cell_len(str(cell)) for cell in column.cells), default=0)
+    others = natural_width(plain_table(columns, ends)) - natural_width(plain_table([column]))
+    for widest in range(min(needed, width - others), least, -1):
+        wider = column._replace(widest=widest)
+        if natural_width(plain_table([*columns[:i], wider, *columns[i + 1 :]], ends)) <= width:
+            return wider
+    return column
 
 
 def _broken(cell: Text, widest: int) -> Text:

@@ -1,0 +1,153 @@
+"""Tables and notes in narrow terminals: nothing that is a number or a name is cut, and notes explain what is shown."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fedcohort.cli import cli
+from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import count, in_words, number, percent, signed
+from fedcohort.experiment.given_objects import Given
+from fedcohort.racing.raced_rows import candidates
+from fedcohort.report import terminal
+from fedcohort.report.runs_on_disk import find_runs
+from fedcohort.report.terminal.layout import Column, fitting_table
+from fedcohort.study.explain_decision import Asked, explain
+from tests.experiments import small
+from tests.report.conftest import runs
+
+__all__ = ["runs"]
+
+CODES = ["clustered_similarity", "loss_proportional", "size"]
+
+
+def text_of(columns: list[Column], width: int) -> list[str]:
+    return terminal.as_text(fitting_table(columns, width)[0], width).splitlines()
+
+
+def test_names_take_the_free_width_of_a_table() -> None:
+    columns = [Column("strategy", CODES, left=True, widest=16), Column("bytes", ["1", "2", "3"])]
+    assert [line.split() for line in text_of(columns, 40)[-3:]] == [[code, str(i + 1)] for i, code in enumerate(CODES)]
+
+
+def test_names_without_room_break_at_their_joints() -> None:
+    columns = [Column("strategy", CODES, left=True, widest=16), Column("bytes", ["1", "2", "3"])]
+    lines = text_of(columns, 23)
+    assert max(map(len, lines)) <= 23
+    assert [line.split()[0] for line in lines[-5:]] == ["clustered_", "similarity", "loss_", "proportional", "size"]
+
+
+def test_two_columns_of_long_names_share_what_a_table_lacks() -> None:
+    names = ["zalando-datasets/fashion_mnist"] * 2
+    columns = [Column(str(i), names, left=True, widest=31) for i in range(2)]
+    lines = text_of(columns, 48)
+    assert max(map(len, lines)) <= 48
+    assert lines[-2].split() == ["zalando-datasets/", "zalando-datasets/fashion_"]
+    assert lines[-1].split() == ["fashion_mnist", "mnist"]
+
+
+def call(width: int, *arguments: object) -> str:
+    result = CliRunner(env={"COLUMNS": str(width)}).invoke(cli, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize(("width", "hidden"), [(60, True), (80, False), (120, False)])
+def test_quantiles_of_many_clients_are_not_cut(width: int, hidden: bool) -> None:
+    """With 60 characters, most quantiles were "0.…"."""
+    settings = ("--set", "federation.clients=40", "--set", "federation.partition='iid'")
+    printed = call(width, "data", "describe", *settings)
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= width
+    assert ("quantile 25%, quantile 75%" in printed) == hidden
+
+
+def test_data_sets_have_whole_names_or_break_at_joints() -> None:
+    printed = call(60, "data", "list")
+    assert [line.split() for line in printed.splitlines() if "fashion_mnist" in line][-1][:1] == ["fashion_mnist"]
+    assert "zalando-datasets/" in printed
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_exchanges_are_readable_beside_long_questions(runs: Path, width: int) -> None:
+    """With 60 characters, what clients disclose had five characters a line, and hidden columns were not named."""
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    asked = Asked(
+        "Losses", 40, 52_000, 160, 20.0, "the losses of the current model on its training and on its held-out data"
+    )
+    long = dataclasses.replace(found, asked=[asked, *found.asked])
+    printed = terminal.as_text(terminal.explanation(long, width), width)
+    lines = printed.splitlines()
+    assert max(map(len, lines)) <= width
+    start = next(i for i, line in enumerate(lines) if line.startswith("exchange"))
+    assert "" in lines[start : start + 10], "two exchanges take a few lines"
+    assert ("passes" in lines[start]) != (
+        "passes" in printed[printed.index("Hidden") :] if "Hidden" in printed else False
+    )
+
+
+def test_many_selected_clients_leave_room_for_others(runs: Path) -> None:
+    """With 30 selected clients or more, no other candidate was listed."""
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    (one, *_), other = found.candidates, next(each for each in found.candidates if not each.selected)
+    many = [dataclasses.replace(one, client=i) for i in range(50)]
+    many += [dataclasses.replace(other, client=i) for i in range(50, 99)]
+    printed = terminal.as_text(terminal.explanation(dataclasses.replace(found, candidates=many)))
+    listed = [line.split()[:2] for line in printed.splitlines() if line.split()[1:2] in (["yes"], ["–"])]
+    assert [client for client, _ in listed] == [*map(str, range(20)), *map(str, range(50, 60))]
+    assert "69 more candidates, 30 of them selected, are in the output of --json." in printed
+
+
+def test_notes_of_a_diagnosis_are_about_columns_that_are_shown(runs: Path) -> None:
+    narrow, wide = call(42, "diagnose", runs), call(120, "diagnose", runs)
+    assert "Further columns" not in narrow
+    assert "Gain" not in narrow
+    assert "Prediction:" not in narrow
+    assert "Further columns" in wide
+    assert "–: in no round did both the scores and the outcomes" in " ".join(wide.split())
+    hidden = " ".join(narrow[narrow.index("Hidden for lack of width") :].split())
+    assert "%" not in hidden
+    assert "loss" in hidden
+
+
+def test_notes_of_a_race_are_about_columns_that_are_shown(tmp_path: Path) -> None:
+    race = (
+        "race",
+        "--set",
+        "rounds=1",
+        "--strategy",
+        "uniform",
+        "--strategy",
+        "clustered_similarity",
+        "--max-seeds",
+        2,
+    )
+    printed = call(50, *race, "--runs", tmp_path, "--quiet")
+    assert "Hidden for lack of width: difference [any time]." in " ".join(printed.split())
+    assert "Difference:" not in printed
+    assert "∞" not in printed
+
+
+def test_a_rounded_zero_has_no_sign_unless_it_is_a_difference() -> None:
+    """A correlation of −0.003 was −0, and browsers write 0."""
+    assert (percent(-0.003, 0), count(-0.4), number(-0.0), percent(-0.03, 0)) == ("0", "0", "0", "−3")
+    assert signed(-0.0004) == "−0.0"
+
+
+def test_names_in_a_sentence() -> None:
+    assert [in_words(["a", "b", "c"][:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_race_without_strategies_names_the_reasons() -> None:
+    with pytest.raises(UsageError) as error:
+        candidates(small(), Given(), over={"selection.k": [0]})
+    assert str(error.value) == (
+        "strategies: none of 38 can race: selection.k = 0: should be greater than or equal to 1 (uniform and 31 more); "
+        "federation.holdout = 0: 'conformal' needs a held-out part of each client's data; use a value above 0, such as 0.2 "
+        "(conformal and 5 more)"
+    )
+    with pytest.raises(UsageError) as error:
+        candidates(small(federation={"holdout": 0.2}), Given(), over={"training.zz": [4]})
+    assert str(error.value).startswith("training.zz: unknown key"), "the reason that all have is told once"
