@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -19,6 +20,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 
@@ -73,7 +75,7 @@ def cost(story: Story, look: Look) -> Figure | None:
     ):
         tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("exchange:N"), text_tooltip(field, title)]
         tooltip += directions if field == "bytes" else []
-        x = alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5))
+        x = _stacked(field, title, number, frame, look)
         views.append(View(title, [Panel(_bars("ledger", x, "exchange", exchanges, labels, look, tooltip))]))
     note = "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one pass over a client's training data."
     data = {"ledger": with_texts(frame, formats)}
@@ -90,7 +92,7 @@ def wall(story: Story, look: Look) -> Figure | None:
         return None
     frame, labels = pd.concat(frames, ignore_index=True), [label for label, _ in story.played]
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
-    x = alt.X("seconds:Q", title="seconds", stack="zero", axis=alt.Axis(**tick("~g"), grid=True, tickCount=5))
+    x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
     note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients. "
     note += "Rounds are recorded while clients train" + (
@@ -98,6 +100,15 @@ def wall(story: Story, look: Look) -> Figure | None:
     )
     data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
+
+
+def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Look) -> alt.X:
+    """The axis of stacked bars; in papers, it ends at a tick."""
+    top = float(frame.groupby("strategy")[field].sum().max())
+    ends: dict[str, Any] = (
+        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], 5), nice=False)}
+    )
+    return alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5), **ends)
 
 
 def _bars(
