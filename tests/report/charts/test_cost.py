@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.cost import cost, wall
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
@@ -44,3 +45,15 @@ def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> N
     assert '"domain": ["training", "question about local loss"]' in json.dumps(
         figure.views[0].panels[0].chart.to_dict()
     )
+
+
+@pytest.mark.parametrize(("columns", "side_by_side"), [(1, 1), (2, 2)])
+def test_legends_of_costs_are_as_wide_as_the_bars(columns: int, side_by_side: int, tmp_path: Path) -> None:
+    """Beside long names of rows, the right column of the legend was cut off."""
+    ledger = [exchange(100, 100), exchange(10, 10, "LocalLoss"), exchange(10, 10, "Histogram")]
+    run = written(tmp_path / "run", [played(1, [0], ledger=ledger)], label="a long name of a strategy")
+    figure = cost(gather([run]), paper(columns))
+    assert figure is not None
+    chart: Any = figure.views[0].panels[0].chart.to_dict(validate=False)
+    shown = chart["encoding"]["color"]["legend"]["columns"]
+    assert shown == 1 if side_by_side == 1 else shown >= side_by_side

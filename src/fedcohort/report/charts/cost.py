@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedcohort.core.report_names import exchange_in_words
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
+    legend_columns,
     rows_height,
     sized,
     strategy_axis,
@@ -121,7 +123,10 @@ def _bars(
     tooltip: list[alt.Tooltip],
 ) -> Drawing:
     """A bar for each strategy, stacked from ``parts`` in their order: the values of the column ``part``."""
-    columns = 3 if look.width is None or look.width > 300 else 2
+    columns = 3
+    if look.width is not None:  # the legend begins where the bars do, after the names
+        names = round(0.56 * look.size * max(map(len, labels))) + 10
+        columns = legend_columns(list(parts), replace(look, width=max(60, look.width - names)))
     legend = alt.Legend(title=None, orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
     ranks = json.dumps({value: i for i, value in enumerate(parts)})
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
