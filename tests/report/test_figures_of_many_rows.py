@@ -133,6 +133,18 @@ def test_bars_have_the_same_colors(drawn: dict[str, tuple[Figure, ET.Element]]) 
     assert figure.note.endswith("The other rows are gray.")
 
 
+@pytest.mark.parametrize("key", ["cost", "bars"])
+def test_no_bar_is_beyond_the_last_tick(key: str, drawn: dict[str, tuple[Figure, ET.Element]]) -> None:
+    _, root = drawn[key]
+    ends = [
+        float(start) + float(width)
+        for path in inside(root, "mark-rect role-mark", "path")
+        for start, width in re.findall(r"^M([0-9.]+),[0-9.]+h([0-9.]+)v", path.get("d") or "")
+    ]
+    assert len(ends) >= ROWS
+    assert max(ends) <= max(middle(mark)[0] for mark in inside(root, "role-axis-tick", "line")) + 0.5
+
+
 def test_the_file_of_captions_says_which_rows_are_colored(story: Story, tmp_path: Path) -> None:
     look = paper(1)
     chosen = [figure for figure in figures(story, look) if figure.key in ("accuracy", "tradeoff", "bars")]

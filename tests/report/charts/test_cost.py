@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.cost import _bars, cost, wall
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
@@ -69,3 +69,15 @@ def _all(value: Any, key: str) -> Iterator[Any]:
     elif isinstance(value, list):
         for part in value:
             yield from _all(part, key)
+
+
+@pytest.mark.parametrize(("columns", "side_by_side"), [(1, 1), (2, 2)])
+def test_legends_of_costs_are_as_wide_as_the_bars(columns: int, side_by_side: int, tmp_path: Path) -> None:
+    """Beside long names of rows, the right column of the legend was cut off."""
+    ledger = [exchange(100, 100), exchange(10, 10, "LocalLoss"), exchange(10, 10, "Histogram")]
+    run = written(tmp_path / "run", [played(1, [0], ledger=ledger)], label="a long name of a strategy")
+    figure = cost(gather([run]), paper(columns))
+    assert figure is not None
+    chart: Any = figure.views[0].panels[0].chart.to_dict(validate=False)
+    shown = chart["encoding"]["color"]["legend"]["columns"]
+    assert shown == 1 if side_by_side == 1 else shown >= side_by_side

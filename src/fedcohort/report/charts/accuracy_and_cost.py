@@ -164,8 +164,8 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
 def _first_on(fronts: Mapping[str, np.ndarray], frame: pd.DataFrame, look: Look) -> list[str]:
     """The best rows on a front of any cost, as many as a legend can name besides those that all charts name."""
     own = frame[np.logical_or.reduce(list(fronts.values())) & ~frame["strategy"].isin(look.rows.named)]
-    first: list[str] = own.sort_values("accuracy", ascending=False, kind="stable")["strategy"].tolist()
-    return first[:FRONT]
+    best: list[str] = own.sort_values("accuracy", ascending=False, kind="stable")["strategy"].tolist()
+    return best[:FRONT]
 
 
 def _color_and_shape(rows: _Shown, look: Look) -> tuple[alt.Color, dict[str, alt.Shape]]:

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -13,12 +15,14 @@ from fedcohort.core.report_names import exchange_in_words
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
+    legend_columns,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
     with_texts,
 )
+from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 
@@ -77,7 +81,7 @@ def cost(story: Story, look: Look) -> Figure | None:
     ):
         tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("exchange:N"), text_tooltip(field, title)]
         tooltip += directions if field == "bytes" else []
-        x = alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5))
+        x = _stacked(field, title, number, frame, look)
         views.append(View(title, [Panel(_bars("ledger", x, "exchange", exchanges, labels, look, tooltip))]))
     note = "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one pass over a client's training data."
     data = {"ledger": with_texts(frame, formats)}
@@ -94,7 +98,7 @@ def wall(story: Story, look: Look) -> Figure | None:
         return None
     frame, labels = pd.concat(frames, ignore_index=True), [label for label, _ in story.played]
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
-    x = alt.X("seconds:Q", title="seconds", stack="zero", axis=alt.Axis(**tick("~g"), grid=True, tickCount=5))
+    x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
     note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients. "
     note += "Rounds are recorded while clients train" + (
@@ -102,6 +106,15 @@ def wall(story: Story, look: Look) -> Figure | None:
     )
     data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
+
+
+def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Look) -> alt.X:
+    """The axis of stacked bars; in papers, it ends at a tick."""
+    top = float(frame.groupby("strategy")[field].sum().max())
+    ends: dict[str, Any] = (
+        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], 5), nice=False)}
+    )
+    return alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5), **ends)
 
 
 def _bars(
@@ -114,7 +127,10 @@ def _bars(
     tooltip: list[alt.Tooltip],
 ) -> Drawing:
     """A bar for each strategy, stacked from ``parts`` in their order: the values of the column ``part``."""
-    columns = 1 if max(map(len, parts), default=0) > LONG else 3 if look.width is None or look.width > 300 else 2
+    columns = 1 if max(map(len, parts), default=0) > LONG else 3
+    if look.width is not None:  # the legend begins where the bars do, after the names
+        names = round(0.56 * look.size * max(map(len, labels))) + 10
+        columns = legend_columns(list(parts), replace(look, width=max(60, look.width - names)))
     legend = alt.Legend(
         title=None, orient="bottom", columns=columns, labelLimit=0, symbolType="square", symbolStrokeWidth=0
     )
