@@ -151,3 +151,12 @@ def test_a_race_without_strategies_names_the_reasons() -> None:
     with pytest.raises(UsageError) as error:
         candidates(small(federation={"holdout": 0.2}), Given(), over={"training.zz": [4]})
     assert str(error.value).startswith("training.zz: unknown key"), "the reason that all have is told once"
+
+
+def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes any dumb terminal for one of 80 characters, also if ``COLUMNS`` says otherwise."""
+    for name, value in {"TERM": "dumb", "FORCE_COLOR": "1", "COLUMNS": "60"}.items():
+        monkeypatch.setenv(name, value)
+    found = terminal.screen()
+    assert found.is_dumb_terminal
+    assert found.width == 60

@@ -4,6 +4,7 @@ import io
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -60,6 +61,8 @@ def screen() -> Console:
     console = Screen(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
+    elif console.is_dumb_terminal:  # for which Rich takes 80, however wide it is
+        console.width = shutil.get_terminal_size().columns
     return console
 
 
