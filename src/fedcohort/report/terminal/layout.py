@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
@@ -62,7 +62,7 @@ def screen() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
     elif console.is_dumb_terminal:  # for which Rich takes 80, however wide it is
-        console.width = shutil.get_terminal_size().columns
+        console.size = ConsoleDimensions(*shutil.get_terminal_size())
     return console
 
 
