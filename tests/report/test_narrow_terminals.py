@@ -160,3 +160,13 @@ def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> N
     found = terminal.screen()
     assert found.is_dumb_terminal
     assert found.width == 60
+
+
+def test_likeness_of_a_twin_is_not_cut(tmp_path: Path) -> None:
+    """With 60 characters, ranges and states were cut: "1.5 · 2.5 …", "mat…"."""
+    (tmp_path / "clients.csv").write_text("client,samples,seconds\na,100,1.5\nb,60,3\nc,200,2\nd,80,9\n")
+    settings = ("--max-seeds", 2, "--set", "rounds=1", "--runs", tmp_path / "runs", "--quiet")
+    printed = call(60, "advise", tmp_path / "clients.csv", "--strategy", "uniform", "--strategy", "ucb", *settings)
+    assert "…" not in printed
+    assert "matched" in printed
+    assert "Hidden for lack of width: largest difference." in printed

@@ -112,7 +112,7 @@ def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list
         lacking = natural_width(plain_table(resized, ends)) - width
         if lacking > 0:
             now = natural_width(plain_table([columns[i]]))
-            resized[i] = columns[i]._replace(widest=max(NARROWEST, now - math.ceil(lacking / left)))
+            resized[i] = columns[i]._replace(widest=min(now, max(NARROWEST, now - math.ceil(lacking / left))))
         else:
             resized[i] = _widened(resized, i, width, ends)
     return resized
