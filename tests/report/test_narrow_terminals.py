@@ -151,3 +151,22 @@ def test_a_race_without_strategies_names_the_reasons() -> None:
     with pytest.raises(UsageError) as error:
         candidates(small(federation={"holdout": 0.2}), Given(), over={"training.zz": [4]})
     assert str(error.value).startswith("training.zz: unknown key"), "the reason that all have is told once"
+
+
+def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes any dumb terminal for one of 80 characters, also if ``COLUMNS`` says otherwise."""
+    for name, value in {"TERM": "dumb", "FORCE_COLOR": "1", "COLUMNS": "60"}.items():
+        monkeypatch.setenv(name, value)
+    found = terminal.screen()
+    assert found.is_dumb_terminal
+    assert found.width == 60
+
+
+def test_likeness_of_a_twin_is_not_cut(tmp_path: Path) -> None:
+    """With 60 characters, ranges and states were cut: "1.5 · 2.5 …", "mat…"."""
+    (tmp_path / "clients.csv").write_text("client,samples,seconds\na,100,1.5\nb,60,3\nc,200,2\nd,80,9\n")
+    settings = ("--max-seeds", 2, "--set", "rounds=1", "--runs", tmp_path / "runs", "--quiet")
+    printed = call(60, "advise", tmp_path / "clients.csv", "--strategy", "uniform", "--strategy", "ucb", *settings)
+    assert "…" not in printed
+    assert "matched" in printed
+    assert "Hidden for lack of width: largest difference." in printed

@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, number, share, size
 from fedcohort.racing.likeness import NOT_GIVEN, range_in_words
-from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.report.terminal.races import race_details
 
 if TYPE_CHECKING:
@@ -48,36 +47,48 @@ def advice(made: "Advice", width: int = WIDE) -> Group:
     return Group(*parts, *dimmed(*_notes(made)))
 
 
-def _likeness(made: "Advice", width: int) -> Table:
+def _likeness(made: "Advice", width: int) -> Group:
     """The table of traits."""
     traits = made.likeness
     columns = [
-        Column("", [Text(trait.name, style="bold") for trait in traits], left=True),
-        Column("yours: smallest ·\nmedian · largest", [range_in_words(trait.yours) for trait in traits], left=True),
-        Column("twin: smallest ·\nmedian · largest", [range_in_words(trait.twin) for trait in traits], left=True),
+        Column("", [Text(trait.name, style="bold") for trait in traits], left=True, widest=13),
+        Column(
+            "yours:\nsmallest ·\nmedian ·\nlargest",
+            [range_in_words(trait.yours) for trait in traits],
+            left=True,
+            widest=10,
+        ),
+        Column(
+            "twin:\nsmallest ·\nmedian ·\nlargest",
+            [range_in_words(trait.twin) for trait in traits],
+            left=True,
+            widest=10,
+        ),
         Column("mean\ndifference", [share(trait.difference, 1) for trait in traits]),
-        Column("largest\ndifference", [share(trait.largest, 1) for trait in traits]),
+        Column("largest\ndifference", [share(trait.largest, 1) for trait in traits], 1),
         Column("", [trait.state for trait in traits], left=True),
     ]
-    return fitting_table(columns, width)[0]
+    table, hidden = fitting_table(columns, width)
+    return Group(table, *dimmed(about_hidden(hidden)))
 
 
-def _costs(made: "Advice", width: int) -> Table:
+def _costs(made: "Advice", width: int) -> Group:
     """The table of costs."""
     costs = made.costs
     columns = [
-        Column("strategy", [Text(cost.label, style="bold") for cost in costs], left=True),
-        Column("selected", [number(cost.selected, 3) for cost in costs]),
+        Column("strategy", [Text(cost.label, style="bold") for cost in costs], left=True, widest=label_width(width)),
+        Column("selected", [number(cost.selected, 3) for cost in costs], 2),
         Column("sent and\nreceived", [size(cost.bytes) for cost in costs]),
-        Column("in models", [number(cost.models, 3) for cost in costs]),
+        Column("in models", [number(cost.models, 3) for cost in costs], 1),
         Column("client\npasses", [number(cost.client_passes, 3) for cost in costs]),
         Column(
             "seconds" if made.twin.table.seconds is not None else "simulated\ntime",
             [number(c.simulated_time, 3) for c in costs],
         ),
-        Column("numbers\ndisclosed", [number(cost.disclosed, 3) for cost in costs]),
+        Column("numbers\ndisclosed", [number(cost.disclosed, 3) for cost in costs], 3),
     ]
-    return fitting_table(columns, width)[0]
+    table, hidden = fitting_table(columns, width)
+    return Group(table, *dimmed(about_hidden(hidden)))
 
 
 def _notes(made: "Advice") -> list[str]:

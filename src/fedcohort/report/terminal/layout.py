@@ -4,12 +4,13 @@ import io
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
@@ -60,6 +61,8 @@ def screen() -> Console:
     console = Screen(markup=False, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
+    elif console.is_dumb_terminal:  # for which Rich takes 80, however wide it is
+        console.size = ConsoleDimensions(*shutil.get_terminal_size())
     return console
 
 
@@ -109,7 +112,7 @@ def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list
         lacking = natural_width(plain_table(resized, ends)) - width
         if lacking > 0:
             now = natural_width(plain_table([columns[i]]))
-            resized[i] = columns[i]._replace(widest=max(NARROWEST, now - math.ceil(lacking / left)))
+            resized[i] = columns[i]._replace(widest=min(now, max(NARROWEST, now - math.ceil(lacking / left))))
         else:
             resized[i] = _widened(resized, i, width, ends)
     return resized
