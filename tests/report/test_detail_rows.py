@@ -123,14 +123,18 @@ def test_measures_fit_the_width_with_rows_as_columns_or_as_lines_of_tables_by_to
     assert "Means over seeds 0 to 2;" in " ".join(text.split())
     tables = [line for line in lines if set(line.strip()) == {"─"}]
     assert "…" not in text
-    side_by_side = {2: dict.fromkeys((60, 80, 100, 140), 1), 5: {60: 3, 80: 2, 100: 2, 140: 1}, 18: {140: 3}}
+    side_by_side: dict[int, dict[int, int]] = {
+        2: dict.fromkeys((60, 80, 100, 140), 1),
+        5: {60: 3, 80: 2, 100: 2, 140: 1},
+        18: {140: 3},
+    }
     number = side_by_side[rows].get(width, 0)
     if number:
         assert len(tables) == number
         bars = [i for i, line in enumerate(lines) if line in tables]
         begins = [0, *(max(j for j in range(bar) if not lines[j].strip()) for bar in bars[1:])]
-        heads = " ".join(" ".join(lines[begin:bar]) for begin, bar in zip(begins, bars, strict=True)).split()
-        assert sorted(heads) == sorted(["measure"] * number + " ".join(names).split())
+        named = " ".join(" ".join(lines[begin:bar]) for begin, bar in zip(begins, bars, strict=True)).split()
+        assert sorted(named) == sorted(["measure"] * number + " ".join(names).split())
         assert text.count("0.9") % rows == 0
         return
     assert "measure" not in lines[0] + lines[1]
