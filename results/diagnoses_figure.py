@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.charts.layers import layered, with_properties
+from fedcohort.report.figure import Drawing, Figure, Panel, View
 from results.diagnoses import BINS
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def score_panels(result: Mapping[str, Any], look: "Look") -> Figure:
     return Figure("diagnoses", "Do scores predict what they promise?", note, [View("all", panels)], frames)
 
 
-def _panel(name: str, look: "Look") -> alt.LayerChart:
+def _panel(name: str, look: "Look") -> Drawing:
     x = alt.X("part:Q", title="score, in quarters", axis=alt.Axis(values=list(range(1, BINS + 1)), format="d"))
     x = x.scale(domain=[0.7, BINS + 0.3], nice=False)
     y = alt.Y("rank:Q", title="mean rank", scale=alt.Scale(domain=[0.1, 0.9]), axis=alt.Axis(values=[0.1, 0.5, 0.9]))
     lines = alt.Chart(alt.NamedData(name=name)).mark_line(point=True, color=look.strategies[0], clip=True).encode(x, y)
     middle = alt.Chart(alt.NamedData(name=name)).mark_rule(color=look.soft, strokeDash=[2, 2]).encode(y=alt.datum(0.5))
-    return alt.layer(middle, lines).properties(width=96, height=60)
+    return with_properties(layered(middle, lines), width=96, height=60)

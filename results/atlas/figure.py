@@ -6,6 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.report.charts.layers import layered, with_properties
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.study.verdicts import BETTER, WORSE
 from results.atlas.means import OBJECTIVES, REFERENCE, Findings
@@ -54,6 +55,6 @@ def heat_map(findings: Findings, measure: str, look: "Look") -> Figure:
         x, y, text="mark:N", color=alt.condition(dark, alt.value("#FFFFFF"), alt.value(look.ink))
     )
     width = look.width or 516
-    chart = alt.layer(cells, texts, marks).properties(width=width, height=11 * (len(names) - 1))
+    chart = with_properties(layered(cells, texts, marks), width=width, height=11 * (len(names) - 1))
     note = f"Mean difference of test accuracy at {OBJECTIVES[measure]}."
     return Figure("atlas-map", "What helps where", note, [View("map", [Panel(chart)])], {"map": pd.DataFrame(rows)})
