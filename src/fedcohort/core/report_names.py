@@ -1,4 +1,4 @@
-"""What the numbers that clients report are called in texts for readers."""
+"""What questions to clients, and the numbers that clients report, are called in texts for readers."""
 
 __all__ = ["EXCHANGES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words"]
 

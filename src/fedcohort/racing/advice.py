@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import number
+from fedcohort.core.formatted_values import in_words, number
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import ClientTable
 from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, Trait, likeness
@@ -56,11 +56,11 @@ class Advice:
             for state in (MATCHED, ROUGH, DIFFERS, NOT_GIVEN)
         }
         parts = [
-            f"{words} {_listed(named[state])}"
+            f"{words} {in_words(named[state])}"
             for state, words in ((MATCHED, "it matches"), (ROUGH, "it roughly matches"), (DIFFERS, "it differs in"))
             if named[state]
         ]
-        missing = f" Not given: {_listed(named[NOT_GIVEN])}." if named[NOT_GIVEN] else ""
+        missing = f" Not given: {in_words(named[NOT_GIVEN])}." if named[NOT_GIVEN] else ""
         return f"How like the twin is, client by client: {'; '.join(parts)}.{missing}"
 
     @property
@@ -163,7 +163,3 @@ def plan_advice(
     )
     _, survey = look(twin.experiment, given)
     return PlannedAdvice(twin, tuple(likeness(twin, survey)), planned)
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, counted
+from fedcohort.core.formatted_values import count, counted, in_words
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.rule import RANKED
 from fedcohort.record import Run
@@ -347,4 +347,4 @@ def _listed(labels: list[str]) -> str:
     names = [repr(label) for label in labels]
     if len(names) > 5:
         names = [*names[:5], f"{len(names) - 5} more rows"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return in_words(names)

@@ -6,7 +6,7 @@ __all__ = ["full_names"]
 
 
 def full_names(story: Story) -> dict[str, str]:
-    """Shortened name → full name, for the rows whose names charts shorten. In a sweep, the settings of the point are left out."""
+    """The full names of rows by the shortened names that charts show. In a sweep, names do not repeat the settings of the point."""
     found = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
     compared = story.comparison
     if compared is not None and len(compared.groups) > 1:

@@ -123,9 +123,8 @@ class Live:
         groups, damaged = self._scan()
         name = self.chosen(groups, asked)
         version = _version(groups, name, damaged)
-        seed = (
-            seed if seed in _seeds(groups.get(name, [])) else None
-        )  # others would each keep a page like the first one
+        if seed not in _seeds(groups.get(name, [])):
+            seed = None  # such seeds share the page of the first one
         with self._lock:
             if self._pages.get((name, seed), ("", ""))[0] != version:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
@@ -190,7 +189,7 @@ def _whole(text: str) -> int | None:
 
 
 def _seeds(runs: list[Run]) -> set[int]:
-    """The seeds of the runs whose records can be read."""
+    """The seeds of these runs; runs with unreadable records are left out."""
     seeds = set()
     for run in runs:
         with suppress(Exception):  # a damaged or forged record can raise anything

@@ -223,7 +223,7 @@ OF_PANELS = {"selections", "raster", "class-accuracy"}
 NO_LEGEND = f"There is no legend for more than {LISTED} rows;"
 """What captions of such figures say in papers if no row is named."""
 
-EVERY_ROW = "the figures of differences and of the final accuracy name every row."
+EVERY_ROW = "figures of differences and of the final accuracy name every row."
 """How such captions end."""
 
 
@@ -276,7 +276,7 @@ def _told(story: Story, figure: Figure) -> Figure:
     if rows > LISTED and figure.key in OF_ROWS:
         named = story.row_looks.named
         about = about_colors(story.score.name, figure.key.startswith("tradeoff"))
-        note += f" {about} The{EVERY_ROW[3:]}" if named else f" {NO_LEGEND} {EVERY_ROW}"
+        note += f" {about} The {EVERY_ROW}" if named else f" {NO_LEGEND} the {EVERY_ROW}"
     elif figure.key == "client-distribution" and story.row_looks.named:
         note += f" {about_colors(story.score.name)}"
     if panels and figure.key in OF_PANELS:

@@ -318,7 +318,7 @@ def _difference_chart(
 
 
 def _color_if_clear(labels: list[str], look: Look) -> Any:
-    """The color of each row whose difference is clear; in papers with many rows, black if the row has no color of its own."""
+    """Clear differences have the color of their row, or black in a paper figure that does not color this row. Others are gray."""
     shades, strong = look.of_rows(labels)[0], look.strong(labels)
     if strong:
         shades = [shade if label in strong else look.ink for label, shade in zip(labels, shades, strict=True)]

@@ -109,7 +109,7 @@ class _Shown:
 
 
 def _places(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> tuple[pd.DataFrame, bool]:
-    """The rows whose cost and accuracy are known, with the places of their points and names; and whether any row was moved."""
+    """Where points and names stand, for the rows with a known cost and accuracy; and whether a point was moved aside."""
     own = frame[np.isfinite(frame["accuracy"]) & np.isfinite(frame["x"])].copy()
     own["at"], beside = side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
     log = log_x_range(own["x"]) if look.page else None

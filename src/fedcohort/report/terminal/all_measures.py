@@ -66,8 +66,8 @@ def summaries(
 
 def _tables_by_row(names: Sequence[str], lines: Sequence[tuple[str, list[str]]], width: int) -> list[RenderableType]:
     """As few tables by :func:`_table_by_row` as fit, with an even number of the rows each; none if they would be too many."""
-    for tables_at_most in range(1, min(MOST_TABLES, len(names)) + 1):
-        size = math.ceil(len(names) / tables_at_most)
+    for parts_of_rows in range(1, min(MOST_TABLES, len(names)) + 1):
+        size = math.ceil(len(names) / parts_of_rows)
         starts = range(0, len(names), size)
         parts = [
             _table_by_row(

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 NARROWEST = 12
-"""Least width in characters of a column whose cells are wrapped."""
+"""A column with wrapped text is never narrower than this number of characters."""
 
 WIDE = 120
 """Width in characters if the output is not a terminal."""
@@ -105,7 +105,7 @@ def fitting_table(columns: Sequence[Column], width: int, ends: Sequence[int] = (
 
 
 def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Column]:
-    """The columns, with those whose cells are wrapped wider by what the table leaves free, or narrower by what it lacks."""
+    """The columns; those with wrapped text become wider if there is room, and narrower if the table is too wide."""
     resized = list(columns)
     wrapped = [i for i, column in enumerate(columns) if column.widest is not None]
     for left, i in zip(range(len(wrapped), 0, -1), wrapped, strict=True):
