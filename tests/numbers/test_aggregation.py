@@ -189,6 +189,38 @@ def test_two_threads_give_the_same_mean_in_the_same_order(
     assert all(torch.equal(shared[name], alone[name]) and shared[name].dtype == alone[name].dtype for name in alone)
 
 
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_updates_with_large_models_that_are_included_together_give_the_same_bits(
+    number: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    states = [
+        {"w": torch.randn(70, 130, generator=draw, dtype=dtype), "seen": torch.tensor(5 - n)} for n in range(number)
+    ]
+    states = [{**state, "turned": torch.randn(5, 7, generator=draw).T} for state in states]
+
+    def mean(*, one_by_one: bool) -> ModelState:
+        running = RunningMean()
+        for i, state in enumerate(states):
+            sent = frozenset(["w", "seen"]) if i % 3 == 1 else None
+            if one_by_one:
+                running.add(state, 1.0 + i, sent)
+            else:
+                running.include(Update(i, 10, 1, state, sent=sent), 1.0 + i)
+                again = running.result()  # a result is not the end
+        return running.result() if one_by_one else again
+
+    expected = mean(one_by_one=True)
+    monkeypatch.setattr("fedcohort.algorithms.weighted_means.SHARED", 1)
+    monkeypatch.setattr("fedcohort.algorithms.weighted_means.PIECE", 1000)
+    found = mean(one_by_one=False)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+        assert (found[name].dtype, found[name].stride()) == (value.dtype, value.stride())
+
+
 def test_integer_entries_take_the_maximum_and_stay_integers() -> None:
     states = [{"w": torch.tensor([float(n)]), "seen": torch.tensor(n)} for n in (4, 11, 9)]
     updates = [Update(i, 10, 1, state) for i, state in enumerate(states)]

@@ -1,8 +1,9 @@
 """Weighted means of models, in float64."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
+from functools import partial, reduce
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ __all__ = ["RunningMean", "blend"]
 
 PIECE = 2**16
 """Number of values of a large entry that are included at a time: in float64, they fit into a core's cache."""
+TOGETHER = 2
+"""Number of updates with large models that are included together: the mean is written to memory once for all of them."""
 
 
 class RunningMean:
@@ -26,7 +29,7 @@ class RunningMean:
     Models that are still in a :class:`~fedcohort.algorithms.updates.ModelGroup` are collected until the group is complete, or until
     the next group begins; then the mean of the group is included in one step. A group that is mixed with others is collected until it
     is complete, or until more groups are collected than are mixed. Every second group mean is computed in another thread while the
-    next group is handled.
+    next group is handled. Up to :data:`TOGETHER` updates with large models wait to be included together, which gives the same bits.
     """
 
     def __init__(self) -> None:
@@ -35,6 +38,9 @@ class RunningMean:
         self.mean: Tensors = {}
         self._dtypes: dict[str, torch.dtype] = {}
         self._only: ModelState | None = None  # a copy of the state that was included, as long as it is the only one
+        self._waiting: dict[
+            str, list[tuple[Tensor, float]]
+        ] = {}  # entries of large models, and their shares in the mean
         self._group: ModelGroup | None = None
         self._group_weights: dict[int, float] = {}
         self._mixed: dict[int, tuple[ModelGroup, dict[int, float]]] = {}  # by the group's id
@@ -43,7 +49,8 @@ class RunningMean:
     def include(self, update: Update, weight: float) -> None:
         """Include the model of ``update``, or the entries that were sent."""
         if update.pending is None or update.sent is not None:
-            self.add(update.state, weight, update.sent)
+            self._join()
+            self._add(update.state, weight, update.sent, wait=True)
             return
         group, position = update.pending
         if group.mixed_with:
@@ -96,12 +103,15 @@ class RunningMean:
         self._join()
         self._add(state, weight, names)
 
-    def _add(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
-        if self.total == 0 and names is None and sum(value.numel() for value in state.values()) < SHARED:
+    def _add(
+        self, state: ModelState, weight: float, names: frozenset[str] | None = None, *, wait: bool = False
+    ) -> None:
+        """As :meth:`add`; a large state can ``wait`` if nothing will change its memory."""
+        if self.total == 0 and names is None and _numel(state) < SHARED:
             self.total, self._only = weight, {name: value.clone() for name, value in state.items()}
             return
         self._include_only()
-        self._include(state, weight, names)
+        self._include(state, weight, names, wait=wait)
 
     def _include_only(self) -> None:
         """Begin the mean with the state that was the only one so far."""
@@ -109,20 +119,29 @@ class RunningMean:
             first, self._only, weight, self.total = self._only, None, self.total, 0.0
             self._include(first, weight)
 
-    def _include(self, state: ModelState, weight: float, names: frozenset[str] | None = None) -> None:
+    def _include(
+        self, state: ModelState, weight: float, names: frozenset[str] | None = None, *, wait: bool = False
+    ) -> None:
+        if max(map(len, self._waiting.values()), default=0) == TOGETHER:
+            self._include_waiting()
         self.total += weight
-        included = [name for name in state if names is None or name in names]
-        shares: dict[str, float] = {}
-        for name in included:
+        included = {name: value for name, value in state.items() if names is None or name in names}
+        for name, value in included.items():
             self._totals[name] = self._totals.get(name, 0.0) + weight
-            shares[name] = weight / self._totals[name]
+            self._dtypes.setdefault(name, value.dtype)
+            self._waiting.setdefault(name, []).append((value, weight / self._totals[name]))
+        if not wait or _numel(included) < SHARED:
+            self._include_waiting()
 
-        def with_state(name: str) -> Tensor:
-            return _included(self.mean.get(name), state[name], shares[name])
+    def _include_waiting(self) -> None:
+        """Include the entries that wait."""
+        waiting, self._waiting = self._waiting, {}
 
-        for name, mean in zip(included, _of_each(with_state, included, state), strict=True):
-            self._dtypes.setdefault(name, state[name].dtype)
-            self.mean[name] = mean
+        def with_waiting(name: str) -> Tensor:
+            mean = self.mean.get(name)
+            return _included(mean, waiting[name], _empty(waiting[name][0][0]) if mean is None else mean)
+
+        self.mean.update(_of_each(with_waiting, {name: first for name, ((first, _), *_) in waiting.items()}))
 
     def result(self) -> ModelState:
         """The mean, in the dtypes of the states that were included."""
@@ -133,29 +152,66 @@ class RunningMean:
         self._join()
         if self._only is not None:  # the way to float64 and back would not change a value
             return self._only
-        names = list(self.mean)
-        return dict(
-            zip(names, _of_each(lambda name: self.mean[name].to(self._dtypes[name]), names, self.mean), strict=True)
-        )
+
+        def in_own_type(name: str) -> Tensor:
+            mean, waiting = self.mean.get(name), self._waiting.get(name, [])
+            if mean is not None and not waiting:
+                return mean.to(self._dtypes[name])
+            return _included(mean, waiting, torch.empty_like(waiting[0][0], dtype=self._dtypes[name]))
+
+        entries = {name: self.mean[name] if name in self.mean else self._waiting[name][0][0] for name in self._dtypes}
+        return _of_each(in_own_type, entries)
 
 
-def _included(mean: Tensor | None, value: Tensor, share: float) -> Tensor:
-    """The mean of an entry after ``value`` is included with this share of all weights; ``mean`` may be changed in place."""
-    if mean is None:
-        return value.to(sum_type(value.device), copy=True) if value.is_floating_point() else value.clone()
-    if not value.is_floating_point():
-        return torch.maximum(mean, value, out=mean)
-    if value.numel() < 2 * PIECE or value.device.type != "cpu" or not (mean.is_contiguous() and value.is_contiguous()):
-        return mean.lerp_(for_sums(value), share)
-    for part, own in zip(mean.view(-1).split(PIECE), value.view(-1).split(PIECE), strict=True):
-        part.lerp_(for_sums(own), share)
-    return mean
+def _empty(value: Tensor) -> Tensor:
+    """Memory for the mean of an entry."""
+    return torch.empty_like(value, dtype=sum_type(value.device) if value.is_floating_point() else value.dtype)
 
 
-def _of_each(work: Callable[[str], Tensor], names: list[str], entries: ModelState) -> list[Tensor]:
-    """The results of ``work`` for these entries, in order; on a CPU, two threads share much work."""
-    sizes = [entries[name].numel() if entries[name].device.type == "cpu" else 0 for name in names]
-    return in_two_threads(work, names, sizes)
+def _numel(state: ModelState) -> int:
+    """Number of values of a model."""
+    return sum(value.numel() for value in state.values())
+
+
+def _included(mean: Tensor | None, values: Sequence[tuple[Tensor, float]], result: Tensor) -> Tensor:
+    """Write the mean of an entry after these ``values`` are included to ``result``, which may be ``mean`` itself.
+
+    A large entry is included in pieces: all values of one piece, then those of the next.
+
+    Args:
+        mean: the mean before, in the format of sums; None if there is none.
+        values: values of the entry, each with its share of all weights so far; at least one.
+        result: has the shape of the values, and their format or that of sums.
+    """
+    tensors = [value for value, _ in values] + [result] + ([] if mean is None else [mean])
+    if result.numel() < 2 * PIECE or result.device.type != "cpu" or not all(map(Tensor.is_contiguous, tensors)):
+        return _included_at_once(mean, values, result)
+    shares = [share for _, share in values]
+    means = repeat(None) if mean is None else mean.view(-1).split(PIECE)
+    pieces = zip(*(value.view(-1).split(PIECE) for value, _ in values), strict=True)
+    for part, own, before in zip(result.view(-1).split(PIECE), pieces, means, strict=False):
+        _included_at_once(before, list(zip(own, shares, strict=True)), part)
+    return result
+
+
+def _included_at_once(mean: Tensor | None, values: Sequence[tuple[Tensor, float]], result: Tensor) -> Tensor:
+    """As :func:`_included`, in one piece."""
+    first, rest = (values[0][0], values[1:]) if mean is None else (mean, values)
+    if not result.is_floating_point():
+        return result.copy_(reduce(torch.maximum, [value for value, _ in rest], first))
+    exact = sum_type(result.device)
+    new = result if result.dtype == exact else torch.empty_like(result, dtype=exact)
+    if new is not first:
+        new.copy_(first)
+    for value, share in rest:
+        new.lerp_(for_sums(value), share)
+    return result if new is result else result.copy_(new)
+
+
+def _of_each(work: Callable[[str], Tensor], entries: ModelState) -> ModelState:
+    """The results of ``work`` for the names of these entries, in order; on a CPU, two threads share much work."""
+    sizes = [value.numel() if value.device.type == "cpu" else 0 for value in entries.values()]
+    return dict(zip(entries, in_two_threads(work, list(entries), sizes), strict=True))
 
 
 def blend(start: ModelState, end: ModelState, share: float) -> ModelState:
