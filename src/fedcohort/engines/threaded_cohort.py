@@ -43,12 +43,15 @@ class CohortTrainer:
         """The clients that a thread trains at a time; the results do not depend on it. The arguments are those of
         :func:`~fedcohort.engines.work_splitting.series_of_clients`."""
         cohort = self.cohort
-        if cohort.stop is None and cohort.sampling == "shuffled" and len(cohort):
+        self._in_series = cohort.stop is None and cohort.sampling == "shuffled" and len(cohort) > 0
+        if (
+            self._in_series and len(cohort) > 1
+        ):  # the training of a single client finds out whether a series is possible
             with self._trainer() as trainer:
                 most = trainer.training.epochs if cohort.epochs is None else int(cohort.epochs.max())
                 self._in_series = trainer.series.possible(most)
-        if self._in_series:
-            return series_of_clients(costs, parameters, workers)
+            if self._in_series:
+                return series_of_clients(costs, parameters, workers)
         return [slice(position, position + 1) for position in range(len(cohort))]
 
     def train(self, part: slice, into: Sequence[ModelState] = ()) -> list[tuple[Update, Memory]]:

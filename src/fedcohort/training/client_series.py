@@ -22,7 +22,7 @@ from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.memory_layouts import channels_last
-from fedcohort.training.plain_network import Series
+from fedcohort.training.plain_network import Program, Series
 from fedcohort.training.reused_memory import Buffers
 from fedcohort.training.stack.stack_setup import client_half_stacks
 
@@ -45,6 +45,10 @@ class ClientSeries:
 
     def possible(self, epochs: int) -> bool:
         """Whether clients with up to this number of epochs can be trained in a series."""
+        return self._program(epochs) is not None
+
+    def _program(self, epochs: int) -> Program | None:
+        """The program that trains clients with up to this number of epochs in a series."""
         setup, size = self.setup, self.setup.training.batch_size
         program = setup.plain_steps(size) if size else None
         if (
@@ -52,9 +56,10 @@ class ClientSeries:
             or not program.is_perceptron
             or not self._suits
             or list(setup.entries) != list(setup.parameters)
+            or (epochs > 1 and setup.algorithm.corrects)  # a correction may change from one epoch to the next
         ):
-            return False
-        return epochs == 1 or not setup.algorithm.corrects  # a correction may change from one epoch to the next
+            return None
+        return program
 
     def train(
         self,
@@ -66,8 +71,8 @@ class ClientSeries:
         memories: Sequence[Memory],
         into: Sequence[ModelState] = (),
     ) -> list[tuple[Update, Memory]] | None:
-        """Train these clients in round ``t`` from ``model``; None if they have too many samples, if one of them has none or no epoch,
-        or if the algorithm changes each step of a client in its own way.
+        """Train these clients in round ``t`` from ``model``; None if that is not :meth:`possible`, if they have too many samples, if
+        one of them has none or no epoch, or if the algorithm changes each step of a client in its own way.
 
         Args:
             model, t, received: as for :meth:`Trainer.train`.
@@ -81,14 +86,16 @@ class ClientSeries:
         sizes = [stop - start for start, stop in map(setup.federation.span, clients)]
         if min(*sizes, *epochs) == 0 or sum(sizes) * math.prod(setup.federation.sample_shape) > AT_ONCE:
             return None
+        program = self._program(max(epochs))
+        if program is None:
+            return None
         of_algorithm = setup.algorithm.corrects or self._finishes  # it can use the module
         setup.begin(model, t, load=of_algorithm)
         problems: list[ClientProblem] = []
         if of_algorithm:
             problems = [ClientProblem(setup, model, t, c, received, m) for c, m in zip(clients, memories, strict=True)]
         corrections = self._corrections(problems) if setup.algorithm.corrects else [Correction()] * len(clients)
-        program = setup.plain_steps(setup.training.batch_size or 1)
-        if program is None or corrections is None:
+        if corrections is None:
             return None
         series = self._series(model, t, clients, epochs, corrections, into)
         losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)

@@ -34,8 +34,12 @@ def descend_series(
     draws: list[torch.Generator] = []
     for i in range(len(trained)):
         values = trained[i]
-        for j in range(len(values)):
-            values[j].copy_(start[j])
+        before: list[Tensor] = []
+        if rule == "plain":
+            before = start
+        else:
+            for j in range(len(values)):
+                values[j].copy_(start[j])
         if rule == "adam" or rule == "adamw":
             for part in states:
                 torch._foreach_zero_(part)
@@ -45,8 +49,9 @@ def descend_series(
             own = order[edges[i][epoch] : edges[i][epoch + 1]]
             losses, hits, last = descend(
                 layers, values, features, labels, own, size, rule, rates, nesterov, states, fresh and epoch == 0,
-                shifts[i], start, mu, draws, idle,
+                shifts[i], start, mu, draws, idle, before,
             )  # fmt: skip
+            before = []
             seen.extend(losses)
         right.append(hits)
         if keep:
@@ -58,6 +63,7 @@ def descend(
     layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
     shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator], idle: list[Tensor],
+    before: list[Tensor],
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
     """The steps of :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`.
 
@@ -69,6 +75,7 @@ def descend(
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
         draws: for every step, the generator of Dropout; empty if there is none.
         idle: the number of idle threads, which may change at any time; empty if there are none.
+        before: the values before the first step, if the first step of the plain rule is to write ``values``; otherwise empty.
     """
     seen: list[Tensor] = []
     right = torch.zeros([], dtype=torch.int64)
@@ -80,15 +87,20 @@ def descend(
             inputs = inputs.permute(0, 3, 1, 2)
         step = start // size
         own = draws[step : step + 1]
-        losses, hits, last = gradients(
-            layers, values, inputs, labels.index_select(0, batch), None, len(batch), own, idle
-        )
+        now = values
+        if start == 0 and len(before) > 0:
+            now = before
+        losses, hits, last = gradients(layers, now, inputs, labels.index_select(0, batch), None, len(batch), own, idle)
         if mu != 0:
             for i in range(len(values)):
-                last[i].add_(values[i] - anchors[i], alpha=mu)
+                last[i].add_(now[i] - anchors[i], alpha=mu)
         if len(shifts) > 0:
             torch._foreach_add_(last, shifts)
-        _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
+        if start == 0 and len(before) > 0:
+            for i in range(len(values)):
+                torch.add(before[i], last[i], alpha=-rates[0], out=values[i])
+        else:
+            _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         right += hits
     return seen, right, last

@@ -179,7 +179,7 @@ class Program:
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
-            list(draws), self._idle_now(),
+            list(draws), self._idle_now(), [],
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
