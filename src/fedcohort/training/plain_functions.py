@@ -34,12 +34,10 @@ def descend_series(
     draws: list[torch.Generator] = []
     for i in range(len(trained)):
         values = trained[i]
-        before: list[Tensor] = []
-        if rule == "plain":
-            before = start
-        else:
-            for j in range(len(values)):
-                values[j].copy_(start[j])
+        before = start
+        if rule != "plain":
+            before = start[:0]
+            _copy(values, start)
         if rule == "adam" or rule == "adamw":
             for part in states:
                 torch._foreach_zero_(part)
@@ -51,7 +49,7 @@ def descend_series(
                 layers, values, features, labels, own, size, rule, rates, nesterov, states, fresh and epoch == 0,
                 shifts[i], start, mu, draws, idle, before,
             )  # fmt: skip
-            before = []
+            before = start[:0]
             seen.extend(losses)
         right.append(hits)
         if keep:
@@ -91,19 +89,36 @@ def descend(
         if start == 0 and len(before) > 0:
             now = before
         losses, hits, last = gradients(layers, now, inputs, labels.index_select(0, batch), None, len(batch), own, idle)
-        if mu != 0:
-            for i in range(len(values)):
-                last[i].add_(now[i] - anchors[i], alpha=mu)
-        if len(shifts) > 0:
-            torch._foreach_add_(last, shifts)
+        _correct(last, now, shifts, anchors, mu)
         if start == 0 and len(before) > 0:
-            for i in range(len(values)):
-                torch.add(before[i], last[i], alpha=-rates[0], out=values[i])
+            _write_step(values, before, last, rates[0])
         else:
             _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         right += hits
     return seen, right, last
+
+
+def _correct(
+    slopes: list[Tensor], values: list[Tensor], shifts: list[Tensor], anchors: list[Tensor], mu: float
+) -> None:
+    """Add to the gradients what the algorithm adds."""
+    if mu != 0:
+        for i in range(len(slopes)):
+            slopes[i].add_(values[i] - anchors[i], alpha=mu)
+    if len(shifts) > 0:
+        torch._foreach_add_(slopes, shifts)
+
+
+def _write_step(values: list[Tensor], before: list[Tensor], slopes: list[Tensor], rate: float) -> None:
+    """A step of the plain rule from the values ``before``, which stay, to ``values``."""
+    for i in range(len(values)):
+        torch.add(before[i], slopes[i], alpha=-rate, out=values[i])
+
+
+def _copy(values: list[Tensor], start: list[Tensor]) -> None:
+    for i in range(len(values)):
+        values[i].copy_(start[i])
 
 
 def _step(
