@@ -70,11 +70,26 @@ def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> 
         "p = 0.0078). The difference is clear with these seeds."
     )
     assert found["At what cost?"].startswith(
-        "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1)."
+        "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1). "
+        "'mine' sends the model to the clients that it asks about it, too, not only to those that train. "
+        "Simulated time does not include answers to questions of a strategy."
     )
     assert found["At what cost?"].endswith(
         "With 'mine', a client discloses its loss and its update. With 'uniform', it discloses its update."
     )
+
+
+def test_bytes_are_explained_by_questions_of_the_rows_that_ask_them(tmp_path: Path) -> None:
+    asking = [exchange(100, 100), exchange(200, 8, "LocalLoss")]
+    quiet = runs_of(tmp_path, "uniform", FIRST)
+    loud = runs_of(tmp_path, "mine", BETTER, asking, selection=UCB)
+    other = runs_of(tmp_path, "other", CLOSE, asking, selection={"name": "powd"})
+    assert "'mine' sends the model to the clients that it asks about it" in said([*quiet, *loud])["At what cost?"]
+    both = said([*loud, *other], reference="other")["At what cost?"]
+    assert "'mine' and 'other' send the model to the clients that they ask about it" in both
+    silent = said([*quiet, *runs_of(tmp_path, "silent", BETTER, selection=UCB)])["At what cost?"]
+    assert "about it" not in silent
+    assert "questions" not in silent
 
 
 def test_an_unclear_result_says_how_many_more_seeds_would_make_it_clear(tmp_path: Path) -> None:
@@ -102,7 +117,8 @@ def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_p
 
 
 def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
-    """Their interval and their p-value are corrected for all pairs, those of the best and uniform for both; it is said once."""
+    """Their interval and their p-value are corrected for all pairs, those of the best and uniform for both. Each says so,
+    and those of the table that they are not."""
     second = [value + 0.09 + 0.01 * (i % 3) for i, value in enumerate(FIRST)]
     runs = [
         *runs_of(tmp_path, "uniform", FIRST),
@@ -112,8 +128,12 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
     found = said(runs)["How sure?"]
     beside = measures.paired_interval(BETTER, FIRST, 1 - 0.05 / 2)
     ends = f"+{100 * beside.low:.1f} to +{100 * beside.high:.1f}"
-    assert found.startswith(f"'best' leads 'uniform' by 13.5 percentage points (95% interval {ends}, 8 paired seeds")
-    assert found.count("corrected") == 1
+    assert found.startswith(
+        f"'best' leads 'uniform' by 13.5 percentage points (corrected 95% interval {ends}, 8 paired seeds"
+    )
+    assert found.count("(corrected 95% interval") == found.count("95% interval") == 2
+    head = page(gather(runs)).partition('<table id="results">')[2].partition("</thead>")[0]
+    assert "difference <small>95% interval,</small> <small>not corrected</small>" in head
     assert found.endswith(
         "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results. The intervals in the "
         "table of results are not, and therefore narrower."
@@ -132,7 +152,7 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
     assert wide.low < narrow.low
     p_value = 3 * measures.paired_p_value(BETTER, second)
     assert (
-        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (95% interval "
+        f"'best' leads 'second' by {100 * wide.mean:.1f} percentage points (corrected 95% interval "
         f"{100 * wide.low:+.1f} to {100 * wide.high:+.1f}, 8 paired seeds, p = {p_value:.2g})".replace("-", "−")
         in found
     )

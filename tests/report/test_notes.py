@@ -11,7 +11,7 @@ from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
-from fedcohort.report.cost_notes import NO_TIME, TWO_DOWNLOADS
+from fedcohort.report.cost_notes import HIDDEN_BYTES, NO_TIME, TWO_DOWNLOADS
 from fedcohort.report.headline import headline
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
@@ -142,6 +142,9 @@ def test_notes_explain_only_the_columns_that_are_there(width: int, tmp_path: Pat
         gone = any(name == column or (column == "time" and name.startswith("time to")) for name in hidden)
         assert (note.strip() in text) != gone, column
     assert (NO_TIME in text) == (notes["time"].strip() in text)
+    assert (f"{NO_TIME} {HIDDEN_BYTES}" in text) == (NO_TIME in text and "bytes" in hidden)
+    if width == 80:
+        assert HIDDEN_BYTES in text
 
 
 def test_rows_that_share_one_seed_are_said_to_have_no_interval(tmp_path: Path) -> None:

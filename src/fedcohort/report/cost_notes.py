@@ -1,10 +1,11 @@
 """Notes below tables of costs: how questions about the model are billed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from fedcohort.core.formatted_values import in_words
 from fedcohort.record import Run
 
-__all__ = ["NO_TIME", "TWO_DOWNLOADS", "about_questions", "asks_about_the_model"]
+__all__ = ["HIDDEN_BYTES", "NO_TIME", "TWO_DOWNLOADS", "about_questions", "asks_about_the_model", "costs_of_questions"]
 
 TWO_DOWNLOADS = (
     "Bytes: a client that answers a question about the model receives it for the answer, and again for training if it is then "
@@ -12,6 +13,9 @@ TWO_DOWNLOADS = (
 )
 
 NO_TIME = "Simulated time does not include answers to questions of a strategy."
+
+HIDDEN_BYTES = "Bytes and client passes do: the clients that it asks about the model receive it, too."
+"""After :data:`NO_TIME`, where bytes are not shown."""
 
 
 def about_questions(runs: Iterable[Run], *, size: bool = True, time: bool = True) -> str:
@@ -23,10 +27,26 @@ def about_questions(runs: Iterable[Run], *, size: bool = True, time: bool = True
     """
     asking = [run for run in runs if asks_about_the_model(run)] if size or time else []
     simulated = any(run.clock == "simulated" for run in asking)
-    return " ".join([*([TWO_DOWNLOADS] if asking and size else []), *([NO_TIME] if simulated and time else [])])
+    about_time = [NO_TIME, *([] if size else [HIDDEN_BYTES])] if simulated and time else []
+    return " ".join([*([TWO_DOWNLOADS] if asking and size else []), *about_time])
 
 
 def asks_about_the_model(run: Run) -> bool:
     """Whether the strategy of a run sent the model to clients with a question, besides training."""
     ledger = run.ledger
     return bool(((ledger["kind"] != "training") & (ledger["bytes_down"] > 0)).any())
+
+
+def costs_of_questions(runs_of: Mapping[str, Iterable[Run]]) -> list[str]:
+    """Why rows cost more bytes and passes, and no more time, if they ask clients about the model: sentences, none without such rows.
+
+    Args:
+        runs_of: the runs of each row, by what the row is called.
+    """
+    clocks = {name: {run.clock for run in runs if asks_about_the_model(run)} for name, runs in runs_of.items()}
+    names = [name for name, found in clocks.items() if found]
+    if not names:
+        return []
+    sends, it_asks = ("sends", "it asks") if len(names) == 1 else ("send", "they ask")
+    why = f"{in_words(names)} {sends} the model to the clients that {it_asks} about it, too, not only to those that train."
+    return [why, *([NO_TIME] if "simulated" in set().union(*clocks.values()) else [])]

@@ -12,7 +12,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.report_names import TRAINING, disclosed
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.cost_notes import NO_TIME, asks_about_the_model
+from fedcohort.report.cost_notes import costs_of_questions
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
@@ -193,7 +193,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     clear = p_value <= LEVEL
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
-        f"{first} {verb} {second} by {points}{score.points} (95% interval {score.signed(low)} to "
+        f"{first} {verb} {second} by {points}{score.points} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
@@ -261,9 +261,9 @@ def _cost(story: Story, compared: Comparison, group: Group, best: int, other: in
     first, second = (_names(compared, group)[i] for i in (best, other))
     *words, last = (f"{_ratio(value, others)} {name} ({text})" for name, text, value, others in parts)
     sentences = [f"Beside {second}, {first} took {', '.join(words)}, and {last}."]
-    both = (run for i in (best, other) for run in compared.rows[i].runs.values())
-    if any(asks_about_the_model(run) and run.clock == "simulated" for run in both):
-        sentences.append(NO_TIME)
+    sentences += costs_of_questions(
+        {name: compared.rows[i].runs.values() for name, i in ((first, best), (second, other))}
+    )
     return [*sentences, *_disclosure(first, _disclosed(story, best), second, _disclosed(story, other))]
 
 

@@ -252,8 +252,23 @@ function toLog(spec) {
   return "y" in log;
 }
 
+/* Lets the browser do other things between two charts; not while it waits for all of them to print the page. */
+let hurried = false, goOn = () => {};
 function pause() {
-  return new Promise(done => (window.requestIdleCallback ? requestIdleCallback(done, {timeout: 120}) : setTimeout(done, 0)));
+  return new Promise(done => {
+    goOn = done;
+    if (hurried) done();
+    else if (window.requestIdleCallback) requestIdleCallback(done, {timeout: 120});
+    else setTimeout(done, 0);
+  });
+}
+
+/* Draws all charts before the page is printed: the browser first finishes the promises that this leaves behind, and no chart waits for
+   anything else. */
+function hurry() {
+  hurried = true;
+  goOn();
+  drawAll();
 }
 
 let drawing = Promise.resolve();
@@ -726,6 +741,9 @@ window.addEventListener("hashchange", () => {
   if (location.hash.includes("=")) { redraw(); hide(); askSeed(); } else remember();
 });
 window.addEventListener("resize", resized);
+window.addEventListener("beforeprint", hurry);
+window.addEventListener("afterprint", () => { hurried = false; });
+matchMedia("print").addEventListener("change", ({matches}) => { if (matches) hurry(); else hurried = false; });
 read();
 equip();
 for (const name of ["seed", "order"]) initial[name] = value(name);

@@ -1,0 +1,87 @@
+"""Pages as a printer gets them: with every chart, and without half-empty sheets."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.report.page import page as report
+from fedcohort.report.report_data import find_runs, gather
+from tests.report.test_browser import Watched, browser, pytestmark
+
+__all__ = ["browser", "pytestmark"]
+
+MILLIMETER = 96 / 25.4
+SHEETS = {"A4": (210, 297), "Letter": (216, 279)}
+MARGIN = 12
+UNDRAWN = "[...document.querySelectorAll('.view:not([hidden]) .chart:not([data-drawn=done])')].filter(c => !c.closest('.away')).length"
+
+
+@pytest.fixture(scope="module")
+def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("printed") / "report.html"
+    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
+    return path.as_uri()
+
+
+def sheets(pdf: bytes) -> int:
+    return len(re.findall(rb"/Type /Page\b", pdf))
+
+
+def test_a_page_printed_at_once_has_every_chart(browser: Any, file: str) -> None:
+    """Charts are drawn one by one after the page opens. A printer does not wait for that, so that most of them were missing."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(file, wait_until="domcontentloaded")
+    left = page.evaluate(UNDRAWN)
+    page.evaluate(
+        f"window.addEventListener('beforeprint', () => queueMicrotask(() => setTimeout(() => {{ window.left = {UNDRAWN}; }})))"
+    )
+    at_once = page.pdf(format="A4")
+    assert left > 10, "the page was printed before its charts were drawn"
+    assert page.evaluate("window.left") == 0
+    page.evaluate("fedcohort.ready")
+    later = page.pdf(format="A4")
+    assert sheets(at_once) == sheets(later)
+    assert len(at_once) == pytest.approx(len(later), rel=0.01), "both have the same charts"
+    page.close()
+
+
+def test_charts_are_drawn_for_programs_that_ask_for_the_look_on_paper(browser: Any, file: str) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(file, wait_until="domcontentloaded")
+    before = page.evaluate(UNDRAWN)
+    page.emulate_media(media="print")
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert before > 10
+    assert page.evaluate(UNDRAWN) == 0
+    page.close()
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_sheets_are_filled(browser: Any, file: str, name: str) -> None:
+    """A table or a figure that begins on a new sheet leaves the rest of the last one empty: small ones only may do so."""
+    watched = Watched(browser)
+    page = watched.open(file)
+    width, height = ((side - 2 * MARGIN) * MILLIMETER for side in SHEETS[name])
+    number = sheets(page.pdf(format=name))
+    page.emulate_media(media="print")
+    page.evaluate(f"document.body.style.width = '{width}px'")
+    content = page.evaluate("document.body.scrollHeight")
+    assert content / ((number - 0.5) * height) > 0.86, "the last sheet can be any"
+    results = page.evaluate("document.querySelector('#results').getBoundingClientRect().bottom")
+    assert results < height, "the first sheet has the results"
+    page.close()
+
+
+def test_figures_stand_side_by_side_on_paper(browser: Any, file: str) -> None:
+    """A sheet is narrower than a tablet, but figures that fill half of a screen fill half of it, too."""
+    watched = Watched(browser)
+    page = watched.open(file)
+    page.emulate_media(media="print")
+    page.evaluate("document.body.style.width = '703px'")
+    halves = page.evaluate(
+        "[...document.querySelectorAll('#federation figure.half:not(.away)')].map(f => f.getBoundingClientRect().left)"
+    )
+    assert len(set(halves)) == 2
+    page.close()
