@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.record import ClientRow, Run
-from fedcohort.report import headline
+from fedcohort.report import headline_costs
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.headline import answers
@@ -70,7 +70,7 @@ def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> 
         "p = 0.0078). The difference is clear with these seeds."
     )
     assert found["At what cost?"].startswith(
-        "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2), and the same simulated time (1)."
+        "Beside 'uniform', 'mine' took 2 times the bytes (408 B), 2 times the client passes (2) and the same simulated time (1)."
     )
     assert found["At what cost?"].endswith(
         "With 'mine', a client discloses its loss and its update. With 'uniform', it discloses its update."
@@ -144,7 +144,7 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     assert found["Which strategy?"].endswith("It is the row that the others are compared with.")
     assert found["How sure?"].startswith("'uniform' leads 'mine' by 13.5 percentage points (95% interval +")
     assert found["At what cost?"] == (
-        "Beside 'mine', 'uniform' took the same bytes (200 B), the same client passes (1), and the same simulated time (1). "
+        "Beside 'mine', 'uniform' took the same bytes (200 B), the same client passes (1) and the same simulated time (1). "
         "With both, a client discloses its update."
     )
     assert said(runs, "mine")["Which strategy?"].endswith(
@@ -326,4 +326,4 @@ def test_a_reference_that_does_not_exist_is_one_line(runs: Path) -> None:
 )
 def test_a_cost_is_not_one_time_another(value: float, words: str) -> None:
     """A cost 3% higher was "1 times the simulated time"."""
-    assert headline._ratio(value, 1.0) == words
+    assert headline_costs._ratio(value, 1.0) == words
