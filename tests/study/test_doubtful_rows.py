@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from fedcohort.record import ClientRow
+from fedcohort.report import terminal
 from fedcohort.report.headline import answers
+from fedcohort.report.page import page
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
+from fedcohort.report.table_rows import result_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding
+from fedcohort.study.summary import over_seeds, summaries
 from tests.records import played, written
+from tests.report.pages import Page
 
 CLASSES = {"class_accuracy": [0.7, 0.8, 0.8, 0.9]}
 GUESSED = {"class_accuracy": [0.3, 0.1, 0.5, 0.1], "test_accuracy": 0.25}
@@ -146,3 +152,43 @@ def test_rows_that_select_all_clients_are_equal_for_that_reason(tmp_path: Path) 
 def test_rows_that_failed_are_not_called_equal(tmp_path: Path) -> None:
     rows = [row(tmp_path, name, {"clients": [0], **GUESSED}) for name in ("a", "b")]
     assert "equal rows" not in found(*rows)
+
+
+def test_every_cost_of_a_target_that_some_seeds_missed_is_marked(tmp_path: Path) -> None:
+    """The mark stood beside the rounds only. One seed of "mine" misses 80%."""
+    rows = [
+        row(tmp_path, "uniform", {"clients": [0]}, measures={"target_accuracy": 0.81}),
+        row(tmp_path, "mine", {"clients": [1]}, accuracy=0.9, measures={"target_accuracy": 0.81}),
+    ]
+    compared = Comparison("x", tuple(rows))
+    runs = [run for one in rows for run in one.runs.values()]
+    first, second = result_rows(gather(runs))
+    costs = ("rounds_to_target", "time_to_target", "bytes_to_target")
+    assert [first[name].text for name in costs] == ["1 (2/3)", "1 (2/3)", "0 B (2/3)"]
+    assert not any("/" in second[name].text for name in costs)
+    meaning = "(2/3): 2 of 3 seeds reached it; the means cover only those."
+    text = terminal.as_text(terminal.comparison(compared, 160), 160)
+    assert text.count("1 (2/3)") == 2
+    assert meaning in text
+    assert meaning in Page(page(gather(runs))).prose
+    assert meaning in to_latex(compared)
+
+
+def test_measures_explain_marks_only_where_there_are_any(tmp_path: Path) -> None:
+    some = list(row(tmp_path, "a", {"clients": [0]}).runs.values())
+    texts = []
+    for target in (0.79, 0.81, 0.9):
+        mean = over_seeds(summaries(some, target))
+        texts.append(" ".join(terminal.as_text(terminal.summaries(["a"], [mean]), 160).split()))
+    assert ["/3)" in text for text in texts] == [False, True, False]
+    assert "bytes to it 0 B (2/3)" in texts[1]
+    assert "(2/3): 2 of 3 seeds reached the target accuracy; the means cover only those." in texts[1]
+    assert "∞: no seed reached the target accuracy." in texts[2]
+
+
+def test_a_row_that_failed_has_no_mark_of_the_best(tmp_path: Path) -> None:
+    sound = row(tmp_path, "sound", {"clients": [0], "test_loss": 1.0})
+    huge = row(tmp_path, "huge", {"clients": [1], "test_loss": 99.0}, accuracy=0.9)
+    less = row(tmp_path, "less", {"clients": [2], "test_loss": 1.0}, accuracy=0.7)
+    rows = result_rows(gather([run for one in (sound, huge, less) for run in one.runs.values()]))
+    assert {one["name"]: "accuracy" in one["best"] for one in rows} == {"sound": True, "huge": False, "less": False}

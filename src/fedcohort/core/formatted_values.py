@@ -25,6 +25,7 @@ __all__ = [
     "magnitude",
     "number",
     "number_spread",
+    "of_seeds",
     "p_value",
     "percent",
     "rounds",
@@ -130,7 +131,11 @@ def in_words(names: Sequence[str]) -> str:
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
     """A mean number of rounds: 16, or 16.5; 16.5 (2/3) if only 2 of 3 seeds reached the target."""
-    text = count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1)
+    return of_seeds(count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1), reached, seeds)
+
+
+def of_seeds(text: str, reached: int, seeds: int) -> str:
+    """The mean cost of a target, with the seeds that reached it if not all did: 2.1 MB (2/3)."""
     return f"{text} ({reached}/{seeds})" if 0 < reached < seeds else text
 
 

@@ -15,7 +15,7 @@ from fedcohort.report.headline_doubts import doubts, never_trained, none_learned
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
-from fedcohort.study.verdicts import FEWEST, LEVEL, lowest_p_value, seeds_to_be_clear
+from fedcohort.study.verdicts import FEWEST, LEVEL, about_more_seeds, lowest_p_value, seeds_to_be_clear
 
 __all__ = ["Answers", "answers", "headline"]
 
@@ -168,6 +168,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         return (
             f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
         )
+    if compared.are_equal(best, other):
+        return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
@@ -185,11 +187,14 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
-    return (
-        sentence
-        if clear or useless or _uneven(compared, _group_of(compared, best))
-        else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
+    if clear or useless or _uneven(compared, _group_of(compared, best)):
+        return sentence
+    needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
+    bound = score.signed(max(abs(low), abs(high))).lstrip("+")
+    alike = (
+        f"Within what these {len(own)} seeds can show, the two are alike: they differ by at most {bound}{score.points}"
     )
+    return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', alike)}"
 
 
 def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
@@ -212,18 +217,6 @@ def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
 
 def _group_of(compared: Comparison, position: int) -> Group:
     return next(group for group in compared.groups if position in group.rows)
-
-
-def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
-    """How many seeds would make a difference clear that is not clear yet."""
-    needed = seeds_to_be_clear(differences, comparisons)
-    if needed is None:
-        return "The two are so close that even 1,000 seeds would not be likely to tell them apart."
-    needed = max(needed, len(differences) + 1)
-    return (
-        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would probably "
-        "make it clear, if the difference and its spread stay as they are."
-    )
 
 
 def _cost(story: Story, compared: Comparison, group: Group, best: int, second: int) -> list[str]:
