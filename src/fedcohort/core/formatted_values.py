@@ -124,7 +124,7 @@ def counted(value: float, one: str, many: str = "") -> str:
 
 def in_words(names: Sequence[str]) -> str:
     """Names in a sentence: a; a and b; a, b and c. Names that contain a comma are separated by semicolons: a, or b; c; and d."""
-    if len(names) > 2 and any("," in name for name in names):
+    if len(names) > 2 and any(", " in name for name in names):
         return f"{'; '.join(names[:-1])}; and {names[-1]}"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
