@@ -1,7 +1,7 @@
 """The result of a race: the recommended row, how sure it is, what it costs, and what every row did."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -146,16 +146,29 @@ class Race:
         return text
 
     def _more_seeds(self) -> str:
-        """How many seeds would decide a race that ended undecided, or that rows are alike; empty if not known."""
-        needed = [row.needed for row in self.rows if row.needed]
-        if self.decided or not needed:
+        """How many seeds would decide a race that ended undecided, and which rows are alike; empty if not known."""
+        if self.decided:
             return ""
-        seeds, objective, bound = self.rows[0].seeds, self.objectives[0], self.at_most_better
-        most = max(needed)
-        alike = f"Within what these {_seeds(seeds)} can show, the rows that are left are alike"
-        if bound < (math.log(2) if objective.is_cost else 1.0):
-            alike += f": none is more than {objective.shown_bound(bound)} than {self.rows[0].label!r}"
-        return f" {about_more_seeds(int(most) if math.isfinite(most) else None, seeds, 'decide the race', alike)}"
+        seeds = self.rows[0].seeds
+        close = [row for row in self.rows if math.isinf(row.needed)]
+        needed = max((int(row.needed) for row in self.rows if 0 < row.needed < math.inf), default=0)
+        would = f"decide {'about the other rows' if close else 'the race'}"
+        sentences = [about_more_seeds(None, seeds, "", self._alike(close))] if close else []
+        sentences += [about_more_seeds(needed, seeds, would, "")] if needed else []
+        return "".join(f" {sentence}" for sentence in sentences)
+
+    def _alike(self, rows: Sequence[RacedRow]) -> str:
+        """That rows are like the recommended one within what was measured, and by how much at most they are better."""
+        objective, bound = self.objectives[0], max(0.0, *(row.high for row in rows))
+        verb, differences = ("is", "the difference is") if len(rows) == 1 else ("are", "differences are")
+        known = bound < (math.log(2) if objective.is_cost else 1.0)
+        how = (
+            f"at most {objective.shown_bound(bound)}"
+            if known
+            else f"{differences} small beside {'its' if verb == 'is' else 'their'} spread"
+        )
+        names = _listed([row.label for row in rows])
+        return f"Within what these {_seeds(self.rows[0].seeds)} can show, {names} {verb} like {self.rows[0].label!r}: {how}"
 
     def _about_failures(self) -> str:
         """That training of recommended rows failed, and what to try, in sentences; empty if it did not."""
