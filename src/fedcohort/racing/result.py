@@ -162,11 +162,8 @@ class Race:
         objective, bound = self.objectives[0], max(0.0, *(row.high for row in rows))
         verb, differences = ("is", "the difference is") if len(rows) == 1 else ("are", "differences are")
         known = bound < (math.log(2) if objective.is_cost else 1.0)
-        how = (
-            f"at most {objective.shown_bound(bound)}"
-            if known
-            else f"{differences} small beside {'its' if verb == 'is' else 'their'} spread"
-        )
+        spread = f"{differences} small beside {'its' if verb == 'is' else 'their'} spread"
+        how = f"at most {objective.shown_bound(bound)}" if known else spread
         names = _listed([row.label for row in rows])
         return f"Within what these {_seeds(self.rows[0].seeds)} can show, {names} {verb} like {self.rows[0].label!r}: {how}"
 
