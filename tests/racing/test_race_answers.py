@@ -102,7 +102,7 @@ def test_a_cost_is_shown_as_a_cost() -> None:
         objective="time@accuracy=0.8",
     )
     assert result.recommendation == (
-        "Recommended: 'A', simulated time to 80% test accuracy 2,000 over 3 seeds. 'B' is at most 20.0% better (95% confidence). The "
+        "Recommended: 'A', simulated time to 80% test accuracy: 2,000 over 3 seeds. 'B' is at most 20.0% better (95% confidence). The "
         "race ended at its largest number of seeds."
     )
     assert result.table["time@accuracy=0.8"].tolist() == pytest.approx([2000, 2000])
