@@ -175,3 +175,15 @@ def test_options_that_cannot_be_used(arguments: list[str], message: str, folder:
     result = CliRunner().invoke(cli, ["advise", str(folder / "clients.csv"), *arguments])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_a_twin_whose_clients_have_too_few_samples_to_learn_from_says_so() -> None:
+    """Clients with 1 to 4 samples roughly matched those of the table, as shares of all samples."""
+    many = pd.concat([FRAME] * 12, ignore_index=True).drop(columns="client", errors="ignore")
+    (scaled, few, *_) = twin(many).notes
+    assert scaled.startswith("Sizes are scaled by 0.0")
+    assert few.startswith("Half of its clients have about ")
+    assert few.endswith(
+        " samples or fewer, too few to learn from: with these data, a race says little about your federation."
+    )
+    assert not any("too few to learn from" in note for note in twin(FRAME).notes)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fedcohort.racing.objectives import objectives
-from fedcohort.racing.result import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
+from fedcohort.racing.result import Race
+from fedcohort.racing.row_results import BEST, DROPPED, NOT_BETTER, UNDECIDED, Cost, RacedRow
 from fedcohort.report import terminal
 
 
@@ -50,8 +51,7 @@ def test_the_cost_says_what_was_saved() -> None:
     assert (result.cost.runs, result.grid_cost.runs) == (15, 20)
     assert (result.cost.bytes, result.grid_cost.bytes) == (1500, 2000)
     assert (
-        "A run of 'A' costs 100 B, 3 client passes, a simulated time of 50, and 2.0 s of wall time."
-        in result.about_cost
+        "A run of 'A' costs 100 B, 3 client passes, a simulated time of 50 and 2.0 s of wall time." in result.about_cost
     )
     assert "The race took 15 runs" in result.about_cost
     assert "All 2 rows with 10 seeds would be 20 runs: 1.3 times as many" in result.about_cost
@@ -63,7 +63,7 @@ def test_a_race_that_saved_nothing_says_so() -> None:
     first = row("A", BEST, [0.9] * 10)
     equal = race(first, row("B", DROPPED, [0.5] * 10, dropped_by="A", dropped_after=10)).about_cost
     assert equal.endswith(
-        "The race took 20 runs: 2.0 kB, 60 client passes, a simulated time of 1,000, and 40.0 s of wall time. "
+        "The race took 20 runs: 2.0 kB, 60 client passes, a simulated time of 1,000 and 40.0 s of wall time. "
         "All rows have played the same seeds, so that it saved no runs."
     )
     others = [row(str(i), UNDECIDED, [0.9] * 10, high=0.1) for i in range(8)]
@@ -102,7 +102,7 @@ def test_a_cost_is_shown_as_a_cost() -> None:
         objective="time@accuracy=0.8",
     )
     assert result.recommendation == (
-        "Recommended: 'A', simulated time to 80% test accuracy 2,000 over 3 seeds. 'B' is at most 20.0% better (95% confidence). The "
+        "Recommended: 'A', simulated time to 80% test accuracy: 2,000 over 3 seeds. 'B' is at most 20.0% better (95% confidence). The "
         "race ended at its largest number of seeds."
     )
     assert result.table["time@accuracy=0.8"].tolist() == pytest.approx([2000, 2000])
@@ -149,3 +149,32 @@ def test_a_front_names_the_rows_that_missed_the_target_once() -> None:
         " 'A' and 'B' reached the target in some of their seeds only: use more rounds, or a lower target."
         " No run of 'C' reached the target, so that this is no recommendation: use more rounds, or a lower target."
     )
+
+
+def test_an_undecided_race_says_how_many_more_seeds_would_decide_it() -> None:
+    first = row("A", UNDECIDED, [0.9] * 6)
+    near = row("B", UNDECIDED, [0.85] * 6, difference=-0.05, low=-0.1, high=0.02, needed=9)
+    far = row("C", UNDECIDED, [0.85] * 6, difference=-0.05, low=-0.1, high=0.02, needed=23)
+    assert race(first, near, ended="seeds").recommendation.endswith(
+        " The race ended at its largest number of seeds. About 9 seeds (3 more) would probably decide the race, if differences and "
+        "their spread stay as they are."
+    )
+    assert "About 25 seeds (19 more) would" in race(first, near, far, ended="minutes").recommendation
+    alike = row("D", UNDECIDED, [0.9] * 6, difference=0.0, low=-0.02, high=0.02, needed=math.inf)
+    assert race(first, near, alike, ended="seeds").recommendation.endswith(
+        "Within what these 6 seeds can show, 'D' is like 'A': at most 2.0 points better; more than 50 seeds would be needed to tell "
+        "them apart. About 9 seeds (3 more) would probably decide about the other rows, if differences and their spread stay as they "
+        "are."
+    )
+    unknown = row("E", UNDECIDED, [0.9] * 6, difference=0.0, low=-math.inf, high=math.inf, needed=math.inf)
+    assert (
+        "'D' and 'E' are like 'A': differences are small beside their spread; more than"
+        in race(first, near, alike, unknown, ended="seeds").recommendation
+    )
+    assert "more)" not in race(first, row("B", DROPPED, [0.5] * 6, needed=9)).recommendation, "it is decided"
+
+
+def test_a_recommended_row_whose_training_failed_is_named() -> None:
+    failure = "test accuracy is at chance, 10% with 10 classes. Try: train longer."
+    said = race(row("A", BEST, [0.1] * 6, failure=failure), row("B", DROPPED, [0.05] * 6)).recommendation
+    assert said.endswith(f" 'A' is no sound result: {failure}")

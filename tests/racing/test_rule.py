@@ -183,3 +183,22 @@ def test_a_row_that_is_cheaper_and_not_worse_in_practice_drops_the_other() -> No
     rule = raced(np.stack([accuracy, cost]), (POINT, 0.05))
     assert rule.decided
     assert rule.alive == [1]
+
+
+@pytest.mark.parametrize(("lead", "rows"), [(0.01, 2), (0.0, 2), (0.012, 5)])
+def test_the_number_of_seeds_that_would_decide_is_that_of_a_race_that_goes_on_alike(lead: float, rows: int) -> None:
+    """Differences of +0.02 and −0.02 around the lead in turn have the same mean and spread after every second seed."""
+    others = np.tile([lead + 0.02, lead - 0.02], 150)
+    scores = np.stack([np.full(300, 0.9), *(0.9 - others for _ in range(rows - 1))])[None]
+    first = 7 if rows >= 4 else 6  # the first seed of four rows or more gives no evidence
+    begun = raced(scores[:, :, :first])
+    assert not begun.decided
+    predicted = begun.seeds_to_decide(1, 0, 300)
+    whole = raced(scores)
+    assert whole.decided
+    assert whole.depth - 1 <= predicted <= 1.2 * whole.depth, (
+        "an odd seed moves the mean, and can end it a little earlier"
+    )
+    assert begun.seeds_to_decide(1, 0, int(predicted)) == predicted
+    assert begun.seeds_to_decide(1, 0, int(predicted) - 1) == math.inf
+    assert raced(scores[:, :, :1]).seeds_to_decide(1, 0, 300) == 0, "one seed has no spread"

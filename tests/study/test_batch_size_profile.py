@@ -256,9 +256,16 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     told = json.loads(CliRunner().invoke(cli, ["profile", "--json"]).output)
     assert [one["batch_size"] for one in told["sizes"]] == [8, 16, 32, 64]
     loose = Profile("quickstart", 3, [dataclasses.replace(SIZES[0], precision=0.2, tight=False)], recommend(SIZES))
-    assert "Interval wider than --precision: batch size 8. Increase" in terminal.as_text(terminal.profile(loose))
+    assert "± of the samples per second is more than --precision: batch size 8." in terminal.as_text(
+        terminal.profile(loose)
+    )
+    unplayed = terminal.as_text(terminal.profile(dataclasses.replace(loose, rounds=0)))
+    assert "of clients" in terminal.as_text(terminal.profile(loose))
+    assert "of clients" not in unplayed, "without rounds, columns of accuracies had no number"
     both = dataclasses.replace(loose, sizes=[dataclasses.replace(size, tight=False) for size in SIZES[:2]])
-    assert both.warnings[0].startswith("Interval wider than --precision: batch sizes 8, 16. Increase")
+    assert both.warnings[0].startswith(
+        "± of the samples per second is more than --precision: batch sizes 8, 16. Increase"
+    )
 
 
 def test_its_charts_can_be_drawn() -> None:

@@ -195,6 +195,8 @@ def test_seeds_become_means_and_rows_one_table(run: fedcohort.Run) -> None:
     (ucb,) = [words for words in lines if words[:1] == ["UCB"]]
     (uniform,) = [words for words in lines if words[:1] == ["uniform"]]
     assert ucb[-5:] == ["67%", "75%", "79%", "25", "100"]
+    assert "correlation" in text.splitlines()[0], "a correlation of 25% with the gain is no gain of 25%"
+    assert "with gain, %" in text
     assert uniform[-5:] == ["–", "75%", "57%", "–", "–"]
 
 

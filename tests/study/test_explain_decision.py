@@ -182,7 +182,8 @@ def test_clients_without_samples_are_never_available(tmp_path: Path) -> None:
     known = Portrait(("a", "b"), {"samples": samples})
     run = written(tmp_path / "run", [scored(1, (0, True, 1.0), (2, False, 0.5))], portrait=known)
     for client in (1, 11):
-        with pytest.raises(UsageError, match=f"--client {client}"):
+        words = "has no samples, so that it takes part in no round; 10 of 12 clients have some, among them 0, 2, 3"
+        with pytest.raises(UsageError, match=rf"^--client {client}: {words}"):
             explain(run, 1, client)
     for client in (0, 2, 3):
         assert explain(run, 1, client).client == client

@@ -19,6 +19,9 @@ from tests.report.pages import Page
 
 GOOD = {"test_accuracy": 0.8, "class_accuracy": [0.7, 0.8, 0.8, 0.9]}
 
+OTHER = GOOD | {"test_accuracy": 0.81}
+"""Another result, so that rows are not equal."""
+
 
 def row(folder: Path, label: str, *rounds: Any, seeds: int = 3, **values: Any) -> Row:
     """A row whose runs under all seeds have the same rounds."""
@@ -99,7 +102,7 @@ def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
 def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row) -> None:
     one = row(tmp_path, "one", played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0]))
     guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.28, class_accuracy=[0.3, 0.1, 0.5, 0.22]))
-    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **GOOD))
+    hot = row(tmp_path, "hot", played(1, [ClientRow(0, "admitted"), ClientRow(1, "diverged")], **OTHER))
     assert kinds(good, one, guess, hot) == [
         ("diverged", ("hot",)),
         ("one class", ("one",)),
@@ -226,7 +229,10 @@ def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Ro
 
 
 def test_too_few_seeds_for_any_clear_difference_are_a_finding(tmp_path: Path) -> None:
-    rows = [row(tmp_path, name, played(1, [0, 1], **GOOD), seeds=6) for name in ("a", "b", "c")]
+    rows = [
+        row(tmp_path, name, played(1, [0, 1], **GOOD | {"test_accuracy": accuracy}), seeds=6)
+        for name, accuracy in (("a", 0.80), ("b", 0.81), ("c", 0.82))
+    ]
     five = [Row(one.label, one.experiment, {seed: one.runs[seed] for seed in range(5)}) for one in rows]
     (finding,) = Comparison("x", tuple(five)).health
     assert finding == Finding(
@@ -292,7 +298,8 @@ def test_runs_that_are_equally_far_and_those_that_ended_early_are_no_finding(tmp
     """All have played 2 of 6 rounds; or one has finished after 2 rounds, as a stopping rule may decide."""
     two = [played(t, [0], **GOOD) for t in (1, 2)]
     few = ("few seeds", ())
-    rows = [row(tmp_path, name, *two, rounds=6, seeds=1) for name in ("a", "b")]
+    other = [played(t, [0], **OTHER) for t in (1, 2)]
+    rows = [row(tmp_path, name, *rounds, rounds=6, seeds=1) for name, rounds in (("a", two), ("b", other))]
     assert kinds(*rows) == [few]
     ended = row(tmp_path / "six", "six", *(played(t, [0], **GOOD) for t in range(1, 7)), seeds=1)
     stopped = row(tmp_path / "stopped", "stopped", *two, rounds=6, seeds=1)

@@ -25,6 +25,7 @@ __all__ = [
     "magnitude",
     "number",
     "number_spread",
+    "of_seeds",
     "p_value",
     "percent",
     "rounds",
@@ -122,13 +123,19 @@ def counted(value: float, one: str, many: str = "") -> str:
 
 
 def in_words(names: Sequence[str]) -> str:
-    """Names in a sentence: a; a and b; a, b and c."""
+    """Names in a sentence: a; a and b; a, b and c. Names that contain a comma are separated by semicolons: a, or b; c; and d."""
+    if len(names) > 2 and any(", " in name for name in names):
+        return f"{'; '.join(names[:-1])}; and {names[-1]}"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
     """A mean number of rounds: 16, or 16.5; 16.5 (2/3) if only 2 of 3 seeds reached the target."""
-    text = count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1)
+    return of_seeds(count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1), reached, seeds)
+
+
+def of_seeds(text: str, reached: int, seeds: int) -> str:
+    """The mean cost of a target, with the seeds that reached it if not all did: 2.1 MB (2/3)."""
     return f"{text} ({reached}/{seeds})" if 0 < reached < seeds else text
 
 

@@ -9,8 +9,9 @@ from fedcohort.core.formatted_values import in_words, number
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import ClientTable
 from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, Trait, likeness
-from fedcohort.racing.result import DROPPED, Race
+from fedcohort.racing.result import Race
 from fedcohort.racing.round_costs import RoundCost, round_cost
+from fedcohort.racing.row_results import DROPPED
 from fedcohort.racing.run_race import Limits, PlannedRace, plan
 from fedcohort.racing.twin import Twin, build_twin
 from fedcohort.runs.prepare_run import look

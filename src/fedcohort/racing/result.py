@@ -1,114 +1,24 @@
 """The result of a race: the recommended row, how sure it is, what it costs, and what every row did."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, counted, in_words
+from fedcohort.core.formatted_values import counted, in_words
 from fedcohort.racing.objectives import Objective
+from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RANKED
-from fedcohort.record import Run
 from fedcohort.study.measured_values import plain
+from fedcohort.study.verdicts import about_more_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BEST", "DROPPED", "FRONT", "NOT_BETTER", "UNDECIDED", "Cost", "Race", "RacedRow"]
-
-BEST, DROPPED, NOT_BETTER, UNDECIDED, FRONT = "best", "dropped", "not better", "undecided", "on the front"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What some runs cost.
-
-    Attributes:
-        runs: their number.
-        bytes: bytes sent and received.
-        client_passes: forward passes over a client's training data, summed over clients.
-        simulated_time: simulated time.
-        wall_seconds: wall time of the simulator.
-    """
-
-    runs: float = 0.0
-    bytes: float = 0.0
-    client_passes: float = 0.0
-    simulated_time: float = 0.0
-    wall_seconds: float = 0.0
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
-
-    def times(self, factor: float) -> "Cost":
-        """The cost of this many times as many runs."""
-        return Cost(*(factor * each for each in asdict(self).values()))
-
-    @property
-    def words(self) -> str:
-        """The cost without the number of runs, in words."""
-        return (
-            f"{formatted_values.size(self.bytes)}, {counted(self.client_passes, 'client pass', 'client passes')}, a "
-            "simulated time of "
-            f"{count(self.simulated_time)}, and {formatted_values.duration(self.wall_seconds)} of wall time"
-        )
-
-
-@dataclass(frozen=True)
-class RacedRow:
-    """One row of a race.
-
-    Attributes:
-        label: its label.
-        runs: its runs by seed.
-        scores: its scores by objective and seed, float64 [objectives, seeds]; see :meth:`Objective.score`.
-        state: ``best``, ``on the front`` (of two objectives), ``dropped``, ``not better`` (than the recommended row by more
-            than the margin), or ``undecided``.
-        dropped_by, dropped_after: the row that is clearly better, and the number of seeds after which this was clear; empty and 0 for
-            rows that are not dropped.
-        difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have
-            (without the first one, if there are more than three rows), and its interval, which is valid at any time; NaN for the
-            recommended row and with two objectives. With the confidence of the race, the interval of the best row does not end too
-            low. A lower end holds for its pair alone.
-        cost: the cost of its runs.
-        reached: number of runs that reached the targets of all objectives; all of them without a target.
-        unspent: number of runs that ended although the limit of an accuracy had room for another round.
-    """
-
-    label: str
-    runs: Mapping[int, Run]
-    scores: tuple[tuple[float, ...], ...]
-    state: str
-    dropped_by: str = ""
-    dropped_after: int = 0
-    difference: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    cost: Cost = field(default_factory=Cost)
-    reached: int = 0
-    unspent: int = 0
-
-    @property
-    def seeds(self) -> int:
-        """Number of seeds that it played."""
-        return len(self.runs)
-
-    @property
-    def means(self) -> list[float]:
-        """Its mean scores by objective."""
-        return [float(np.mean(scores)) for scores in self.scores]
-
-    @property
-    def words(self) -> str:
-        """Its state in words."""
-        if self.state != DROPPED:
-            return self.state
-        return f"dropped after {_seeds(self.dropped_after)} by {self.dropped_by!r}"
+__all__ = ["Race"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,7 +82,8 @@ class Race:
             "runs": " The race ended at its largest number of runs.",
             "minutes": " The race ended at its time limit.",
         }.get(self.ended, "")
-        return (self._best() if len(self.objectives) == 1 else self._front()) + how + self._about_targets()
+        text = self._best() if len(self.objectives) == 1 else self._front()
+        return text + how + self._more_seeds() + self._about_targets() + self._about_failures()
 
     @property
     def about_cost(self) -> str:
@@ -233,6 +144,33 @@ class Race:
         if none:
             text += f" No run of {_listed(none)} reached the target, so that this is no recommendation: {advice}"
         return text
+
+    def _more_seeds(self) -> str:
+        """How many seeds would decide a race that ended undecided, and which rows are alike; empty if not known."""
+        if self.decided:
+            return ""
+        seeds = self.rows[0].seeds
+        close = [row for row in self.rows if math.isinf(row.needed)]
+        needed = max((int(row.needed) for row in self.rows if 0 < row.needed < math.inf), default=0)
+        would = f"decide {'about the other rows' if close else 'the race'}"
+        sentences = [about_more_seeds(None, seeds, "", self._alike(close))] if close else []
+        sentences += [about_more_seeds(needed, seeds, would, "")] if needed else []
+        return "".join(f" {sentence}" for sentence in sentences)
+
+    def _alike(self, rows: Sequence[RacedRow]) -> str:
+        """That rows are like the recommended one within what was measured, and by how much at most they are better."""
+        objective, bound = self.objectives[0], max(0.0, *(row.high for row in rows))
+        verb, differences = ("is", "the difference is") if len(rows) == 1 else ("are", "differences are")
+        known = bound < (math.log(2) if objective.is_cost else 1.0)
+        spread = f"{differences} small beside {'its' if verb == 'is' else 'their'} spread"
+        how = f"at most {objective.shown_bound(bound)}" if known else spread
+        names = _listed([row.label for row in rows])
+        return f"Within what these {_seeds(self.rows[0].seeds)} can show, {names} {verb} like {self.rows[0].label!r}: {how}"
+
+    def _about_failures(self) -> str:
+        """That training of recommended rows failed, and what to try, in sentences; empty if it did not."""
+        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+        return "".join(f" {row.label!r} is no sound result: {row.failure}" for row in left if row.failure)
 
     def __repr__(self) -> str:
         """The recommended row or rows, and how many there were."""
@@ -302,11 +240,12 @@ class Race:
         objective, (first, *others) = self.objectives[0], self.rows
         percent = "" if objective.is_cost else objective.style.unit
         mean = f"{objective.shown(first.means[0])}{percent}"
-        begin = f"Recommended: {first.label!r}, {objective.words} {mean} over {_seeds(first.seeds)}."
+        of = f"{objective.words}:" if objective.limit else objective.words  # limits end with a number, too
+        begin = f"Recommended: {first.label!r}, {of} {mean} over {_seeds(first.seeds)}."
         dropped = sum(row.state == DROPPED for row in others)
         left = [row.label for row in others if row.state != DROPPED]
         if all(row.high == math.inf for row in others):
-            so_far = f"So far, {first.label!r} has the best mean, {objective.words} {mean}."
+            so_far = f"So far, {first.label!r} has the best mean, {of} {mean}."
             return f"The race cannot tell yet which row is the best: too few seeds ({first.seeds}). {so_far}"
         sure = formatted_values.target(self.confidence)
         if not left:

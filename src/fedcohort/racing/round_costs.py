@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.racing.objectives import spent
-from fedcohort.racing.result import RacedRow
+from fedcohort.racing.row_results import RacedRow
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["RoundCost", "round_cost"]

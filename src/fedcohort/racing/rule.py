@@ -149,6 +149,30 @@ class RaceRule:
         below, above = (sd * critical_ratio(seeds, -math.log(self.alpha * part)) for part in (1.0, share))
         return mean, mean - below, mean + above
 
+    def seeds_to_decide(self, row: int, leader: int, most: int) -> float:
+        """About how many seeds would decide between a row and the leader, if their mean difference and its spread stay as they are.
+
+        That is, the leader would be clearly better, or the row better by at most the margin.
+
+        Args:
+            row, leader: the rows.
+            most: largest number of seeds that is tried.
+
+        Returns:
+            The number of seeds; infinite if it is above ``most``, and 0 if there is not yet a spread to judge by.
+        """
+        counts = self.counts[[row, leader]] - self.first
+        if counts.min() < 2:
+            return 0
+        pairs = paired(self.scores[0][[row, leader], self.first :], counts, FLOOR * self.margins[0])
+        lead, sd = -float(pairs.mean[0, 1]), float(pairs.sd[0, 1])
+        threshold = -math.log(self.alpha * float(self.shares[self._share[leader, row]]))
+        for seeds in range(int(counts.min()) + 1, most - self.first + 1):
+            reach = critical_ratio(seeds, threshold) * sd
+            if lead >= reach or reach - lead <= self.margins[0]:
+                return seeds + self.first
+        return math.inf
+
     def _judge(self) -> None:
         """Drop rows until no more are clearly worse, then find the rows that rest."""
         compared = [

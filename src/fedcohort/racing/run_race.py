@@ -14,12 +14,16 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.racing.objectives import Objective, objectives
 from fedcohort.racing.raced_rows import candidates
-from fedcohort.racing.result import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, Race, RacedRow
+from fedcohort.racing.result import Race
+from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RaceRule
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
+from fedcohort.study.health import Checked, training_findings
 from fedcohort.study.run_comparison import PlannedRow
 from fedcohort.study.run_measures import Measured
+from fedcohort.study.targets import Target
+from fedcohort.study.verdicts import most_advised
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
@@ -229,7 +233,21 @@ class PlannedRace:
             cost=sum((each.cost for each in own), Cost()),
             reached=sum(each.reached for each in own),
             unspent=sum(each.unspent for each in own),
+            needed=self._needed(row, leader, rule),
+            failure="" if drop is not None else self._failure(row, own),
         )
+
+    def _needed(self, row: int, leader: int, rule: RaceRule) -> float:
+        """About how many seeds would decide about a row; see :class:`RacedRow`."""
+        if len(self.objectives) > 1 or rule.decided or row == leader or self._state(row, leader, rule) != UNDECIDED:
+            return 0
+        return rule.seeds_to_decide(row, leader, most_advised(rule.depth))
+
+    def _failure(self, row: int, own: Sequence[_Played]) -> str:
+        """Why training of a row failed, and what to try, in sentences; empty if it did not."""
+        checked = Checked(self.rows[row].label, [Measured(each.run) for each in own], 0, Target(math.nan, ""))
+        found = training_findings([checked], self.objectives[0].style)
+        return " ".join(f"{finding.text}. Try: {finding.advice}." for finding in found if finding.kind != "diverged")
 
     def _state(self, row: int, leader: int, rule: RaceRule) -> str:
         if row in rule.drops:

@@ -25,6 +25,8 @@ __all__ = ["Twin", "build_twin"]
 
 SMALL = 0.2
 """Scale below which larger data are suggested."""
+FEW = 10
+"""Median number of samples of the twin's clients below which a race on it says little."""
 DIGITS = 6
 """Significant digits of times and shares in the experiment of a twin."""
 
@@ -59,6 +61,11 @@ class Twin:
         if self.because:
             more = " Larger data (--data) would keep more." if self.scale < SMALL else ""
             found.append(f"Sizes are scaled by {number(self.scale, 2)}, because {self.because}.{more}")
+            if (median := float(np.median(self.table.samples)) * self.scale) < FEW:
+                found.append(
+                    f"Half of its clients have about {max(1, round(median))} samples or fewer, too few to learn from: with these "
+                    "data, a race says little about your federation."
+                )
         if table.counts is None:
             alpha = federation.partition.parameters.get("alpha")
             law = f"Dirichlet mixtures with alpha = {alpha:g}" if alpha is not None else repr(federation.partition.name)

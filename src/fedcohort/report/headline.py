@@ -9,19 +9,15 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.report_names import TRAINING, disclosed
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.charts.cost import ledger
-from fedcohort.report.cost_notes import costs_of_questions
+from fedcohort.report.headline_costs import cost_sentences
+from fedcohort.report.headline_doubts import doubts, never_trained, none_learned, problem, untrained
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
-from fedcohort.study.verdicts import FEWEST, LEVEL, lowest_p_value, seeds_to_be_clear
+from fedcohort.study.verdicts import FEWEST, LEVEL, about_more_seeds, lowest_p_value, seeds_to_be_clear
 
 __all__ = ["Answers", "answers", "headline"]
-
-SAME = 0.02
-"""Costs that differ by at most this share are called the same."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +57,23 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
         return [("Result" if single else "Which strategy?", (early,))]
     if single:
         row = compared.table.iloc[group.rows[0]].to_dict()
-        return [("Result", (_single(row, max(reading.num_rounds for reading in readings), compared.score),))]
+        said = [_single(row, max(reading.num_rounds for reading in readings), compared.score)]
+        reason = problem(compared, group.rows[0])
+        return [("Result", (*said, f"This is no sound result: {reason}. See Health.") if reason else (*said,))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
-    labels = _names(compared, group)
+    names = _names(compared, group)
     if math.isnan(compared.table["accuracy"][second]):
-        known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {labels[best]} has"
+        known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {names[best]} has"
         return [("Which strategy?", (f"{known} a test {compared.score.name}, so the rows cannot be ranked.",))]
+    if nothing := none_learned(compared, group, names, best):
+        return [("Which strategy?", (nothing,))]
     return [
-        ("Which strategy?", (_highest(compared, group, best),)),
+        ("Which strategy?", (_highest(compared, group, best), *doubts(compared, group, names, best))),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         (
             "At what cost?",
-            tuple(_cost(story, compared, group, best, second if best == group.reference else group.reference)),
+            tuple(_cost(story, compared, group, best, second)),
         ),
     ]
 
@@ -131,7 +131,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
         sentences.append(_about_corrections(len(group.rows)))
     named = [best, *(other for other, _, _ in tested)]
-    sentences += [_never_trained(names[i]) for i in named if _untrained(compared, i)]
+    sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if _uneven(compared, group):
         sentences.append(
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
@@ -144,18 +144,6 @@ def _about_corrections(rows: int) -> str:
     why = chosen if rows > 2 else "differences at several points are tested"
     corrected = f"The intervals and p-values here are corrected, because {why}."
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
-
-
-def _untrained(compared: Comparison, position: int) -> bool:
-    """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
-    return all((run.rounds["admitted"] == 0).all() for run in compared.rows[position].runs.values())
-
-
-def _never_trained(name: str) -> str:
-    return (
-        f"{name} never trained: no update entered its model in any round, so that it is still the initial one. "
-        "More seeds would not change that: see Health."
-    )
 
 
 def _uneven(compared: Comparison, group: Group) -> bool:
@@ -180,15 +168,17 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         return (
             f"{first} shares no seed with {second}. Therefore it is not known whether the difference is due to chance."
         )
+    if compared.are_equal(best, other):
+        return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     lead = score.signed(mean)
     verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
-    untrained = _untrained(compared, best) or _untrained(compared, other)
+    useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
-            f"is due to chance.{'' if untrained else f' Run {FEWEST} seeds or more.'}"
+            f"is due to chance.{'' if useless else f' Run {FEWEST} seeds or more.'}"
         )
     clear = p_value <= LEVEL
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
@@ -197,11 +187,14 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
-    return (
-        sentence
-        if clear or untrained or _uneven(compared, _group_of(compared, best))
-        else f"{sentence} {_more_seeds([a - b for a, b in zip(own, others, strict=True)], comparisons)}"
+    if clear or useless or _uneven(compared, _group_of(compared, best)):
+        return sentence
+    needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
+    bound = score.signed(max(abs(low), abs(high))).lstrip("+")
+    alike = (
+        f"Within what these {len(own)} seeds can show, the two are alike: they differ by at most {bound}{score.points}"
     )
+    return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', alike)}"
 
 
 def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
@@ -226,77 +219,8 @@ def _group_of(compared: Comparison, position: int) -> Group:
     return next(group for group in compared.groups if position in group.rows)
 
 
-def _more_seeds(differences: Sequence[float], comparisons: int) -> str:
-    """How many seeds would make a difference clear that is not clear yet."""
-    needed = seeds_to_be_clear(differences, comparisons)
-    if needed is None:
-        return "The two are so close that even 1,000 seeds would not be likely to tell them apart."
-    needed = max(needed, len(differences) + 1)
-    return (
-        f"About {formatted_values.count(needed)} seeds ({formatted_values.count(needed - len(differences))} more) would probably "
-        "make it clear, if the difference and its spread stay as they are."
-    )
-
-
-def _cost(story: Story, compared: Comparison, group: Group, best: int, other: int) -> list[str]:
-    """What the best row costs beside another, the reference or else the next one, and what the clients of both disclose."""
-    own, beside = compared.table.iloc[best], compared.table.iloc[other]
-    time = "wall time" if compared.rows[best].on_wall_clock else "simulated time"
-    clock = "wall" if compared.rows[best].on_wall_clock else "simulated"
-    parts = [
-        ("bytes", formatted_values.size(own["bytes"]), own["bytes"], beside["bytes"]),
-        (
-            "client passes",
-            formatted_values.count(own["client_passes"]),
-            own["client_passes"],
-            beside["client_passes"],
-        ),
-        (
-            time,
-            formatted_values.time_on(clock, own["simulated_time"]),
-            own["simulated_time"],
-            beside["simulated_time"],
-        ),
-    ]
-    first, second = (_names(compared, group)[i] for i in (best, other))
-    *words, last = (f"{_ratio(value, others)} {name} ({text})" for name, text, value, others in parts)
-    sentences = [f"Beside {second}, {first} took {', '.join(words)}, and {last}."]
-    sentences += costs_of_questions(
-        {name: compared.rows[i].runs.values() for name, i in ((first, best), (second, other))}
-    )
-    return [*sentences, *_disclosure(first, _disclosed(story, best), second, _disclosed(story, other))]
-
-
-def _disclosure(first: str, own: set[str], second: str, others: set[str]) -> list[str]:
-    """What clients disclose with two rows, in one sentence if it is the same; nothing if it is not known."""
-    if not own or not others:
-        return []
-    mine, theirs = (_listed(sorted(parts, key=lambda part: (part != TRAINING, part))) for parts in (own, others))
-    if own == others:
-        return [f"With both, a client discloses {mine}."]
-    return [f"With {first}, a client discloses {mine}. With {second}, it discloses {theirs}."]
-
-
-def _ratio(value: float, other: float) -> str:
-    """How many times a cost is another: the same, 1.5 times the, less than a tenth of the."""
-    if not (math.isfinite(value) and math.isfinite(other)) or other <= 0:
-        return "an unknown multiple of the"
-    if abs(value / other - 1) <= SAME:
-        return "the same"
-    times = formatted_values.number(value / other, 2)
-    return "about the same" if times == "1" else f"{times} times the"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """Parts of a sentence: a; a and b; a, b, and c. Parts that contain a comma are separated by semicolons."""
-    if len(parts) < 3:
-        return " and ".join(parts)
-    comma = ";" if any("," in part for part in parts) else ","
-    return f"{f'{comma} '.join(parts[:-1])}{comma} and {parts[-1]}"
-
-
-def _disclosed(story: Story, position: int) -> set[str]:
-    """What the clients of a row disclose."""
-    costs = ledger(story)
-    own = costs[costs["strategy"] == story.played[position][0]]
-    return {part for text in own["discloses"] for part in disclosed(str(text or ""))}
+def _cost(story: Story, compared: Comparison, group: Group, best: int, second: int) -> list[str]:
+    """What the best row costs beside the reference, or beside the second best if it is the reference."""
+    other = second if best == group.reference else group.reference
+    names = _names(compared, group)
+    return cost_sentences(story, compared, (names[best], names[other]), best, other)

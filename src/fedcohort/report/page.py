@@ -26,6 +26,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.study.targets import about_reached
 
 __all__ = ["framed", "gallery", "page", "payload"]
 
@@ -106,7 +107,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
-        "about_targets": compared.about_targets,
+        "about_targets": compared.about_targets
+        + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
         "several_targets": len(set(compared.targets)) > 1,
         "about_times": compared.about_times,
         "about_verdicts": compared.about_verdicts,

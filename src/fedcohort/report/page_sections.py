@@ -136,8 +136,11 @@ def _by_seed(story: Story, look: Look, seeds: Sequence[int] | None) -> dict[str,
     rows = 0
     for number, seed in enumerate((story.seeds[: SEEDS if look.page else 1] if seeds is None else seeds) or [None]):
         own = _of_seed(story.at_seed(seed) if seed is not None and seed != story.seeds[0] else story, look)
+        title = f", seed {seed}" if len(story.seeds) > 1 else ""  # beside tables with means over seeds
         for place, figures in own.items():
-            several = [replace(figure, seed=seed, variant=number > 0) for figure in figures]
+            several = [
+                replace(figure, seed=seed, variant=number > 0, title=f"{figure.title}{title}") for figure in figures
+            ]
             places.setdefault(place, []).extend(several)
         more = _rows(own)
         rows += more

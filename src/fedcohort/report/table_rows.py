@@ -17,6 +17,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
+from fedcohort.report.headline_doubts import problem
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.shortened_names import short
 from fedcohort.study.comparison import Row
@@ -114,7 +115,6 @@ def unfinished(story: Story) -> list[dict[str, Any]]:
 
 
 RESULTS: dict[str, Format] = {
-    "bytes_to_target": formatted_values.size,
     "bytes": formatted_values.size,
     "client_passes": formatted_values.count,
     "jain": formatted_values.index,
@@ -140,13 +140,12 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     for i in compared.in_groups:
         own, strategy = table[i], styles[i]
         meta = story.played[i][1][0].meta
-        rounds = formatted_values.rounds(own["rounds_to_target"], own["reached"], own["seeds"])
         rows.append(
             {
                 "label": strategy["label"],
                 "name": own["label"],
                 "point": own["point"],
-                "partial": TO_TARGET if own["reached"] < own["seeds"] else (),  # too low to be compared
+                "partial": _not_best(own, failed=bool(problem(compared, i))),
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
@@ -155,10 +154,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                     "–" if own["verdict"] == BASELINE else compared.score.signed(own["difference"]), own["difference"]
                 ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
-                "rounds_to_target": Cell(rounds, own["rounds_to_target"]),
-                "time_to_target": Cell(
-                    formatted_values.time_on(_clock(compared.rows[i]), own["time_to_target"]), own["time_to_target"]
-                ),
+                **_costs_of_target(own, _clock(compared.rows[i])),
                 "own_measures": [
                     Cell(formatted_values.number_spread(own[name], own[f"{name}_sd"]), own[name])
                     for name in compared.own_measures
@@ -169,6 +165,27 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     early = _uneven(story)  # a run that has played fewer rounds has lower costs
     mark_best(rows, () if early else HIGHEST, () if early else LOWEST)
     return rows
+
+
+def _not_best(row: Mapping[Any, Any], *, failed: bool) -> Sequence[str]:
+    """Columns in which a row is not marked as the best: all if its training failed; costs of a target that some seeds did not reach,
+    which are too low to be compared."""
+    if failed:
+        return (*HIGHEST, *LOWEST)
+    return TO_TARGET if row["reached"] < row["seeds"] else ()
+
+
+def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
+    """The cells of the costs of the target; each is marked if not all seeds reached it."""
+    texts = {
+        "rounds_to_target": formatted_values.rounds(row["rounds_to_target"]),
+        "time_to_target": formatted_values.time_on(clock, row["time_to_target"]),
+        "bytes_to_target": formatted_values.size(row["bytes_to_target"]),
+    }
+    return {
+        name: Cell(formatted_values.of_seeds(text, row["reached"], row["seeds"]), row[name])
+        for name, text in texts.items()
+    }
 
 
 def _uneven(story: Story) -> bool:

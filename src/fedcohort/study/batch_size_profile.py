@@ -148,7 +148,9 @@ class Profile:
         if not loose:
             return []
         sizes = f"batch size{'s' * (len(loose) > 1)} {', '.join(loose)}"
-        return [f"Interval wider than --precision: {sizes}. Increase --seconds, or use a less busy machine."]
+        return [
+            f"± of the samples per second is more than --precision: {sizes}. Increase --seconds, or use a less busy machine."
+        ]
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""

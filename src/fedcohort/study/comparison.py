@@ -14,6 +14,7 @@ from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
+from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
@@ -294,6 +295,10 @@ class Comparison:
         """The paired difference to the reference, its interval, and the interval that is corrected like the verdict."""
         tested = sum(math.isfinite(other.p_holm) for other in self.verdicts) if math.isfinite(verdict.p_holm) else 0
         return difference_columns(*self.paired(position, reference), self.score, tested)
+
+    def are_equal(self, position: int, other: int) -> bool:
+        """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.equal_rows.equal_rows`."""
+        return bool(equal_rows([self._measured(self.rows[i]) for i in (position, other)]))
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
         """The accuracies of two rows, by their positions, over the seeds that both have."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.record import KEPT, Run
@@ -215,6 +217,14 @@ def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Seque
         raise UsageError(f"--client {client}: was not one of the {others}")
     if client in compared:
         return True
+    samples = run.portrait.facts.get("samples")
+    if samples is not None and samples[client] == 0:
+        filled = np.flatnonzero(samples)
+        others = ", ".join(map(str, filled[:12])) + (", …" if len(filled) > 12 else "")
+        raise UsageError(
+            f"--client {client}: has no samples, so that it takes part in no round; {len(filled):,} of {m:,} clients have some, among "
+            f"them {others}"
+        )
     was = was_available(run, row["round"], client)
     if was is not False:
         return was is not None

@@ -1,7 +1,7 @@
 """Find the rows in which training failed: how each kind of failure is recognized, its sentence, and what to try."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,19 +9,13 @@ import numpy as np
 from fedcohort.core import formatted_values
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.run_measures import Measured
+from fedcohort.study.step_sizes import hardly_changed, rates, smaller_steps, unsettled_loss, value_range
 from fedcohort.study.targets import Target, at_chance, chance_level, one_class
 
-__all__ = ["AT_CHANCE", "CHECKS", "NOT_BETTER", "Check", "Checked", "Finding", "failing_rows"]
+__all__ = ["AT_CHANCE", "CHECKS", "LARGE_LOSS", "NOT_BETTER", "Check", "Checked", "Finding", "failing_rows"]
 
 HALF = 0.5
 """A run is reported if at least this share of its rounds had no admitted update."""
-
-FAR_ABOVE_GUESSING = 3
-"""A test loss of at least this multiple of ln K, the loss of equal probabilities for K classes, means that steps were too large."""
-
-ABOVE_GUESSING, GREW = 1.15, 1.25
-"""So does one of at least the first multiple of ln K that is at least the second multiple of the loss after the first round. In short
-runs with skewed classes, losses stay near ln K although steps are small."""
 
 _MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
 
@@ -44,7 +38,8 @@ class Finding:
     """Something that a reader must know before the numbers.
 
     Attributes:
-        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``target``, ``unfinished``, ``few seeds`` or ``other seeds``.
+        kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``large loss``, ``target``, ``equal rows``, ``unfinished``,
+            ``few seeds`` or ``other seeds``.
         rows: labels of the rows that it is about.
         text: what is wrong, in a sentence.
         advice: what to try, in a sentence.
@@ -91,12 +86,6 @@ def failing_rows(check: Check, rows: Sequence[Checked]) -> Iterator[Finding]:
         yield Finding(check.kind, tuple(row.label for row in alike), *check.words(alike))
 
 
-def _range(values: Iterable[float], write: Callable[[float], str] = formatted_values.count) -> str:
-    """Numbers in words: one, or the lowest and the highest."""
-    known = sorted(values)
-    return " to ".join(dict.fromkeys((write(known[0]), write(known[-1]))))
-
-
 def _rounds_without(row: Checked) -> tuple[int, int]:
     """The number of rounds in which no update entered the model, and of all in which clients were selected, over all runs."""
     empty = [int(((run.rounds["selected"] > 0) & (run.rounds["admitted"] == 0)).sum()) for run in row.runs]
@@ -112,8 +101,8 @@ def _no_update(row: Checked) -> Hashable | None:
 
 def _words_of_no_update(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_rounds_without(row) for row in rows]
-    empty = _range(without for without, _ in counts)
-    rounds = _range(of for _, of in counts) + (" rounds" if counts[0][1] != 1 else " round")
+    empty = value_range(without for without, _ in counts)
+    rounds = value_range(of for _, of in counts) + (" rounds" if counts[0][1] != 1 else " round")
     text = (
         f"no update entered the model in any of its {rounds}: the model is the initial one"
         if all(without == of for without, of in counts)
@@ -170,25 +159,25 @@ def _diverged(row: Checked) -> Hashable | None:
 
 def _words_of_diverged(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_dropped(row) for row in rows]
-    updates = _range(of for _, of in counts) + (" updates" if counts[0][1] != 1 else " update")
-    text = f"{_range(dropped for dropped, _ in counts)} of {updates} had NaN or infinite entries and were dropped"
+    updates = value_range(of for _, of in counts) + (" updates" if counts[0][1] != 1 else " update")
+    text = f"{value_range(dropped for dropped, _ in counts)} of {updates} had NaN or infinite entries and were dropped"
     return text, f"{_scaling(rows[0])}lower training.lr, or limit gradients with training.clip_norm"
 
 
 def _one_class(row: Checked) -> Hashable | None:
     """Models that recognize one class only."""
-    return (len(row.runs), _scaling(row), bool(_smaller_steps([row]))) if any(map(one_class, row.runs)) else None
+    return (len(row.runs), _scaling(row), bool(smaller_steps([row.runs]))) if any(map(one_class, row.runs)) else None
 
 
 def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
     seeds = len(rows[0].runs)
-    only = _range(sum(map(one_class, row.runs)) for row in rows)
+    only = value_range(sum(map(one_class, row.runs)) for row in rows)
     where = "the last model" if seeds == 1 else f"the last model of {only} of {formatted_values.counted(seeds, 'seed')}"
     advice = (
         "select more clients (selection.k), train longer or with another training.lr, or use a federation in which clients hold more "
         "classes"
     )
-    return f"{where} predicts one class for every sample", _scaling(rows[0]) + _smaller_steps(rows) + advice
+    return f"{where} predicts one class for every sample", _scaling(rows[0]) + smaller_steps(_runs(rows)) + advice
 
 
 def _scaling(row: Checked) -> str:
@@ -196,37 +185,41 @@ def _scaling(row: Checked) -> str:
     return "standardise the features (data.standardise = true), " if any(map(_may_need_scale, row.runs)) else ""
 
 
-def _smaller_steps(rows: Sequence[Checked]) -> str:
-    """The advice to lower the learning rate, with a comma, if the test losses say that steps were too large."""
-    unstable = [loss for row in rows for loss in map(_too_high_loss, row.runs) if not math.isnan(loss)]
-    if not unstable:
-        return ""
-    rates = _range((row.runs[0].experiment.training.lr for row in rows), formatted_values.setting)
-    shown = unstable if len(rows) > 1 else unstable[:1]
-    finite = [loss for loss in shown if math.isfinite(loss)]
-    known = _range(finite, lambda loss: formatted_values.magnitude(loss)) if finite else ""
-    if not finite:
-        loss = "an infinite test loss"
-    elif len(finite) < len(shown):
-        loss = f"test losses of {known} or infinite ones"
-    else:
-        loss = f"test losses of {known}" if " to " in known else f"a test loss of {known}"
-    return f"lower training.lr (now {rates}: with {loss}, steps seem too large), "
+def _runs(rows: Sequence[Checked]) -> list[Sequence[Measured]]:
+    return [row.runs for row in rows]
 
 
-def _too_high_loss(run: Measured) -> float:
-    """The last test loss if it is infinite, has grown and is above that of guessing, or is far above that; NaN if it is not.
+def _advice_on_steps(rows: Sequence[Checked]) -> str:
+    """What to try for rows that are no better than guessing."""
+    if hardly_changed(rows[0].runs):
+        now = f"now {rates(_runs(rows))}: the test loss hardly changed, so steps seem too small"
+        return f"raise training.lr ({now}), or train longer (rounds)"
+    return smaller_steps(_runs(rows)) + _MORE_TRAINING
 
-    A loss that became NaN counts as infinite.
-    """
-    losses = run.series("test_loss")[np.isfinite(run.series("test_accuracy"))]
-    if np.isnan(losses).all():
-        return math.nan
-    first, last = float(losses[0]), float(np.where(np.isnan(losses), np.inf, losses)[-1])
-    guessing = math.log(max(1, len(run.class_accuracy)))
-    grew = last >= GREW * first and last >= ABOVE_GUESSING * guessing
-    too_high = grew or (guessing > 0 and last >= FAR_ABOVE_GUESSING * guessing)
-    return last if too_high or math.isinf(last) else math.nan
+
+def _large_loss(row: Checked) -> Hashable | None:
+    """Models whose test loss says that training did not settle, although they are better than guessing."""
+    huge = [not math.isnan(unsettled_loss(run)) for run in row.runs]
+    return (len(huge), len(row.runs[0].class_accuracy), _scaling(row)) if any(huge) else None
+
+
+def _words_of_large_loss(rows: Sequence[Checked]) -> tuple[str, str]:
+    losses = [loss for row in rows for loss in map(unsettled_loss, row.runs) if not math.isnan(loss)]
+    classes = len(rows[0].runs[0].class_accuracy)
+    guessing = ""
+    if classes > 1:
+        level = formatted_values.magnitude(math.log(classes))
+        guessing = f", where equal probabilities for {classes} classes have {level}"
+    text = (
+        f"the last test loss is {value_range(losses, _loss)}{guessing}: steps were so large that training did not settle, even if the "
+        "accuracy is above chance"
+    )
+    lower = f"lower training.lr (now {rates(_runs(rows))}), or limit gradients with training.clip_norm"
+    return text, _scaling(rows[0]) + lower
+
+
+def _loss(value: float) -> str:
+    return "infinite" if math.isinf(value) else formatted_values.magnitude(value)
 
 
 def _may_need_scale(measured: Measured) -> bool:
@@ -251,7 +244,11 @@ def _guesses(row: Checked) -> tuple[int, bool] | None:
 def _chance(row: Checked) -> Hashable | None:
     """Models at chance: they are not clearly better than a model that guesses."""
     guesses = _guesses(row)
-    return (*guesses, len(row.runs), _scaling(row), bool(_smaller_steps([row]))) if guesses else None
+    return (
+        (*guesses, len(row.runs), _scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs))
+        if guesses
+        else None
+    )
 
 
 def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
@@ -263,18 +260,18 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
         if at_most
         else f"test accuracy cannot be told from {guessing}, which its 95% interval over {seeds} seeds contains"
     )
-    return text, _scaling(rows[0]) + _smaller_steps(rows) + _MORE_TRAINING
+    return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
 
 def _no_better_than_the_mean(row: Checked) -> Hashable | None:
     """Models that are not better than the mean of the labels: R², as a mean over seeds, is at most 0."""
     low = float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True)
-    return (_scaling(row), bool(_smaller_steps([row]))) if low else None
+    return (_scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs)) if low else None
 
 
 def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
-    return text, _scaling(rows[0]) + _smaller_steps(rows) + _MORE_TRAINING
+    return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
 
 CHECKS = (
@@ -282,5 +279,6 @@ CHECKS = (
     Check("diverged", _diverged, _words_of_diverged),
     Check("one class", _one_class, _words_of_one_class),
 )
+LARGE_LOSS = Check("large loss", _large_loss, _words_of_large_loss)
 AT_CHANCE = Check("chance", _chance, _words_of_chance)
 NOT_BETTER = Check("chance", _no_better_than_the_mean, _words_of_no_better)

@@ -5,23 +5,37 @@ from collections.abc import Iterator, Sequence
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, NOT_BETTER, Checked, Finding, failing_rows
+from fedcohort.study.equal_rows import equal_findings
+from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
 from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, Verdict, lowest_p_value, needed_seeds
 
-__all__ = ["Checked", "Finding", "findings"]
+__all__ = ["Checked", "Finding", "findings", "training_findings"]
 
 
 def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = ()) -> list[Finding]:
     """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
-    found = list(_other_rounds(rows))
-    found += [finding for check in CHECKS for finding in failing_rows(check, rows)]
-    told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    chance = NOT_BETTER if score.numeric else AT_CHANCE
-    found += failing_rows(chance, [row for row in rows if row.label not in told])
-    failing = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
-    found += _targets_missed(rows, failing, score)
-    return [*found, *_few_seeds(rows), *_no_clear_difference(rows, verdicts), *_other_seeds(rows)]
+    failed = training_findings(rows, score)
+    failing = {label for finding in failed if finding.kind != "diverged" for label in finding.rows}
+    sound = [row for row in rows if row.label not in failing]
+    return [
+        *_other_rounds(rows),
+        *failed,
+        *_targets_missed(rows, failing, score),
+        *equal_findings(sound, score),
+        *_few_seeds(rows),
+        *_no_clear_difference(rows, verdicts),
+        *_other_seeds(rows),
+    ]
+
+
+def training_findings(rows: Sequence[Checked], score: ScoreStyle) -> list[Finding]:
+    """The rows in which training failed; a row with several reasons is named by the most serious one, and if updates diverged."""
+    found = [finding for check in CHECKS for finding in failing_rows(check, rows)]
+    for check in (NOT_BETTER if score.numeric else AT_CHANCE, LARGE_LOSS):
+        told = {label for finding in found if finding.kind != "diverged" for label in finding.rows}
+        found += failing_rows(check, [row for row in rows if row.label not in told])
+    return found
 
 
 def _targets_missed(rows: Sequence[Checked], failing: set[str], score: ScoreStyle) -> Iterator[Finding]:

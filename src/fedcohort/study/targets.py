@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ __all__ = [
     "FAILING",
     "TO_TARGET",
     "Target",
+    "about_reached",
     "about_targets",
     "at_chance",
     "chance_level",
@@ -167,6 +168,20 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
     reached = [cost for cost in costs if math.isfinite(cost.rounds)]
     means = np.mean(reached, axis=0).tolist() if reached else [math.nan] * 3
     return {"target_accuracy": target, **dict(zip(TO_TARGET, means, strict=True)), "reached": len(reached)}
+
+
+def about_reached(rows: Iterable[tuple[int, int]], target: str = "it") -> str:
+    """What marks such as (2/3) beside costs of the target mean, in a sentence with a space before it; empty without marks.
+
+    Args:
+        rows: for each row, the number of seeds that reached the target, and of all.
+        target: what is said for the target.
+    """
+    partly = next(((reached, seeds) for reached, seeds in rows if 0 < reached < seeds), None)
+    if partly is None:
+        return ""
+    reached, seeds = partly
+    return f" ({reached}/{seeds}): {reached} of {seeds} seeds reached {target}; the means cover only those."
 
 
 LISTED = 12

@@ -15,10 +15,13 @@ __all__ = [
     "TOO_FEW",
     "UNCLEAR",
     "Verdict",
+    "about_more_seeds",
     "about_verdicts",
     "difference_columns",
     "lowest_p_value",
+    "most_advised",
     "needed_seeds",
+    "rounded_seeds",
     "seeds_to_be_clear",
     "verdicts",
 ]
@@ -139,6 +142,41 @@ def seeds_to_be_clear(differences: Sequence[float], comparisons: int) -> int | N
         if abs(mean) >= (stdtrit(n - 1, level) + stdtrit(n - 1, POWER)) * sd / math.sqrt(n):
             return n
     return None
+
+
+FEW_MORE, MANY, TWICE = 10, 50, 2
+"""More seeds are advised up to this many times those at hand and up to this number, or up to twice those at hand if that is more.
+Beyond that, the estimate depends on a spread that a few seeds know badly, and the difference hardly matters."""
+
+
+def most_advised(seeds: int) -> int:
+    """The largest number of seeds that is advised to those who have this many.
+
+    >>> most_advised(3), most_advised(8), most_advised(40)
+    (30, 50, 80)
+    """
+    return min(FEW_MORE * seeds, max(MANY, TWICE * seeds))
+
+
+def about_more_seeds(needed: int | None, seeds: int, would: str, alike: str) -> str:
+    """Sentences on how many seeds would tell rows apart, or that they are alike within what was measured.
+
+    Args:
+        needed: the estimated number of seeds; None if it is very large.
+        seeds: number of seeds at hand.
+        would: what so many seeds would probably do, with its conditions.
+        alike: what is known about rows that would need more than :func:`most_advised` seeds, as a sentence without a full stop.
+    """
+    most = most_advised(seeds)
+    if needed is None or needed > most:
+        return f"{alike}; more than {formatted_values.count(most)} seeds would be needed to tell them apart."
+    total = rounded_seeds(max(needed, seeds + 1))
+    return f"About {total} seeds ({total - seeds} more) would probably {would}, if differences and their spread stay as they are."
+
+
+def rounded_seeds(needed: int) -> int:
+    """A number of seeds, rounded up to a multiple of 5 if it is above 20: it is an estimate."""
+    return needed if needed <= 20 else 5 * math.ceil(needed / 5)
 
 
 def lowest_p_value(seeds: int, comparisons: int) -> float:

@@ -14,6 +14,7 @@ from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.figure import Figure
+from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Reading, gather
 from fedcohort.report.shortened_names import short
@@ -64,17 +65,24 @@ def test_panels_of_selections_have_equal_axes(tmp_path: Path, clients: int, chan
 
 
 def test_titles_name_the_seed_that_they_are_about(tmp_path: Path) -> None:
-    """The table beside the panels has the mean over seeds."""
+    """The table beside the panels has the mean over seeds, and the page can show single clients of other seeds."""
     one, two = (
-        selections(gather(uneven(tmp_path / "a", 8)), PAGE),
-        selections(gather(uneven(tmp_path / "b", 8, 2)), PAGE),
+        [figure for figure in figures(gather(uneven(tmp_path / str(seeds), 8, seeds)), PAGE) if figure.seed is not None]
+        for seeds in (1, 2)
     )
-    assert one is not None
-    assert two is not None
-    assert [panel.title for panel in one.views[0].panels] == ["turns · Jain's index 0.750", "same · Jain's index 0.250"]
-    assert one.title == "How often each client was selected"
-    assert two.title == "How often each client was selected, seed 0"
-    assert "Bars and indices are those of seed 0; tables show means over seeds." in two.note
+    first = next(figure for figure in one if figure.key == "selections")
+    assert [panel.title for panel in first.views[0].panels] == [
+        "turns · Jain's index 0.750",
+        "same · Jain's index 0.250",
+    ]
+    assert first.title == "How often each client was selected"
+    chosen = [figure for figure in two if figure.key == "selections"]
+    assert [figure.title for figure in chosen] == [
+        f"How often each client was selected, seed {seed}" for seed in (0, 1)
+    ]
+    assert "Bars and indices are those of seed 0; tables show means over seeds." in chosen[0].note
+    assert all(figure.title.endswith(f", seed {figure.seed}") for figure in two)
+    assert {figure.key for figure in two} >= {"selections", "raster"}
 
 
 def test_ticks_of_three_rounds_are_one_two_three(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ def selections(story: Story, look: Look) -> Figure | None:
     words = tuple(_about(readings, data["selections"]) for readings in by_point(story, look))
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     if len({reading.seed for reading in story.everything}) > 1:
-        title += f", seed {story.first[0].seed}"
         note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
     at_points = words if len(words) > 1 else ()
     return Figure("selections", title, note.strip(), [View("selections", panels)], data, at_points=at_points)

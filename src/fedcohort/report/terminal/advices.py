@@ -23,7 +23,8 @@ def advice(made: "Advice", width: int = WIDE) -> Group:
     if made.recommendation:
         head += [Text(f"{made.recommendation} This is the result on a twin of your federation."), Text()]
     about = (
-        f"Twin: {experiment.federation.clients} clients on {twin.data}, {experiment.selection.k} selected in each of "
+        f"Twin, a federation like yours on public data: {experiment.federation.clients} clients on {twin.data}, "
+        f"{experiment.selection.k} selected in each of "
         f"{experiment.rounds} rounds, model {experiment.model.name!r}. {' '.join(twin.notes)}"
     )
     parts: list[RenderableType] = [

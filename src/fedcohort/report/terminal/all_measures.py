@@ -15,6 +15,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, duration, index, number, percent, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, natural_width, plain_table
+from fedcohort.study.targets import about_reached
 
 if TYPE_CHECKING:
     from fedcohort.study.conformal_coverage import Conformal
@@ -131,19 +132,22 @@ def _as_column(name: str, cells: Sequence[str]) -> Column:
 def _with_texts(
     topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]", score: ScoreStyle
 ) -> list[list[tuple[str, list[str]]]]:
-    """The measures of each topic with their texts for each row: the first with its deviation, rounds with the seeds that reached."""
+    """The measures of each topic with their texts for each row: the first with its deviation, costs of the target with the seeds that
+    reached it."""
     texts = [[(name, _texts(name, text_of, several)) for name, text_of in topic] for topic in topics]
     texts[0][0] = (texts[0][0][0], [score.spread(own.mean.accuracy, own.accuracy_sd) for own in several])
     return texts
 
 
 def _texts(name: str, text_of: Callable[["Summary"], str], several: "Sequence[OverSeeds]") -> list[str]:
-    if name == ROUNDS_TO_TARGET:
-        return [formatted_values.rounds(own.mean.rounds_to_target, own.reached, own.seeds) for own in several]
-    return [text_of(own.mean) for own in several]
+    texts = [text_of(own.mean) for own in several]
+    if not name.endswith(TO_IT):
+        return texts
+    return [formatted_values.of_seeds(text, own.reached, own.seeds) for text, own in zip(texts, several, strict=True)]
 
 
-ROUNDS_TO_TARGET = "  rounds to it"
+TO_IT = " to it"
+"""How names of costs of the target end."""
 
 
 def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]:
@@ -169,9 +173,9 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
     own: list[Measure] = [(name, partial(_own_measure, name=name)) for name in own_names]
     target: list[Measure] = [
         (f"target {name}", lambda run: score.value(run.target)),
-        (ROUNDS_TO_TARGET, lambda run: formatted_values.rounds(run.rounds_to_target)),
-        (f"  {time_name} to it", lambda run: time_on(run.clock, run.time_to_target)),
-        ("  bytes to it", lambda run: size(run.bytes_to_target)),
+        (f"  rounds{TO_IT}", lambda run: formatted_values.rounds(run.rounds_to_target)),
+        (f"  {time_name}{TO_IT}", lambda run: time_on(run.clock, run.time_to_target)),
+        (f"  bytes{TO_IT}", lambda run: size(run.bytes_to_target)),
     ]
     whole: list[Measure] = [
         ("rounds", lambda run: count(run.rounds)),
@@ -187,7 +191,10 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
             "  Jain's index under chance, 5% to 95%",
             lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
         ),
-        ("Jain's index of admitted updates", lambda run: index(run.admitted.jain)),
+        (
+            "Jain's index of admitted updates",
+            lambda run: index(run.admitted.jain) if run.admitted.coverage else UNKNOWN,
+        ),
     ]
     stability: list[Measure] = [
         ("standard deviation over the last fifth of the rounds", lambda run: score.value(run.tail_sd, 2)),
@@ -249,10 +256,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     """Notes below the table of all measures."""
     runs = [own.mean for own in several]
     if any(own.seeds > 1 for own in several):
-        yield (
-            f"Means over {seeds or 'seeds'}; the test {score.name} ± its standard deviation over seeds. (2/3): 2 of 3 seeds "
-            "reached the target."
-        )
+        yield f"Means over {seeds or 'seeds'}; the test {score.name} ± its standard deviation over seeds."
     elif seeds:
         yield f"{seeds[0].upper()}{seeds[1:]}."
     percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
@@ -260,20 +264,23 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
-    yield from _about_targets(runs, sum(own.seeds for own in several), score)
+    yield from _about_targets(several, score)
 
 
-def _about_targets(runs: "Sequence[Summary]", seeds: int, score: ScoreStyle) -> Iterator[str]:
+def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
     """Notes about the target, and about runs that did not reach it."""
-    known = [run for run in runs if not math.isnan(run.target)]
+    seeds = sum(own.seeds for own in several)
+    known = [own.mean for own in several if not math.isnan(own.mean.target)]
     if any(run.target_chosen == "results" for run in known):
         level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
         yield (
             f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
         )
+    if marks := about_reached(((own.reached, own.seeds) for own in several), f"the target {score.name}"):
+        yield marks.strip()
     if any(math.isinf(run.rounds_to_target) for run in known):
-        yield f"∞: the run did not reach the target {score.name}."
+        yield f"∞: {'no seed reached' if seeds > len(several) else 'the run did not reach'} the target {score.name}."
 
 
 def _name_of_time(clocks: set[str]) -> str:

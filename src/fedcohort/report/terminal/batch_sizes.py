@@ -31,12 +31,7 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
         Column("peak\nmemory", [size(batch.memory) for batch in sizes]),
         Column("± over\nclients", [size(batch.memory_sd) for batch in sizes], 1),
         Column("before\ntraining", [size(batch.memory_before) for batch in sizes], 1),
-        Column(f"test\n{score.name}", [score.value(batch.accuracy) for batch in sizes]),
-        Column(
-            f"{'score' if score.numeric else score.name}\nof clients",
-            [score.value(batch.client_accuracy) for batch in sizes],
-            2,
-        ),
+        *_scores(measured, score),
         Column("passes", [str(batch.passes) for batch in sizes], 0),
     ]
     table, hidden = fitting_table(columns, width)
@@ -51,6 +46,14 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
             about_hidden(hidden),
         ),
     )  # fmt: skip
+
+
+def _scores(measured: "Profile", score: ScoreStyle) -> Iterator[Column]:
+    """The columns of scores; without rounds, there are none."""
+    if measured.rounds:
+        yield Column(f"test\n{score.name}", [score.value(batch.accuracy) for batch in measured.sizes])
+        clients = [score.value(batch.client_accuracy) for batch in measured.sizes]
+        yield Column(f"{'score' if score.numeric else score.name}\nof clients", clients, 2)
 
 
 def _about_scores(score: ScoreStyle, rounds: int) -> str:

@@ -9,6 +9,7 @@ from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
+from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import UNCLEAR
 
 if TYPE_CHECKING:
@@ -139,10 +140,7 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     note = compared.about_targets
     if all(math.isnan(target.accuracy) for target in compared.targets):
         return note
-    partly = next((row for row in rows if 0 < row["reached"] < row["seeds"]), None)
-    if partly is not None:
-        reached, seeds = partly["reached"], partly["seeds"]
-        note += f" ({reached}/{seeds}): {reached} of {seeds} seeds reached it; the means cover only those."
+    note += about_reached((row["reached"], row["seeds"]) for row in rows)
     if any(row["reached"] == 0 for row in rows):
         note += " –: no seed reached it."
     return note

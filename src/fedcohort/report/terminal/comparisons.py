@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, duration, index, number, number_spread, size, time_on
+from fedcohort.core.formatted_values import count, duration, index, number, number_spread, of_seeds, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.comparison_notes import listed, notes
 from fedcohort.report.terminal.layout import (
@@ -130,8 +130,11 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
 
 
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    clocks = ("wall" if row.on_wall_clock else "simulated" for row in compared.rows)
-    return [time_on(clock, row["time_to_target"]) for clock, row in zip(clocks, rows, strict=True)]
+    clocks = ("wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups)
+    return [
+        of_seeds(time_on(clock, row["time_to_target"]), row["reached"], row["seeds"])
+        for clock, row in zip(clocks, rows, strict=True)
+    ]
 
 
 def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:

@@ -67,17 +67,21 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
         Column("by\nchance", [share(one.chance) for one in found]),
         Column("first\ntime", [share(one.new) for one in found], 40),
         *(
-            Column(f"{names.get(outcome, outcome)},\n%", [_correlation(one, outcome) for one in found], 30 - i)
+            Column(
+                f"correlation\nwith {names.get(outcome, outcome)}, %",
+                [_correlation(one, outcome) for one in found],
+                30 - i,
+            )
             for i, outcome in enumerate(outcomes)
         ),
     ]
     table, hidden = fitting_table(columns, width)
     hidden = [heading.removesuffix(", %") for heading in hidden]
-    shown = [outcome for outcome in outcomes if names.get(outcome, outcome) not in hidden]
+    shown = [outcome for outcome in outcomes if f"correlation with {names.get(outcome, outcome)}" not in hidden]
     about_scores, about_gain = _about_correlations(found)
     notes = dimmed(
         _about_shares(hidden),
-        f"Further columns: {_lower(about_scores)} {UNKNOWN_CORRELATION}" if shown else "",
+        f"Correlation: {_lower(about_scores)} {UNKNOWN_CORRELATION}" if shown else "",
         about_gain if "gain" in shown else "",
         about_hidden(hidden),
     )

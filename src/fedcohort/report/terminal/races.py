@@ -12,7 +12,8 @@ from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed,
 
 if TYPE_CHECKING:
     from fedcohort.racing.objectives import Objective
-    from fedcohort.racing.result import Race, RacedRow
+    from fedcohort.racing.result import Race
+    from fedcohort.racing.row_results import RacedRow
 
 __all__ = ["race", "race_details"]
 

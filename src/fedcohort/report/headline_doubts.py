@@ -1,0 +1,92 @@
+"""What the headline says about rows in which training failed, so that none of them is named best without a word."""
+
+import math
+from collections.abc import Sequence
+
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.references import Group
+from fedcohort.study.run_measures import Measured
+from fedcohort.study.targets import one_class
+
+__all__ = ["doubts", "never_trained", "none_learned", "problem", "untrained"]
+
+
+def problem(compared: Comparison, position: int) -> str:
+    """Why training of a row failed, in words that fit after a colon; empty if it did not."""
+    if untrained(compared, position):
+        return "no update entered its model in any round"
+    score = compared.score
+    reasons = {
+        "no update": "no update entered its model in many of its rounds",
+        "one class": "its last model predicts one class for every sample",
+        "chance": f"its test {score.name} is {'not above 0' if score.numeric else 'no better than chance'}",
+        "large loss": "its steps were so large that training did not settle",
+    }
+    kinds = _kinds(compared, position)
+    return next((reason for kind, reason in reasons.items() if kind in kinds), "")
+
+
+def none_learned(compared: Comparison, group: Group, names: Sequence[str], best: int) -> str:
+    """A sentence if no row of the group learned anything; empty if one did."""
+    if not all(_learned_nothing(compared, i) for i in group.rows):
+        return ""
+    score = compared.score
+    where = f"At {group.point}, none" if group.point else "None"
+    highest = score.with_unit(compared.table["accuracy"][best])
+    return (
+        f"{where} of the {len(group.rows)} rows learned anything: see Health for what to try. The highest test {score.name}, "
+        f"{highest} of {names[best]}, says nothing about the strategies."
+    )
+
+
+def doubts(compared: Comparison, group: Group, names: Sequence[str], best: int) -> list[str]:
+    """Sentences about the best row and the reference, if training failed in them, and the best row without such a problem."""
+    sentences = []
+    if reason := problem(compared, best):
+        sentences.append(
+            f"{names[best]} is no sound result: {reason}. See Health.{_best_sound(compared, group, names)}"
+        )
+    elif "diverged" in _kinds(compared, best):
+        sentences.append(f"Some updates of {names[best]} had NaN or infinite entries and were dropped. See Health.")
+    if best != group.reference and (reason := problem(compared, group.reference)):
+        sentences.append(
+            f"The reference, {names[group.reference]}, is no sound result{' either' if sentences else ''}: {reason}. Choose another "
+            "one with --reference."
+        )
+    return sentences
+
+
+def _best_sound(compared: Comparison, group: Group, names: Sequence[str]) -> str:
+    """The row with the highest accuracy of those without a problem, in a sentence with a space before it."""
+    accuracy, score = compared.table["accuracy"], compared.score
+    sound = [i for i in group.rows if not problem(compared, i) and not math.isnan(accuracy[i])]
+    if not sound:
+        return " Every row has such a problem."
+    first = max(sound, key=lambda i: accuracy[i])
+    return f" Of the rows without such a problem, {names[first]} has the highest: {score.with_unit(accuracy[first])}."
+
+
+def _kinds(compared: Comparison, position: int) -> set[str]:
+    """The kinds of findings that name a row."""
+    label = compared.rows[position].label
+    return {finding.kind for finding in compared.health if label in finding.rows}
+
+
+def _learned_nothing(compared: Comparison, position: int) -> bool:
+    """Whether a row never trained, is no better than chance, or predicts one class for every sample under all seeds."""
+    if untrained(compared, position) or "chance" in _kinds(compared, position):
+        return True
+    return all(one_class(Measured(run)) for run in compared.rows[position].runs.values())
+
+
+def untrained(compared: Comparison, position: int) -> bool:
+    """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
+    return all((run.rounds["admitted"] == 0).all() for run in compared.rows[position].runs.values())
+
+
+def never_trained(name: str) -> str:
+    """What is said about such a row."""
+    return (
+        f"{name} never trained: no update entered its model in any round, so that it is still the initial one. "
+        "More seeds would not change that: see Health."
+    )

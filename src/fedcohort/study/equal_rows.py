@@ -1,0 +1,84 @@
+"""Find rows of a comparison that are equal under every seed: the same clients in every round, and the same test accuracies."""
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+
+from fedcohort.core.formatted_values import in_words
+from fedcohort.core.parameters import describe
+from fedcohort.core.score_style import ScoreStyle
+from fedcohort.study.failing_rows import Checked, Finding
+from fedcohort.study.run_measures import Measured
+
+__all__ = ["equal_findings", "equal_rows"]
+
+FIRST_ROUNDS = "random: first rounds"
+"""What strategies note in rounds before they have learned anything, in which they select as uniform selection does."""
+
+OF_FIRST_ROUNDS = "Number of first rounds"
+"""How the description of a parameter begins that says how many such rounds there are."""
+
+
+def equal_rows(rows: Sequence[Sequence[Measured]]) -> list[list[int]]:
+    """The positions of rows that are equal, in sets of two or more; ``rows`` are the runs of each row.
+
+    Equal rows have the same seeds. In each round of each seed, they have selected the same clients and have the same test accuracy,
+    which is known in at least one round.
+    """
+    found: dict[Hashable, list[int]] = {}
+    for position, runs in enumerate(rows):
+        if all(run.tested for run in runs):
+            found.setdefault(frozenset(map(_trace, runs)), []).append(position)
+    return [positions for positions in found.values() if len(positions) > 1]
+
+
+def _trace(run: Measured) -> Hashable:
+    """What is the same in equal runs: the seed, the clients of each round, and the accuracies."""
+    clients = run.clients[["round", "client"]].to_numpy(np.int64)
+    ordered = clients[np.lexsort((clients[:, 1], clients[:, 0]))]
+    return run.experiment.seed, ordered.tobytes(), run.series("test_accuracy").tobytes()
+
+
+def equal_findings(rows: Sequence[Checked], score: ScoreStyle) -> Iterator[Finding]:
+    """A finding for each set of equal rows, with the reason if the record has one."""
+    for positions in equal_rows([row.runs for row in rows]):
+        alike = [rows[i] for i in positions]
+        text = f"the same clients were selected in every round, and the test {score.name} is the same in every seed"
+        reason, advice = _reason(alike)
+        yield Finding("equal rows", tuple(row.label for row in alike), f"{text}{reason}", advice)
+
+
+def _reason(rows: Sequence[Checked]) -> tuple[str, str]:
+    """Why rows are equal, with a colon before it, and what to try; no reason if the record has none."""
+    if all(_all_selected(row) for row in rows):
+        return ": in every round, all available clients were selected", "lower selection.k, or use more clients"
+    waiting = [row for row in rows if _in_first_rounds(row)]
+    if not waiting:
+        return "", "read them as one row; with more rounds, or with other settings, they may differ"
+    settings = list(dict.fromkeys(filter(None, map(_setting_of_first_rounds, waiting))))
+    names = in_words([repr(row.label) for row in waiting])
+    still = (
+        "is still in its first rounds, in which it selects"
+        if len(waiting) == 1
+        else "are still in their first rounds, and select"
+    )
+    lower = f", or lower {in_words(settings)}" if settings else ""
+    return f": {names} {still} clients at random", f"play more rounds{lower}"
+
+
+def _all_selected(row: Checked) -> bool:
+    return all((run.rounds["selected"] == run.rounds["available"]).all() for run in row.runs)
+
+
+def _in_first_rounds(row: Checked) -> bool:
+    """Whether a row has noted in all of its rounds that they are its first ones."""
+    return all(note.startswith(FIRST_ROUNDS) for run in row.runs for note in run.rounds["note"].tolist())
+
+
+def _setting_of_first_rounds(row: Checked) -> str:
+    """The key of the setting for the number of first rounds; empty if the strategy is not built in or has none."""
+    selection = row.runs[0].experiment.selection
+    if selection.name not in selection.table.builtin:  # reading a record imports no plug-in
+        return ""
+    parameters = describe(selection.table.find(selection.name, "selection.name"))
+    return next((f"selection.{each.name}" for each in parameters if each.doc.startswith(OF_FIRST_ROUNDS)), "")
