@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
+from fedcohort.report.file_names import distinct, file_name
 
 __all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
 
@@ -42,13 +43,12 @@ def export(
         UsageError: the folder cannot be written.
     """
     drawn, captions = {}, []
-    for figure in figures:
-        for view in figure.views:
-            name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
-            file = folder / f"{name}.{format_}"
-            drawn[file] = converted(drawn_to_width(figure, view, look), format_)
-            shown = "" if len(figure.views) == 1 else f", {view.name}"
-            captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    views = [(figure, view) for figure in figures for view in figure.views]
+    for name, (figure, view) in zip(distinct(_name(*one) for one in views), views, strict=True):
+        file = folder / f"{name}.{format_}"
+        drawn[file] = converted(drawn_to_width(figure, view, look), format_)
+        shown = "" if len(figure.views) == 1 else f", {view.name}"
+        captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
     if names:
         captions.append("\n".join(["Shortened names", *(f"{shown}: {name}" for shown, name in names.items())]))
     text = ("\n\n".join(captions) + "\n").encode()
@@ -144,8 +144,9 @@ def converted(svg: str, format_: str, pixels: float = PNG) -> bytes:
     raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "view"
+def _name(figure: Figure, view: View) -> str:
+    """The name of the file of a view, without its ending."""
+    return figure.key if len(figure.views) == 1 else f"{figure.key}-{file_name(view.name, 'view')}"
 
 
 def composed(figure: Figure, view: View, look: Look) -> Spec:

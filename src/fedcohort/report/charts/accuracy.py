@@ -207,7 +207,7 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
+    chart = _difference_chart(data, story.in_order, look, compared.score, f"{title[0].lower()}{title[1:]}")
     chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
     return Figure("differences", title, _about_differences(intervals, look), [View("difference", [Panel(chart)])], data)
 

@@ -62,7 +62,7 @@ def cost(story: Story, look: Look) -> Figure | None:
     frame = ledger(story)
     if frame.empty:
         return None
-    labels, kinds = [label for label, _ in story.played], list(dict.fromkeys(frame["kind"]))
+    labels, kinds = story.in_order, list(dict.fromkeys(frame["kind"]))
     kinds.sort(key=lambda kind: (kind != "training", kind))
     frame = frame.assign(
         bytes=frame["bytes_down"] + frame["bytes_up"], exchange=frame["kind"].map(exchange_in_words)
@@ -96,7 +96,7 @@ def wall(story: Story, look: Look) -> Figure | None:
         frames.append(pd.DataFrame({"strategy": label, "part": WALL, "seconds": total}))
     if not frames:
         return None
-    frame, labels = pd.concat(frames, ignore_index=True), [label for label, _ in story.played]
+    frame, labels = pd.concat(frames, ignore_index=True), story.in_order
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)

@@ -33,7 +33,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     if compared is None:
         return None
     rows, score = [label for label, _ in story.played], story.score
-    labels = [rows[i] for i in compared.in_groups]
+    labels = story.in_order
     table = compared.table
     frame = pd.DataFrame({"strategy": rows, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
     frame = frame.assign(

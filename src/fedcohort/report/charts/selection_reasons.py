@@ -28,7 +28,7 @@ def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
     scored: list[tuple[str, list[Figure]]] = []
     only_reports: list[tuple[str, list[Figure]]] = []
     for label, reading in story.panels:
-        name = story.slugs[label]
+        name = (story.slugs if look.page else story.file_names)[label]
         figures = _of_scores(name, reading, look)
         scores = bool(figures)
         figures.append(reported(name, reading, look))
