@@ -1,9 +1,9 @@
 """Names of files from the texts that people read: of rows, of points of a sweep, and of views of a figure."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-__all__ = ["distinct", "file_name"]
+__all__ = ["distinct", "file_name", "of_rows"]
 
 NEGATIVE = re.compile(r"(?<![^\s=,(\[])[-−](?=[.\d])")
 """The sign of a negative number."""
@@ -38,3 +38,14 @@ def distinct(names: Iterable[str]) -> list[str]:
         taken.add(own)
         found.append(own)
     return found
+
+
+def of_rows(labels: Sequence[str], points: bool) -> dict[str, str]:
+    """By the label of each row, a name that can be part of the name of a figure, distinct.
+
+    Args:
+        labels: the labels of all rows.
+        points: whether numbers keep their points, as in names of files; ids in a page have hyphens.
+    """
+    names = (file_name(label, "row") for label in labels)
+    return dict(zip(labels, distinct(name if points else name.replace(".", "-") for name in names), strict=True))

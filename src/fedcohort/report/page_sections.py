@@ -29,7 +29,7 @@ from fedcohort.report.file_names import distinct, file_name
 from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
 from fedcohort.report.report_data import Story
 
-__all__ = ["SEEDS", "Part", "Section", "at_point", "figures", "parts", "sections"]
+__all__ = ["SEEDS", "Part", "Section", "about_single_rows", "at_point", "figures", "parts", "sections"]
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
 def _told(story: Story, figure: Figure) -> Figure:
     """The figure with a sentence in its caption about what papers leave out of many rows."""
     rows, note = len(story.played), figure.note
-    panels = about_panels(len(story.panels), rows, story.score.name, not story.unfinished)
+    panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
     named = story.paper_row_looks.named
     if (named or rows > LISTED) and figure.key in OF_ROWS:
         about = about_colors(story.score.name, figure.key.startswith("tradeoff"))
@@ -299,6 +299,12 @@ def _told(story: Story, figure: Figure) -> Figure:
     return replace(figure, note=note)
 
 
+def about_single_rows(story: Story) -> str:
+    """A sentence about the rows whose scores and reports have figures of their own; empty if all rows that record them have."""
+    panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
+    return panels and f"Figures of the scores and reports of one row are drawn for {panels}."
+
+
 def at_point(story: Story, number: int) -> Story:
     """The rows at one point of a sweep, as a comparison of their own: labels are names of strategies, without the settings of the
     point. The target is that of the point in the whole comparison."""
@@ -309,7 +315,8 @@ def at_point(story: Story, number: int) -> Story:
     names = [story.row_looks.names.get(label, label) for label in own]
     labels = names if len(set(names)) == len(names) else own
     reference = story.comparison.rows[group.reference].label
-    found = Story(story.name, tuple(story.rows[i] for i in at), labels, [story.readings[i] for i in at], reference)
+    readings = [[one.called(label) for one in story.readings[i]] for i, label in zip(at, labels, strict=True)]
+    found = Story(story.name, tuple(story.rows[i] for i in at), labels, readings, reference)
     if found.comparison is not None:
         target = story.comparison.targets[number]
         vars(found.comparison)["targets"] = [target] * len(found.comparison.groups)  # a cached property

@@ -104,13 +104,16 @@ def _best_first(compared: Comparison, rows: Sequence[int]) -> list[int]:
     return sorted(rows, key=rank)
 
 
-def about_panels(panels: int, rows: int, score: str, finished: bool) -> str:
+def about_panels(compared: Comparison | None, panels: int, score: str, finished: bool) -> str:
     """How many rows have a panel, and which; empty if all have one."""
-    if rows <= panels:
+    if compared is None or len(compared.rows) <= panels:
         return ""
-    which = (
-        f"the reference and those with the highest test {score}"
-        if finished
-        else "the first ones until all runs are finished"
-    )
-    return f"{panels} of {rows} rows, {which}"
+    points = len(compared.groups)
+    where = f" at the first {SWEEP_PANELS} points" if points > SWEEP_PANELS else " at each point" if points > 1 else ""
+    where = where and f"{where} of the sweep"
+    one = points > 1 and SWEEP_PANELS // points < 2
+    if finished:
+        which = f"the reference{'' if one else f' and those with the highest test {score}'}{where}"
+    else:
+        which = f"the first {'one' if one else 'ones'}{where} until all runs are finished"
+    return f"{panels} of {len(compared.rows)} rows, {which}"

@@ -31,13 +31,18 @@ PNG = 4
 
 
 def export(
-    figures: Iterable[Figure], folder: Path, format_: str, look: Look, names: Mapping[str, str] = MappingProxyType({})
+    figures: Iterable[Figure],
+    folder: Path,
+    format_: str,
+    look: Look,
+    names: Mapping[str, str] = MappingProxyType({}),
+    note: str = "",
 ) -> list[Path]:
     """Write every view of every figure, and return the files of the figures.
 
     A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. The file
-    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end what shortened ``names``
-    stand for. Either all files are written, or none.
+    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end a ``note`` about all
+    figures, and what shortened ``names`` stand for. Either all files are written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -49,6 +54,8 @@ def export(
         drawn[file] = converted(drawn_to_width(figure, view, look), format_)
         shown = "" if len(figure.views) == 1 else f", {view.name}"
         captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    if note:
+        captions.append(f"All figures\n{note}")
     if names:
         captions.append("\n".join(["Shortened names", *(f"{shown}: {name}" for shown, name in names.items())]))
     text = ("\n\n".join(captions) + "\n").encode()

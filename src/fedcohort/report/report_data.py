@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,7 +14,6 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import Look, RowLooks
-from fedcohort.report.file_names import distinct, file_name
 from fedcohort.report.panel_rows import LINES, OWN_COLORS, rows_with_panel
 from fedcohort.report.row_looks import row_looks
 from fedcohort.report.runs_on_disk import begun, find_runs
@@ -52,6 +52,12 @@ class Reading:
 
     def __init__(self, run: Run, label: str) -> None:
         self.run, self.label = run, label
+
+    def called(self, label: str) -> "Reading":
+        """The same run under another label; what is computed already is not computed again."""
+        other = copy(self)
+        other.label = label
+        return other
 
     @cached_property
     def meta(self) -> dict[str, str]:
@@ -209,17 +215,6 @@ class Story:
     def seeds(self) -> list[int]:
         """The seeds of all runs with a finished round, ascending."""
         return sorted({reading.seed for _, readings in self.played for reading in readings})
-
-    @cached_property
-    def slugs(self) -> dict[str, str]:
-        """A name for each label that can be part of a name in the page: lower-case letters, digits and hyphens; distinct."""
-        names = distinct(file_name(label, "row").replace(".", "-") for label in self.labels)
-        return dict(zip(self.labels, names, strict=True))
-
-    @cached_property
-    def file_names(self) -> dict[str, str]:
-        """A name for each label that can be part of a file name, with the points of numbers; distinct."""
-        return dict(zip(self.labels, distinct(file_name(label, "row") for label in self.labels), strict=True))
 
     @property
     def everything(self) -> list[Reading]:

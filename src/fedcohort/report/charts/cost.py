@@ -16,10 +16,12 @@ from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
     legend_columns,
+    paper_rows_height,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
+    ticks_beside,
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import to_ticks
@@ -110,11 +112,14 @@ def wall(story: Story, look: Look) -> Figure | None:
 
 def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Look) -> alt.X:
     """The axis of stacked bars; in papers, it ends at a tick."""
+    ticks = ticks_beside(frame["strategy"].unique().tolist(), look, 5)
     top = float(frame.groupby("strategy")[field].sum().max())
     ends: dict[str, Any] = (
-        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], 5), nice=False)}
+        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], ticks), nice=False)}
     )
-    return alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5), **ends)
+    return alt.X(
+        f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=ticks), **ends
+    )
 
 
 def _bars(
@@ -147,4 +152,4 @@ def _bars(
             tooltip=tooltip,
         )
     )
-    return sized(chart, look, rows_height(30, labels, look), 16 * len(labels))
+    return sized(chart, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))

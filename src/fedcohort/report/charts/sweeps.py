@@ -26,7 +26,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.layers import constant, decided, layered
 from fedcohort.report.charts.line_axes import log_ticks
-from fedcohort.report.charts.means_and_bands import domain
+from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
@@ -144,6 +144,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     frame = frame.assign(low=low, high=high)
     labels = sweep.labels
     span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+    span = span if look.page else to_ticks(span, 5)
     texts = sweep.texts[key]
     frame["x_text"] = frame["x"].map(texts)
     written = f"{json.dumps(list(texts.values()))}[indexof({json.dumps(list(texts))}, datum.value)] || datum.label"
