@@ -17,7 +17,9 @@ from typing import Any
 import pydantic
 from docutils import nodes
 from public_names import modules, public_names
-from signatures import with_short_arrays, without_limits
+from signatures import plain
+from sphinx.directives import ObjectDescription
+from sphinx.domains.python import PyAttribute, PyProperty, PyVariable
 
 import fedcohort
 
@@ -45,8 +47,11 @@ def connect(app: Any) -> None:
     app.connect("autodoc-process-bases", public_bases)
     app.connect("autodoc-process-docstring", hide_colon, priority=100)  # before Napoleon
     app.connect("autodoc-process-docstring", show_colon, priority=900)
+    app.connect("autodoc-process-docstring", plain_types, priority=900)  # after Napoleon
     app.connect("autodoc-process-docstring", escape_bars)
     app.connect("missing-reference", resolve)
+    for name, directive in (("attribute", PyAttribute), ("property", PyProperty), ("data", PyVariable)):
+        app.add_directive_to_domain("py", name, with_plain_type(directive), override=True)
 
 
 def short_signature(
@@ -60,7 +65,19 @@ def short_signature(
         return "(…)", None
     if not signature:
         return None
-    return with_short_arrays(without_limits(signature)), returns and with_short_arrays(returns)
+    return plain(signature), returns and plain(returns)
+
+
+def with_plain_type(directive: type[ObjectDescription[Any]]) -> type[ObjectDescription[Any]]:
+    """The directive of an attribute, with its type as signatures have it."""
+
+    class Plain(directive):  # type: ignore[valid-type, misc]
+        def handle_signature(self, sig: str, signode: Any) -> Any:
+            if "type" in self.options:
+                self.options["type"] = plain(self.options["type"])
+            return super().handle_signature(sig, signode)
+
+    return Plain
 
 
 COLON = "\ue000"
@@ -76,6 +93,11 @@ def hide_colon(_app: Any, what: str, _name: str, _found: Any, _options: Any, lin
 def show_colon(_app: Any, _what: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:
     """Undo :func:`hide_colon`."""
     lines[:] = [line.replace(COLON, ":") for line in lines]
+
+
+def plain_types(_app: Any, _what: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:
+    """Types that Napoleon takes from annotations are as in signatures."""
+    lines[:] = [plain(line) if line.lstrip().startswith((":vartype ", ":type ")) else line for line in lines]
 
 
 def escape_bars(_app: Any, _what: str, _name: str, _found: Any, _options: Any, lines: list[str]) -> None:

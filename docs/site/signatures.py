@@ -2,8 +2,9 @@
 
 import re
 
-__all__ = ["with_short_arrays", "without_limits"]
+__all__ = ["plain", "with_short_arrays", "without_limits"]
 
+FACTORY = re.compile(r"\s*=\s*<factory>")
 WRAPPER = re.compile(r"~?(typing\.)?Annotated\[")
 
 DOTS = r"(?:~?[\w.]+\.)?"
@@ -13,6 +14,14 @@ LIKE = re.compile(
     rf"{DOTS}_NestedSequence\[complex \| bytes \| str\]"
 )
 ARRAY = re.compile(rf"{DOTS}ndarray\[{DOTS}tuple\[{DOTS}Any, \.\.\.\], {DOTS}dtype\[([\w.~]+)\]\]")
+
+
+def plain(signature: str) -> str:
+    """A signature, or the type of an attribute, without limits and with short names of arrays.
+
+    A default that a function makes is ``...``: Sphinx cannot read ``<factory>``, and would show the whole signature as it is.
+    """
+    return with_short_arrays(without_limits(FACTORY.sub(" = ...", signature)))
 
 
 def with_short_arrays(signature: str) -> str:

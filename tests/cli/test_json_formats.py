@@ -66,9 +66,13 @@ def test_documents_about_runs(runs: Path) -> None:
 
 def test_documents_about_plug_ins_data_and_the_installation() -> None:
     sections = check("strategies", call("strategies", "--json"))["sections"]
-    assert {"strategy", "algorithm"} <= sections.keys()
+    assert {"strategy", "algorithm", "latency_law", "feature_shift"} <= sections.keys()
+    assert all(key.isidentifier() for key in sections), "keys were words for people, with spaces"
     check("strategies", call("strategies", "oort", "--json"))
-    assert check("data-describe", call("data", "describe", "--json"))["clients"]
+    described = check("data-describe", call("data", "describe", "--json"))
+    assert described["clients"]
+    assert all(key.isidentifier() for key in described["quantiles"])
+    assert {"samples", "classes_held", "largest_class_share", "wrong_labels"} <= described["quantiles"].keys()
     assert check("data-list", call("data", "list", "--json"))["data"]
     check("data-cache", call("data", "cache", "--json"))
     check("doctor", call("doctor", "--json"))

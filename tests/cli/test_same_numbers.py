@@ -27,6 +27,7 @@ from fedcohort.core.formatted_values import (
     verdict,
 )
 from fedcohort.core.score_style import ACCURACY
+from fedcohort.report.terminal.federations import IN_WORDS
 
 EXPERIMENT = """
 name = "same"
@@ -303,8 +304,9 @@ def test_quantiles_of_many_clients() -> None:
     small = ("--set", "federation.clients=40", "--set", "federation.partition='iid'")
     printed, document = both("data", "describe", *small)
     for name, by_level in document["quantiles"].items():
-        digits = 0 if name in ("samples", "classes held", "time") else 2
-        assert cells(printed, name) == [name, *(count(value, digits) for value in by_level.values())]
+        digits = 0 if name in ("samples", "classes_held", "time") else 2
+        shown = IN_WORDS.get(name, name)
+        assert cells(printed, shown) == [shown, *(count(value, digits) for value in by_level.values())]
 
 
 def test_data_list() -> None:

@@ -77,6 +77,12 @@ def test_every_cell_of_a_tutorial_was_played(tutorial: Path, site: Path) -> None
     assert html.count("cell_output") >= 3
 
 
+def test_types_in_the_python_reference_are_plain(site: Path) -> None:
+    for page in sorted((site / "api").glob("*.html")):
+        text = words(read(page))
+        assert not re.findall(r"Annotated\[|ndarray\[|&lt;factory&gt;|: ~\w|, ~\w", text), page.name
+
+
 def test_the_first_tutorial_ends_with_the_verdict_that_its_text_states(site: Path) -> None:
     text = words(read(site / "tutorials" / "first-comparison.html"))
     found = re.search(r"taking turns: (better|worse|not clear), p = (\d\.\d+) (\+\d+\.\d) points against uniform", text)

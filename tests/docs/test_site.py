@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from fedcohort.algorithms import ALGORITHMS
@@ -238,6 +239,26 @@ def test_signatures_have_the_short_names_of_arrays(modules: dict[str, Any]) -> N
         assert short(typing.stringify_annotation(ArrayLike, mode)) == "~numpy.typing.ArrayLike"
         assert "ndarray[" not in short(typing.stringify_annotation(NDArray[Any] | None, mode))
     assert short("(*, k: int = 3) -> float") == "(*, k: int = 3) -> float"
+
+
+def test_attributes_have_types_as_signatures_have_them(modules: dict[str, Any]) -> None:
+    """Properties had the limits of their values, and lists of attributes NumPy's long names of arrays."""
+    typing = pytest.importorskip("sphinx.util.typing")
+    from numpy.typing import NDArray
+
+    long = typing.stringify_annotation(NDArray[np.int64] | None, "fully-qualified-except-typing")
+    lines = [f":vartype clients: {long}", ":ivar clients: ndarray[tuple[Any, ...], dtype[int64]] in words"]
+    importlib.import_module("autodoc_hooks").plain_types(None, "class", "", None, None, lines)
+    assert lines == [
+        ":vartype clients: ~numpy.typing.NDArray[numpy.int64] | None",
+        ":ivar clients: ndarray[tuple[Any, ...], dtype[int64]] in words",
+    ]
+    plain = modules["signatures"].plain
+    assert plain("~typing.Annotated[float, Ge(ge=0), Le(le=1)]") == "float"
+    assert (
+        plain("(terms: dict[str, ~numpy.ndarray]=<factory>, k: int = 3)")
+        == "(terms: dict[str, ~numpy.ndarray] = ..., k: int = 3)"
+    )
 
 
 def test_symbols_in_the_tables_of_the_python_reference_are_typeset(pages: dict[str, str]) -> None:

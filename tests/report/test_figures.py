@@ -20,6 +20,7 @@ from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
 from fedcohort.report.page_sections import figures
+from fedcohort.report.panel_rows import OWN_COLORS
 from fedcohort.report.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
@@ -61,15 +62,22 @@ def test_lines_have_a_legend_with_dashes(runs: Path) -> None:
     assert len(dashes) >= 2
 
 
+def luminance_of(color: str) -> float:
+    """The relative luminance of a color, 1 for white."""
+    linear = np.power([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], 2.2)
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
 def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:
     """Neighbours in the list differ in dash and symbol, and no two of the first five have the same lightness and dash."""
     assert len({tuple(d) for d in DASHES}) == len(STRATEGIES) == len(set(SYMBOLS))
-    linear = [[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in STRATEGIES]
-    luminance = np.array([np.dot([0.2126, 0.7152, 0.0722], np.power(c, 2.2)) for c in linear])
+    luminance = np.array([luminance_of(color) for color in STRATEGIES])
     contrast = 1.05 / (luminance + 0.05)
     assert (contrast >= 2.9).all(), "thin lines vanish on white"
     look = paper()
     assert len({tuple(d) for d in look.dashes(8)}) == 8
+    assert len(set(look.colors(OWN_COLORS))) == OWN_COLORS, "lines of one color cannot be told apart where they cross"
+    assert all(luminance_of(color) < 0.31 for color in look.colors(OWN_COLORS))
     pairs = [(look.colors(16)[i], tuple(look.dashes(16)[i])) for i in range(16)]
     assert len(set(pairs)) == 16
 

@@ -2,13 +2,15 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
+from fedcohort.report.chart_style import PAGE, STRATEGIES, UNCLEAR, paper
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import PANELS
+from fedcohort.report.panel_rows import NAMES, PANELS, SWEEP_PANELS, about_panels
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.table_rows import strategies
@@ -68,5 +70,27 @@ def test_panels_have_the_colors_of_their_rows(story: Story) -> None:
     assert f"Panels: {PANELS} of {ROWS} rows, the reference" in drawn.note
     svg = draw(composed(drawn, drawn.views[0], look), "svg").decode()
     filled = {color.upper() for color in re.findall(r'fill="(#[0-9A-Fa-f]{6})"', svg)}
-    number = len(STRATEGIES)
-    assert {STRATEGIES[i % number].upper() for i in range(BEST - PANELS + 2, ROWS)} <= filled
+    named = story.paper_row_looks.named
+    assert len(named) == NAMES, "papers have no colors for more"
+    assert named < {str(panel.strategy) for panel in drawn.views[0].panels}
+    assert {color.upper() for color in STRATEGIES[:NAMES]} | {UNCLEAR} <= filled
+    assert STRATEGIES[NAMES].upper() not in filled
+    assert f"Colored panels: the reference and the {NAMES - 1} rows with the highest test accuracy" in drawn.note
+    assert drawn.note.endswith("Gray panels: rows that figures of lines do not name.")
+
+
+def test_captions_say_which_panels_of_a_sweep_are_drawn() -> None:
+    """Of 20 points with 5 rows each, only the references have panels, and the page spoke of the best rows."""
+
+    def about(points: int, finished: bool = True) -> str:
+        compared: Any = SimpleNamespace(groups=[None] * points, rows=[None] * (5 * points))
+        return about_panels(compared, min(points, SWEEP_PANELS), "accuracy", finished)
+
+    assert about(20) == "20 of 100 rows, the reference at each point of the sweep"
+    assert (
+        about(20, finished=False)
+        == "20 of 100 rows, the first one at each point of the sweep until all runs are finished"
+    )
+    assert about(40) == "36 of 200 rows, the reference at the first 36 points of the sweep"
+    best = "9 of 45 rows, the reference and those with the highest test accuracy at each point of the sweep"
+    assert about(9) == best

@@ -42,7 +42,8 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     if as_json:
-        echo(formatted_values.as_json(document("strategies", {"sections": sections})))
+        by_kind = {kind.replace(" ", "_"): entries for kind, entries in sections.items()}
+        echo(formatted_values.as_json(document("strategies", {"sections": by_kind})))
         return
     console = terminal.screen()
     console.print(

@@ -7,7 +7,7 @@ lines continue the meaning. :mod:`fedcohort.cli.json_schema` makes JSON Schemas 
 
 __all__ = ["DOCUMENTS", "RECORDS", "VERSION"]
 
-VERSION = 2
+VERSION = 3
 """The version of all formats. It is increased if a key is removed or changes its type or meaning; new keys do not increase it."""
 
 DOCUMENTS = {

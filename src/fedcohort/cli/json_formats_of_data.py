@@ -100,7 +100,7 @@ batch_size: integer - The recommended size.
 reason: text - The reason in words.
 """,
     "strategies": """
-sections: {[PlugIn]} - Plug-ins by kind, such as `strategy` or `algorithm`.
+sections: {[PlugIn]} - Plug-ins by kind, such as `strategy`, `algorithm` or `latency_law`; those of a file are `your_own`.
 """,
     "PlugIn": """
 name: text - Name in experiment files.
@@ -135,7 +135,7 @@ dropped: integer - Training samples that belong to no client.
 effective_alpha: any - Estimated Dirichlet concentration: a number, `inf`, or null if it is undefined.
 seed: integer - Seed of the federation.
 clients: [ClientFacts] - The clients.
-quantiles: {{number?}} - Quantiles by measure and level.
+quantiles: {{number?}} - Quantiles over all clients by measure, such as `samples` or `largest_class_share`, and level.
 """,
     "ClientFacts": """
 client: integer - Number of the client.

@@ -94,23 +94,25 @@ def figures(
     check_target(out, "--output")
     check_writable(out, "--output", folder=True)
     look = paper(columns)
-    charts, names = _figures(paths, runs, settings, look)
+    charts, names, note = _figures(paths, runs, settings, look)
     keys = sorted({name for figure in charts for name in figure.names})
     for name in only:
         if name not in keys:
             raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
     chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    for file in export(chosen, Path(out), format_, look, names):
+    for file in export(chosen, Path(out), format_, look, names, note):
         echo(str(file))
     echo(str(Path(out) / CAPTIONS))
 
 
 def _figures(
     paths: Sequence[str], runs: str, settings: Sequence[str], look: "Look"
-) -> "tuple[list[Figure], dict[str, str]]":
-    """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten."""
+) -> "tuple[list[Figure], dict[str, str], str]":
+    """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten; and a note
+    about all charts of runs."""
     from fedcohort.report.charts.batch_sizes import profiles
     from fedcohort.report.full_names import full_names
+    from fedcohort.report.page_sections import about_single_rows
     from fedcohort.report.page_sections import figures as figures_of_runs
     from fedcohort.report.report_data import find_runs, gather
     from fedcohort.study.batch_size_profile import Profile
@@ -121,13 +123,14 @@ def _figures(
     others = [path for path in paths if path not in measured]
     charts: list[Figure] = []
     names: dict[str, str] = {}
+    note = ""
     if others or not measured:
         story = gather(find_runs(others, runs, settings), reference=_reference())
         charts += figures_of_runs(story, look)
-        names = full_names(story)
+        names, note = full_names(story), about_single_rows(story)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
-    return charts, names
+    return charts, names, note
 
 
 @click.command()

@@ -44,8 +44,9 @@ CLASSES = (
 )
 """Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color."""
 
-FURTHER = (7, 4, 0, 5, 2, 8)
-"""Those of :data:`CLASSES` that differ from all colors of strategies: papers use no color twice if they name a few rows of many."""
+FURTHER = (7, 4, 0, 3, 2, 8)
+"""Those of :data:`CLASSES` that differ from all colors of strategies, and can be seen as thin lines: in papers, rows have them after
+the colors of strategies, so that no color is used twice."""
 
 REST = "#B8B8B8"
 """Color of the rows that figures in papers do not name, if there are many rows: colors would be used again for several of them."""
@@ -105,8 +106,9 @@ class Look:
     rows: RowLooks = field(default_factory=RowLooks)
 
     def colors(self, number: int) -> list[str]:
-        """Colors of ``number`` strategies; after the last color, the first is used again, with another dash."""
-        return [self.strategies[i % len(self.strategies)] for i in range(number)]
+        """Colors of ``number`` strategies; after the last color, the first is used again, with another dash. Papers have more."""
+        own = self.strategies if self.page else (*self.strategies, *(self.classes[i] for i in FURTHER))
+        return [own[i % len(own)] for i in range(number)]
 
     def of_rows(
         self, labels: Sequence[str], more: Collection[str] = ()
@@ -122,9 +124,8 @@ class Look:
         if not strong:
             looks = {label: (colors[i], dashes[i], symbols[i]) for label, i in known.items()}
         else:
-            several = (*self.strategies, *(self.classes[i] for i in FURTHER))
             looks = dict.fromkeys(labels, (REST, DASHES[0], SYMBOLS[0]))
-            looks |= {label: (several[(i := known[label]) % len(several)], dashes[i], symbols[i]) for label in strong}
+            looks |= {label: (colors[(i := known[label])], dashes[i], symbols[i]) for label in strong}
         found = [looks[label] for label in labels]
         return [own[0] for own in found], [own[1] for own in found], [own[2] for own in found]
 

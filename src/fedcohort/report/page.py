@@ -72,7 +72,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),
-        "about_panels": about_panels(len(story.panels), len(story.played), score.name, not story.unfinished),
+        "about_panels": about_panels(story.comparison, len(story.panels), score.name, not story.unfinished),
         "command": command,
         "live": live,
         "css": style(),

@@ -1,6 +1,5 @@
 """Arrange the figures of a report: which figures belong to which section, and in which order."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,10 +25,11 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
-from fedcohort.report.panel_rows import about_colors, about_panels
+from fedcohort.report.file_names import distinct, file_name
+from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
 from fedcohort.report.report_data import Story
 
-__all__ = ["SEEDS", "Part", "Section", "at_point", "figures", "parts", "sections"]
+__all__ = ["SEEDS", "Part", "Section", "about_single_rows", "at_point", "figures", "parts", "sections"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def parts(story: Story, look: Look = PAGE, seeds: Sequence[int] | None = None) -
 
 
 def _parts(story: Story, look: Look, seeds: Sequence[int] | None) -> dict[str, list[Part]]:
-    look = replace(look, rows=story.row_looks)
+    look = replace(look, rows=story.looks_in(look))
     seeded = _by_seed(story, look, seeds)
     return {
         "result": _untitled(
@@ -184,16 +184,26 @@ def _federation(story: Story, look: Look) -> list[Figure]:
 
 def _at_points(story: Story, figure: Figure, number: int, look: Look) -> Figure:
     """The figure of one of several federations, with the points of the sweep that have it."""
-    groups = story.comparison.groups if story.comparison is not None else []
-    points = tuple(i for i, own in enumerate(story.federation_of_point) if own == number)
-    others = f" and {len(points) - 1} other point{'s' * (len(points) > 2)} of the sweep" if len(points) > 1 else ""
+    names = _federation_names(story)
+    files = distinct(file_name(name, "point") for name in names)
+    others = " of the sweep" if " other point" in names[number] else ""
     return replace(
         figure,
-        key=figure.key if look.page or not number else f"{figure.key}-{number + 1}",
-        note=f"{figure.note} Clients at {groups[points[0]].point}{others}.",
-        points=points,
+        key=figure.key if look.page else f"{figure.key}-{files[number]}",
+        note=f"{figure.note} Clients at {names[number]}{others}.",
+        points=tuple(i for i, own in enumerate(story.federation_of_point) if own == number),
         federation=number,
+        family="" if look.page else figure.key,
     )
+
+
+def _federation_names(story: Story) -> list[str]:
+    """What each federation of a sweep is called: the settings that its points share, and no others, or else its first point."""
+    groups = story.comparison.groups if story.comparison is not None else []
+    named: dict[int, str] = {}
+    for group, number in zip(groups, story.federation_of_point, strict=True):
+        named.setdefault(number, group.federation or group.point)
+    return list(named.values())
 
 
 def _clients(story: Story, number: int) -> Clients | None:
@@ -223,6 +233,9 @@ OF_ROWS = {"accuracy", "tradeoff", "loss", "own_measures", "jain", "participatio
 OF_PANELS = {"selections", "raster", "class-accuracy"}
 """Keys of figures with a panel for each row."""
 
+COLORED_PANELS = {"selections", "raster"}
+"""Those of them whose panels have the colors of rows."""
+
 NO_LEGEND = f"There is no legend for more than {LISTED} rows;"
 """What captions of such figures say in papers if no row is named."""
 
@@ -241,9 +254,10 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
         if not (pointwise and figure.key in AT_A_POINT):
             yield figure
     if pointwise:
-        for number, point in enumerate(points):
-            yield from _of_point(story, number, point, look)
-    look = replace(look, rows=story.row_looks)
+        files = distinct(file_name(point, str(number + 1)) for number, point in enumerate(points))
+        for number, (point, name) in enumerate(zip(points, files, strict=True)):
+            yield from _of_point(story, number, point, name, look)
+    look = replace(look, rows=story.looks_in(look))
     yield from _only_in_papers(story, look)
 
 
@@ -257,12 +271,11 @@ def _only_in_papers(story: Story, look: Look) -> list[Figure]:
     return [figure for figure in drawn if figure is not None]
 
 
-def _of_point(story: Story, number: int, point: str, look: Look) -> Iterator[Figure]:
+def _of_point(story: Story, number: int, point: str, name: str, look: Look) -> Iterator[Figure]:
     """The figures that compare strategies at one point of a sweep; the settings of the point are in their key and title."""
-    slug = re.sub(r"[^a-z0-9]+", "-", point.lower()).strip("-") or str(number + 1)
     for figure in _all_figures(at_point(story, number), look):
         if figure.key in AT_A_POINT:
-            yield replace(figure, key=f"{figure.key}-{slug}", title=f"{figure.title}, {point}", family=figure.key)
+            yield replace(figure, key=f"{figure.key}-{name}", title=f"{figure.title}, {point}", family=figure.key)
 
 
 def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
@@ -275,16 +288,24 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
 def _told(story: Story, figure: Figure) -> Figure:
     """The figure with a sentence in its caption about what papers leave out of many rows."""
     rows, note = len(story.played), figure.note
-    panels = about_panels(len(story.panels), rows, story.score.name, not story.unfinished)
-    if rows > LISTED and figure.key in OF_ROWS:
-        named = story.row_looks.named
+    panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
+    named = story.paper_row_looks.named
+    if (named or rows > LISTED) and figure.key in OF_ROWS:
         about = about_colors(story.score.name, figure.key.startswith("tradeoff"))
         note += f" {about} The {EVERY_ROW}" if named else f" {NO_LEGEND} the {EVERY_ROW}"
-    elif figure.key == "client-distribution" and story.row_looks.named:
+    elif figure.key == "client-distribution" and named:
         note += f" {about_colors(story.score.name)}"
     if panels and figure.key in OF_PANELS:
         note += f" Panels: {panels}."
+    if figure.key in COLORED_PANELS and named and not named.issuperset(label for label, _ in story.panels):
+        note += f" {about_gray_panels(story.score.name)}"
     return replace(figure, note=note)
+
+
+def about_single_rows(story: Story) -> str:
+    """A sentence about the rows whose scores and reports have figures of their own; empty if all rows that record them have."""
+    panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
+    return panels and f"Figures of the scores and reports of one row are drawn for {panels}."
 
 
 def at_point(story: Story, number: int) -> Story:
@@ -297,7 +318,8 @@ def at_point(story: Story, number: int) -> Story:
     names = [story.row_looks.names.get(label, label) for label in own]
     labels = names if len(set(names)) == len(names) else own
     reference = story.comparison.rows[group.reference].label
-    found = Story(story.name, tuple(story.rows[i] for i in at), labels, [story.readings[i] for i in at], reference)
+    readings = [[one.called(label) for one in story.readings[i]] for i, label in zip(at, labels, strict=True)]
+    found = Story(story.name, tuple(story.rows[i] for i in at), labels, readings, reference)
     if found.comparison is not None:
         target = story.comparison.targets[number]
         vars(found.comparison)["targets"] = [target] * len(found.comparison.groups)  # a cached property

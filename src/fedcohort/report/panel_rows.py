@@ -7,9 +7,12 @@ from fedcohort.study.comparison import Comparison
 
 __all__ = [
     "LINES",
+    "NAMES",
+    "OWN_COLORS",
     "PANELS",
     "SWEEP_PANELS",
     "about_colors",
+    "about_gray_panels",
     "about_lines",
     "about_panels",
     "rows_with_name",
@@ -26,6 +29,10 @@ SWEEP_PANELS = 36
 LINES = 20
 """Largest number of lines with a legend: that of more would take the room of the chart."""
 
+OWN_COLORS = 12
+"""Largest number of rows that figures in papers color and name: each has a color of its own. Colors of more would be used again, and
+lines of one color cannot be told apart by their dashes where they cross."""
+
 NAMES = 7
 """Number of lines that are named if there are more."""
 
@@ -34,12 +41,12 @@ FRONT = LINES - NAMES
 """Largest number of rows that figures in papers name besides because no other row is better and cheaper."""
 
 
-def rows_with_name(compared: Comparison | None) -> set[int]:
-    """Of more than :data:`LINES` rows at a point of a sweep, those that charts of lines name: as for panels, finished or not."""
+def rows_with_name(compared: Comparison | None, most: int = LINES) -> set[int]:
+    """Of more than ``most`` rows at a point of a sweep, those that charts of lines name: as for panels, finished or not."""
     chosen: set[int] = set()
     if compared is not None:
         for group in compared.groups:
-            if len(group.rows) > LINES:
+            if len(group.rows) > most:
                 chosen |= set(_best_first(compared, group.rows)[:NAMES])
     return chosen
 
@@ -59,6 +66,14 @@ def about_colors(score: str, filled: bool = False) -> str:
     front = f", and the rows that are filled, at most the {FRONT} best of them" if filled else ""
     comma = "," if filled else " and"
     return f"Colored: the reference{comma} the {NAMES - 1} rows with the highest test {score}{front}. The other rows are gray."
+
+
+def about_gray_panels(score: str) -> str:
+    """A sentence about the panels in papers whose rows have no color of their own."""
+    return (
+        f"Colored panels: the reference and the {NAMES - 1} rows with the highest test {score}, in the colors that they have in all "
+        "figures. Gray panels: rows that figures of lines do not name."
+    )
 
 
 def rows_with_panel(compared: Comparison, known: Collection[int], finished: bool) -> set[int]:
@@ -89,13 +104,16 @@ def _best_first(compared: Comparison, rows: Sequence[int]) -> list[int]:
     return sorted(rows, key=rank)
 
 
-def about_panels(panels: int, rows: int, score: str, finished: bool) -> str:
+def about_panels(compared: Comparison | None, panels: int, score: str, finished: bool) -> str:
     """How many rows have a panel, and which; empty if all have one."""
-    if rows <= panels:
+    if compared is None or len(compared.rows) <= panels:
         return ""
-    which = (
-        f"the reference and those with the highest test {score}"
-        if finished
-        else "the first ones until all runs are finished"
-    )
-    return f"{panels} of {rows} rows, {which}"
+    points = len(compared.groups)
+    where = f" at the first {SWEEP_PANELS} points" if points > SWEEP_PANELS else " at each point" if points > 1 else ""
+    where = where and f"{where} of the sweep"
+    one = points > 1 and SWEEP_PANELS // points < 2
+    if finished:
+        which = f"the reference{'' if one else f' and those with the highest test {score}'}{where}"
+    else:
+        which = f"the first {'one' if one else 'ones'}{where} until all runs are finished"
+    return f"{panels} of {len(compared.rows)} rows, {which}"

@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
+from fedcohort.report.file_names import distinct, file_name
 
 __all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
 
@@ -30,25 +31,31 @@ PNG = 4
 
 
 def export(
-    figures: Iterable[Figure], folder: Path, format_: str, look: Look, names: Mapping[str, str] = MappingProxyType({})
+    figures: Iterable[Figure],
+    folder: Path,
+    format_: str,
+    look: Look,
+    names: Mapping[str, str] = MappingProxyType({}),
+    note: str = "",
 ) -> list[Path]:
     """Write every view of every figure, and return the files of the figures.
 
     A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. The file
-    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end what shortened ``names``
-    stand for. Either all files are written, or none.
+    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end a ``note`` about all
+    figures, and what shortened ``names`` stand for. Either all files are written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
     """
     drawn, captions = {}, []
-    for figure in figures:
-        for view in figure.views:
-            name = figure.key if len(figure.views) == 1 else f"{figure.key}-{_slug(view.name)}"
-            file = folder / f"{name}.{format_}"
-            drawn[file] = converted(drawn_to_width(figure, view, look), format_)
-            shown = "" if len(figure.views) == 1 else f", {view.name}"
-            captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    views = [(figure, view) for figure in figures for view in figure.views]
+    for name, (figure, view) in zip(distinct(_name(*one) for one in views), views, strict=True):
+        file = folder / f"{name}.{format_}"
+        drawn[file] = converted(drawn_to_width(figure, view, look), format_)
+        shown = "" if len(figure.views) == 1 else f", {view.name}"
+        captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+    if note:
+        captions.append(f"All figures\n{note}")
     if names:
         captions.append("\n".join(["Shortened names", *(f"{shown}: {name}" for shown, name in names.items())]))
     text = ("\n\n".join(captions) + "\n").encode()
@@ -144,8 +151,9 @@ def converted(svg: str, format_: str, pixels: float = PNG) -> bytes:
     raise UsageError(f"--format {format_!r}: valid formats are {', '.join(FORMATS)}")
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "view"
+def _name(figure: Figure, view: View) -> str:
+    """The name of the file of a view, without its ending."""
+    return figure.key if len(figure.views) == 1 else f"{figure.key}-{file_name(view.name, 'view')}"
 
 
 def composed(figure: Figure, view: View, look: Look) -> Spec:

@@ -1,8 +1,8 @@
 """Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
 import json
-import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import RowLooks
-from fedcohort.report.panel_rows import rows_with_name, rows_with_panel
+from fedcohort.report.chart_style import Look, RowLooks
+from fedcohort.report.panel_rows import LINES, OWN_COLORS, rows_with_panel
+from fedcohort.report.row_looks import row_looks
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.report.shortened_names import short
 from fedcohort.study.compare_existing_runs import side_by_side
@@ -51,6 +52,12 @@ class Reading:
 
     def __init__(self, run: Run, label: str) -> None:
         self.run, self.label = run, label
+
+    def called(self, label: str) -> "Reading":
+        """The same run under another label; what is computed already is not computed again."""
+        other = copy(self)
+        other.label = label
+        return other
 
     @cached_property
     def meta(self) -> dict[str, str]:
@@ -209,18 +216,6 @@ class Story:
         """The seeds of all runs with a finished round, ascending."""
         return sorted({reading.seed for _, readings in self.played for reading in readings})
 
-    @cached_property
-    def slugs(self) -> dict[str, str]:
-        """A name for each label that can be part of a file name: lower-case letters, digits and hyphens; distinct."""
-        slugs: dict[str, str] = {}
-        for label in self.labels:
-            slug = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "row"
-            taken = set(slugs.values())
-            slugs[label] = next(
-                name for name in (slug, *(f"{slug}-{i}" for i in range(2, len(self.labels) + 2))) if name not in taken
-            )
-        return slugs
-
     @property
     def everything(self) -> list[Reading]:
         """All runs of all rows."""
@@ -264,6 +259,11 @@ class Story:
         ]
         return [(label, readings) for label, readings in rows if readings]
 
+    @property
+    def in_order(self) -> list[str]:
+        """The labels of rows with a finished round in the order of tables: those at each point of a sweep together."""
+        return [self.played[i][0] for i in self.comparison.in_groups] if self.comparison is not None else []
+
     @cached_property
     def federation_of_point(self) -> list[int]:
         """For each point of a sweep, the number of its federation: points with the same clients and data have the same number."""
@@ -290,24 +290,21 @@ class Story:
 
     @cached_property
     def row_looks(self) -> RowLooks:
-        """How charts tell rows apart: at each point of a sweep, a strategy has the same color, and its name without the settings."""
-        labels = [label for label, _ in self.played]
-        named = frozenset(labels[i] for i in rows_with_name(self.comparison))
-        if self.comparison is None or len(self.comparison.groups) < 2:
-            first = (
-                frozenset() if self.unfinished else named
-            )  # colors of their own, which do not change with every round
-            ordered = sorted(labels, key=lambda label: label not in first)
-            return RowLooks({label: i for i, label in enumerate(ordered)}, named=named)
-        names = self.comparison.names_without_settings
-        order = list(dict.fromkeys(names))
-        cut = dict(zip(order, short(order), strict=True))
-        return RowLooks(
-            {label: order.index(name) for label, name in zip(labels, names, strict=True)},
-            dict(zip(labels, (cut[name] for name in names), strict=True)),
-            tuple(tuple(labels[i] for i in group.rows) for group in self.comparison.groups),
-            named,
-        )
+        """How charts of the page tell rows apart."""
+        return self._row_looks(LINES)
+
+    @cached_property
+    def paper_row_looks(self) -> RowLooks:
+        """The same for papers, which name fewer rows."""
+        return self._row_looks(OWN_COLORS)
+
+    def looks_in(self, look: Look) -> RowLooks:
+        """How the page or a paper tells rows apart."""
+        return self.row_looks if look.page else self.paper_row_looks
+
+    def _row_looks(self, most: int) -> RowLooks:
+        """How rows are told apart if charts of more than ``most`` rows name some of them."""
+        return row_looks(self.comparison, [label for label, _ in self.played], most, finished=not self.unfinished)
 
     @cached_property
     def panels(self) -> list[tuple[str, Reading]]:
@@ -317,7 +314,7 @@ class Story:
         known = dict(self._single)
         at = {i: label for i, (label, _) in enumerate(self.played) if label in known}
         chosen = rows_with_panel(self.comparison, at, not self.unfinished)
-        return [(label, known[label]) for i, label in at.items() if i in chosen]
+        return [(at[i], known[at[i]]) for i in self.comparison.in_groups if i in chosen]
 
     @property
     def unfinished(self) -> list[Reading]:

@@ -17,10 +17,12 @@ from fedcohort.report.charts.axes_and_legends import (
     crowded,
     hideable,
     is_long,
+    paper_rows_height,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
+    ticks_beside,
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
@@ -207,8 +209,10 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = _difference_chart(data, labels, look, compared.score, f"{title[0].lower()}{title[1:]}")
-    chart = sized(chart, look, rows_height(34, intervals["strategy"], look), 18 * len(intervals))
+    chart = _difference_chart(data, story.in_order, look, compared.score, f"{title[0].lower()}{title[1:]}")
+    chart = sized(
+        chart, look, rows_height(34, intervals["strategy"], look), paper_rows_height(18, intervals["strategy"], look)
+    )
     return Figure("differences", title, _about_differences(intervals, look), [View("difference", [Panel(chart)])], data)
 
 
@@ -276,7 +280,8 @@ def _difference_chart(
 ) -> Drawing:
     values = [data["differences"][column] for column in ("mean", "low", "high")]
     span = domain(*values, data["seed_differences"]["difference"], [0.0])
-    span = span if look.page else to_ticks(span, 6)
+    ticks = ticks_beside(data["differences"]["strategy"].tolist(), look, 6)
+    span = span if look.page else to_ticks(span, ticks)
     scale = alt.Scale(domain=span, nice=False, zero=False)
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
     title = f"{difference},{score.points}" if score.points else f"{difference} in test {score.name}"
@@ -285,9 +290,9 @@ def _difference_chart(
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
     long = is_long(data["differences"]["strategy"], look)
-    above: dict[str, Any] = {"title": title, "axis": _axis(look, top=True)} if long else {}
+    above: dict[str, Any] = {"title": title, "axis": _axis(look, ticks, top=True)} if long else {}
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1)
-    axis = None if long else _axis(look)  # each layer with an axis would draw it
+    axis = None if long else _axis(look, ticks)  # each layer with an axis would draw it
     several = data["differences"]["corrected_low"].notna().sum() > 1
     corrected = [text_tooltip("corrected_low", "corrected, from"), text_tooltip("corrected_high", "corrected, to")]
     tooltip = [
@@ -302,7 +307,7 @@ def _difference_chart(
     chart: Drawing = layered(
         zero.encode(alt.X("x:Q", scale=scale, **above)),
         rows.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
-            alt.X("low:Q", title=title, scale=scale, axis=_axis(look)), y, color=own_color, x2=alt.X2("high:Q")
+            alt.X("low:Q", title=title, scale=scale, axis=_axis(look, ticks)), y, color=own_color, x2=alt.X2("high:Q")
         ),
         seeds.mark_point(filled=False, size=28 if look.page else 20, strokeWidth=1.2 if look.page else 0.8).encode(
             alt.X("difference:Q", title=title, scale=scale, axis=axis), y, color=own_color, tooltip=of_seed
@@ -326,7 +331,7 @@ def _color_if_clear(labels: list[str], look: Look) -> Any:
     return alt.when("datum.clear").then(own).otherwise(alt.value(look.soft if look.page else UNCLEAR))
 
 
-def _axis(look: Look, *, top: bool = False) -> alt.Axis:
+def _axis(look: Look, ticks: int, *, top: bool = False) -> alt.Axis:
     """The axis of differences; in papers, its long title ends where the axis ends, since a centered one would leave the figure."""
     more: dict[str, Any] = {} if look.page else {"titleAnchor": "end"}
-    return alt.Axis(grid=not top, tickCount=6, orient="top" if top else "bottom", **more)
+    return alt.Axis(grid=not top, tickCount=ticks, orient="top" if top else "bottom", **more)

@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 
 from fedcohort.core import formatted_values
-from fedcohort.report.chart_style import Look
+from fedcohort.report.chart_style import REST, UNCLEAR, Look
 from fedcohort.report.charts.layers import with_properties
 from fedcohort.report.figure import Drawing
 from fedcohort.report.panel_rows import LINES
@@ -33,13 +33,16 @@ __all__ = [
     "of_strategy",
     "outlined",
     "pale",
+    "panel_colors",
     "panel_name",
+    "paper_rows_height",
     "round_axis",
     "rounds_beside",
     "rows_height",
     "sized",
     "strategy_axis",
     "text_tooltip",
+    "ticks_beside",
     "with_texts",
 ]
 
@@ -80,12 +83,22 @@ def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
     """
     shown = set(labels)
     number = max((len(shown & set(group)) for group in look.rows.groups or (shown,)), default=1)
-    return number * (max(round(1.3 * look.size), round(0.55 * each)) if number > DENSE else each)
+    return number * _row_height(each, number, look)
+
+
+def paper_rows_height(each: int, labels: Iterable[str], look: Look) -> float:
+    """The same for papers, which show the rows of all points."""
+    number = len(set(labels))
+    return number * _row_height(each, number, look)
+
+
+def _row_height(each: int, number: int, look: Look) -> int:
+    return max(round(1.3 * look.size), round(0.55 * each)) if number > DENSE else each
 
 
 def is_long(labels: Iterable[str], look: Look) -> bool:
     """Whether a chart with a bar for each row is so long that it has an axis at its top, too."""
-    return _most(list(labels), look.rows.groups) > DENSE
+    return _most(list(labels), look.rows.groups if look.page else ()) > DENSE
 
 
 def sized(chart: Drawing, look: Look, height: float, paper: float | None = None) -> Drawing:
@@ -124,6 +137,13 @@ def of_strategy(name: str, label: str) -> alt.Chart:
 def panel_name(label: str, look: Look) -> str:
     """The title of a strategy's panel: on the page, which shows one point of a sweep at a time, without the settings of the point."""
     return look.rows.names.get(label, label) if look.page else label
+
+
+def panel_colors(story: Story, look: Look) -> list[str]:
+    """The color of each row that has a panel; in papers, the gray of rows without a color of their own is darker than that of lines
+    behind others, since panels have gray bands."""
+    colors = look.of_rows([label for label, _ in story.panels])[0]
+    return [UNCLEAR if color == REST else color for color in colors]
 
 
 def beside(story: Story, label: str) -> list[Reading]:
@@ -172,6 +192,15 @@ def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:
     )
     axis = alt.Axis(labelColor=look.ink, labelLimit=NAME_WIDTH, **shown)
     return alt.Y("strategy:N", sort=list(labels), title=None, axis=axis)
+
+
+def ticks_beside(labels: Sequence[str], look: Look, most: int) -> int:
+    """At most ``most`` ticks of an axis below bars: in papers, as many as have room beside the names of rows, so that none is left
+    without its label."""
+    if look.width is None:
+        return most
+    room = look.width - 0.56 * look.size * max(map(len, labels), default=0) - 10
+    return max(2, min(most, int(room / (4.4 * look.size))))
 
 
 def marks(number: int, most: int = 7) -> list[int]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
-from fedcohort.report.chart_style import Look
+from fedcohort.report.chart_style import WIDTHS, Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
 from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
@@ -110,7 +110,7 @@ def _shade_legend(title: str, number: str, look: Look, values: list[int] | None)
         format=number,
         values=alt.Undefined if values is None else values,
         orient="bottom",
-        columns=10 if look.page else 5,
+        columns=10 if look.width is None or look.width > WIDTHS[1] else 4,
         symbolType="square",
         symbolSize=140 if look.page else 60,
         symbolFillColor=look.heat,

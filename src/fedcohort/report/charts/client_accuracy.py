@@ -67,7 +67,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     samples, named = "test samples" if tested else "data", name_of_score.capitalize()
     note = f"{named} of the global model on each client's own {samples}. {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
-    return [over_rounds, _distribution(rows, labels, look, score)]
+    return [over_rounds, _distribution(rows, story.in_order, look, score)]
 
 
 def _mean(accuracies: Values) -> float:

@@ -16,10 +16,12 @@ from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
     legend_columns,
+    paper_rows_height,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
+    ticks_beside,
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import to_ticks
@@ -62,7 +64,7 @@ def cost(story: Story, look: Look) -> Figure | None:
     frame = ledger(story)
     if frame.empty:
         return None
-    labels, kinds = [label for label, _ in story.played], list(dict.fromkeys(frame["kind"]))
+    labels, kinds = story.in_order, list(dict.fromkeys(frame["kind"]))
     kinds.sort(key=lambda kind: (kind != "training", kind))
     frame = frame.assign(
         bytes=frame["bytes_down"] + frame["bytes_up"], exchange=frame["kind"].map(exchange_in_words)
@@ -96,7 +98,7 @@ def wall(story: Story, look: Look) -> Figure | None:
         frames.append(pd.DataFrame({"strategy": label, "part": WALL, "seconds": total}))
     if not frames:
         return None
-    frame, labels = pd.concat(frames, ignore_index=True), [label for label, _ in story.played]
+    frame, labels = pd.concat(frames, ignore_index=True), story.in_order
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
@@ -110,11 +112,14 @@ def wall(story: Story, look: Look) -> Figure | None:
 
 def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Look) -> alt.X:
     """The axis of stacked bars; in papers, it ends at a tick."""
+    ticks = ticks_beside(frame["strategy"].unique().tolist(), look, 5)
     top = float(frame.groupby("strategy")[field].sum().max())
     ends: dict[str, Any] = (
-        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], 5), nice=False)}
+        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], ticks), nice=False)}
     )
-    return alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=5), **ends)
+    return alt.X(
+        f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=ticks), **ends
+    )
 
 
 def _bars(
@@ -147,4 +152,4 @@ def _bars(
             tooltip=tooltip,
         )
     )
-    return sized(chart, look, rows_height(30, labels, look), 16 * len(labels))
+    return sized(chart, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))

@@ -12,10 +12,12 @@ from fedcohort.report.charts.axes_and_legends import (
     color,
     hideable,
     is_long,
+    paper_rows_height,
     rows_height,
     sized,
     strategy_axis,
     text_tooltip,
+    ticks_beside,
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered
@@ -33,7 +35,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     if compared is None:
         return None
     rows, score = [label for label, _ in story.played], story.score
-    labels = [rows[i] for i in compared.in_groups]
+    labels = story.in_order
     table = compared.table
     frame = pd.DataFrame({"strategy": rows, "mean": table["accuracy"], "sd": table["accuracy_sd"]})
     frame = frame.assign(
@@ -42,20 +44,23 @@ def bars(story: Story, look: Look) -> Figure | None:
     top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
     lowest = min(0.0, float(np.nanmin(frame[["mean", "low"]].to_numpy(np.float64))))
     span = [lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)]
-    scale = alt.Scale(domain=span if look.page else to_ticks(span, 5), nice=False)
+    ticks = ticks_beside(labels, look, 5)
+    scale = alt.Scale(domain=span if look.page else to_ticks(span, ticks), nice=False)
     base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
-    x_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), grid=True, tickCount=5)
+    x_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), grid=True, tickCount=ticks)
     x, y = alt.X("mean:Q", title=f"test {score.name}", scale=scale, axis=x_axis), strategy_axis(labels, look)
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
         x, y, color(labels, look, legend=False), tooltip=[alt.Tooltip("strategy:N"), *mean_and_deviation(score)]
     )
     long = is_long(labels, look)
-    upper = alt.Axis(**tick("~g" if score.numeric else ".0%"), orient="top", grid=False, tickCount=5)
+    upper = alt.Axis(**tick("~g" if score.numeric else ".0%"), orient="top", grid=False, tickCount=ticks)
     above: dict[str, Any] = {"title": f"test {score.name}", "axis": upper} if long else {}
     error = base.mark_rule(color=look.ink, strokeWidth=1.2)
     error = error.encode(alt.X("low:Q", scale=scale, **above), y, x2=alt.X2("high:Q"))
-    both = layered(drawn, error, **(INDEPENDENT_X if long else {}))
-    chart = sized(both, look, rows_height(30, labels, look), 16 * len(labels))
+    around = error.copy()  # so that the line can be seen on a black bar
+    around.mark = alt.MarkDef(type="rule", color=look.ground, strokeWidth=2.8)
+    both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
+    chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
     if look.strong(labels):
         note += f" {about_colors(score.name)}"

@@ -16,6 +16,7 @@ from fedcohort.report.charts.axes_and_legends import (
     marks,
     number_tooltip,
     of_strategy,
+    panel_colors,
     panel_name,
     sized,
 )
@@ -42,7 +43,7 @@ def selections(story: Story, look: Look) -> Figure | None:
     if not story.first:
         return None
     panels, frames, chances = [], [], []
-    colors = look.of_rows([label for label, _ in story.panels])[0]
+    colors = panel_colors(story, look)
     for (label, reading), color in zip(story.panels, colors, strict=True):
         together = beside(story, label)
         many, axes = max(other.num_clients for other in together) > SHOWN, _Axes.of(together)

@@ -15,6 +15,7 @@ from fedcohort.report.charts.axes_and_legends import (
     marks,
     number_tooltip,
     of_strategy,
+    panel_colors,
     panel_name,
     round_axis,
     rounds_beside,
@@ -109,7 +110,7 @@ class _Grid:
 
 def _view(name: str, story: Story, look: Look) -> _View:
     panels, frames = [], []
-    colors = look.of_rows([label for label, _ in story.panels])[0]
+    colors = panel_colors(story, look)
     for (label, reading), color in zip(story.panels, colors, strict=True):
         grid = _Grid.of(name, reading)
         single = grid.wide == 1 and reading.num_clients <= SHOWN

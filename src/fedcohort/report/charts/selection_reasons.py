@@ -11,6 +11,7 @@ from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
 from fedcohort.report.charts.score_terms import by_block, named, term_names, untried
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.file_names import of_rows
 from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["reasons"]
@@ -27,8 +28,9 @@ def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
     """The figures of each strategy that scores its candidates, or that has reports of its own, under its label."""
     scored: list[tuple[str, list[Figure]]] = []
     only_reports: list[tuple[str, list[Figure]]] = []
+    names = of_rows(story.labels, points=not look.page)
     for label, reading in story.panels:
-        name = story.slugs[label]
+        name = names[label]
         figures = _of_scores(name, reading, look)
         scores = bool(figures)
         figures.append(reported(name, reading, look))

@@ -1,5 +1,6 @@
 """Draw the results of a sweep: curves over one swept number, heat maps over two numbers."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,22 +9,26 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core.formatted_values import by_dotted_key
+from fedcohort.core.formatted_values import by_dotted_key, setting
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.report.chart_style import Look, RowLooks, tick
 from fedcohort.report.charts.axes_and_legends import (
     LISTED,
     NAME_WIDTH,
     hideable,
+    in_order,
     legend_columns,
     of_strategy,
     sized,
+    text_tooltip,
     with_texts,
 )
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
 from fedcohort.report.charts.layers import constant, decided, layered
-from fedcohort.report.charts.means_and_bands import domain
+from fedcohort.report.charts.line_axes import log_ticks
+from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
 from fedcohort.report.shortened_names import short
 
@@ -31,6 +36,9 @@ __all__ = ["studies", "swept"]
 
 ABOUT_WIDE = 800
 """About the width of a chart on a wide page, in pixels."""
+
+LOG = 10
+"""The axis of a setting is logarithmic if its largest value is so many times the smallest."""
 
 SETTING = re.compile(r", ([^,=]+)=([^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -45,11 +53,13 @@ class Swept:
         frame: a row for each row of the comparison: ``strategy``, its full ``name``, a column for each key, ``accuracy``, ``sd``,
             ``seeds``.
         labels: the strategies, the reference first.
+        texts: for each key, its values as labels of rows write them, such as 1.0.
     """
 
     keys: list[str]
     frame: pd.DataFrame
     labels: list[str]
+    texts: Mapping[str, Mapping[float, str]]
 
 
 def swept(story: Story) -> Swept | None:
@@ -72,7 +82,17 @@ def swept(story: Story) -> Swept | None:
     for key in keys:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
-    return Swept(keys, frame, [cut[name] for name in distinct])
+    texts = {key: _texts(settings, labels, key) for key in keys}
+    return Swept(keys, frame, [cut[name] for name in distinct], texts)
+
+
+def _texts(settings: Sequence[Mapping[str, float]], labels: Sequence[str], key: str) -> dict[float, str]:
+    """The values of a setting in ascending order, each as the labels of rows write it."""
+    texts: dict[float, str] = {}
+    for values, label in zip(settings, labels, strict=True):
+        written = [text for name, text in SETTING.findall(label) if name == _last(key)]
+        texts.setdefault(values[key], written[-1] if written else setting(values[key]))
+    return dict(sorted(texts.items()))
 
 
 def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) -> list[str]:
@@ -90,7 +110,7 @@ def _swept_keys(settings: Sequence[Mapping[str, float]], labels: Sequence[str]) 
 def _numbers(values: Mapping[str, object]) -> dict[str, float]:
     """The settings that are numbers, by their whole key."""
     return {
-        key: float(value)
+        key: value
         for key, value in by_dotted_key(values).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -124,30 +144,62 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     frame = frame.assign(low=low, high=high)
     labels = sweep.labels
     span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
-    points = sorted(set(frame["x"].tolist()))
-    ticks = alt.Axis(values=points, format="~g") if len(points) <= 8 else alt.Axis(tickCount=6)
-    x = alt.X("x:Q", title=key, scale=alt.Scale(zero=False, nice=False, padding=12), axis=ticks)
+    span = span if look.page else to_ticks(span, 5)
+    texts = sweep.texts[key]
+    frame["x_text"] = frame["x"].map(texts)
+    written = f"{json.dumps(list(texts.values()))}[indexof({json.dumps(list(texts))}, datum.value)] || datum.label"
+    ticks = alt.Axis(values=list(texts), labelExpr=written) if len(texts) <= 8 else alt.Axis(tickCount=6)
+    many_times = min(texts) > 0 and max(texts) >= LOG * min(texts)
+    kind: dict[str, Any] = {"type": "log"} if many_times else {"zero": False}
+    if many_times and len(texts) > 8:
+        ticks = alt.Axis(values=log_ticks(min(texts), max(texts)), **tick("~g"))
+    x = alt.X(
+        "x:Q", title=f"{key} (log)" if many_times else key, scale=alt.Scale(nice=False, padding=12, **kind), axis=ticks
+    )
     y_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), tickCount=5)
     y = alt.Y("mean:Q", title=f"test {score.name}", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
-    tooltip = [alt.Tooltip("name:N", title="strategy"), alt.Tooltip("x:Q", title=key), *mean_and_deviation(score)]
+    tooltip = [alt.Tooltip("name:N", title="strategy"), text_tooltip("x", key), *mean_and_deviation(score)]
+    look = replace(look, rows=_named_strategies(sweep))
     colors, shapes, dashes = _legend_encodings(labels, look)
-    base = hideable(alt.Chart(alt.NamedData(name="levels")), look)
-    errors = base.mark_rule(opacity=0.7).encode(
-        x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")
-    )
-    line = base.mark_line().encode(x, y, colors, dashes)
-    dots = base.mark_point(opacity=1, size=50 if look.page else 24).encode(x, y, colors, shapes, tooltip=tooltip)
-    chart = sized(layered(errors, line, dots), look, look.height, look.height)
+    layers: list[alt.Chart] = []
+    for base in in_order(hideable(alt.Chart(alt.NamedData(name="levels")), look), look.strong(labels)):
+        errors = base.mark_rule(opacity=0.7)
+        dots = base.mark_point(opacity=1, size=50 if look.page else 24)
+        layers += [
+            errors.encode(x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")),
+            base.mark_line().encode(x, y, colors, dashes),
+            dots.encode(x, y, colors, shapes, tooltip=tooltip),
+        ]
+    chart = sized(layered(*layers), look, look.height, look.height)
     note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
+    if look.strong(labels):
+        note += f" {about_colors(score.name)}"
     data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
 
 
+def _named_strategies(sweep: Swept) -> RowLooks:
+    """How strategies are told apart: of many, papers name the reference and the best ones over all values."""
+    named: list[str] = []
+    if len(sweep.labels) > OWN_COLORS:
+        means = sweep.frame.groupby("strategy", sort=False)["accuracy"].mean()
+        best = means.drop(sweep.labels[0]).sort_values(ascending=False, kind="stable")
+        named = [sweep.labels[0], *best.index[: NAMES - 1]]
+    return RowLooks({label: i for i, label in enumerate(sweep.labels)}, named=frozenset(named))
+
+
 def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Shape, alt.StrokeDash]:
     """Color, symbol and dash of each strategy, with a legend on the page, too: sweeps have rows that the page's list does not name."""
-    small: dict[str, Any] = {"title": None, "symbolSize": 50, "symbolStrokeWidth": 1}
+    listed = look.strong(labels) or labels
+    small: dict[str, Any] = {
+        "title": None,
+        "values": listed,
+        "symbolSize": 50,
+        "symbolStrokeWidth": 1,
+        "symbolOpacity": 1,
+    }
     place: dict[str, Any] = (
         {
             "orient": "top",
@@ -155,23 +207,25 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
             "columns": legend_columns(labels, replace(look, width=look.width or ABOUT_WIDE)),
         }
         if look.page
-        else {"columns": legend_columns(labels, look)}
+        else {"columns": legend_columns(listed, look)}
     )
     many = look.page and len(labels) > LISTED  # names of more would fill the chart, and be cut
-    legend, number = None if many else alt.Legend(**small, **place), len(labels)
+    legend = None if many else alt.Legend(**small, **place)
+    colors, dashes, symbols = look.of_rows(labels)
     return (
-        alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=look.colors(number)), legend=legend),
-        alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=look.symbols(number)), legend=legend),
-        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=look.dashes(number)), legend=legend),
+        alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=colors), legend=legend),
+        alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=symbols), legend=legend),
+        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=dashes), legend=legend),
     )
 
 
 def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> Figure:
     means = sweep.frame.groupby(["strategy", "name", across, up], sort=False)["accuracy"].mean().reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
+    frame["x"], frame["y"] = frame["x"].map(sweep.texts[across]), frame["y"].map(sweep.texts[up])
     frame["text"] = [score.value(value) for value in frame["accuracy"]]
     labels = sweep.labels
-    axes = sorted(set(frame["x"])), sorted(set(frame["y"]))
+    axes = list(sweep.texts[across].values()), list(sweep.texts[up].values())
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
     views, data = [View(score.name, cells)], {"heat": frame}
@@ -214,15 +268,16 @@ class _Shade:
     field: str
     low: float
     high: float
-    across: list[float]
-    up: list[float]
+    across: list[str]
+    up: list[str]
 
 
 def _cells(
     name: str, label: str, shade: _Shade, across: str, up: str, look: Look, title: str, *, signed: bool = False
 ) -> Drawing:
     base = of_strategy(name, label)
-    x = alt.X("x:O", title=across, axis=alt.Axis(labelAngle=0), scale=alt.Scale(domain=shade.across))
+    x_axis = alt.Axis(labelAngle=0, labelFlush=False, labelOverlap="parity", labelSeparation=2)
+    x = alt.X("x:O", title=across, axis=x_axis, scale=alt.Scale(domain=shade.across))
     y = alt.Y("y:O", title=up, scale=alt.Scale(domain=shade.up[::-1]))
     scale = alt.Scale(domain=[shade.low, shade.high], range=[0.05, 0.6])
     negative = decided(alt.ColorValue, "datum.accuracy < 0", look.cold, look.heat)

@@ -228,6 +228,14 @@ def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> 
 RANKS = {"25%": 1, "75%": 2, "5%": 3, "95%": 4}
 """Which quantiles are hidden first in narrow terminals."""
 
+IN_WORDS = {
+    "classes_held": "classes held",
+    "largest_class_share": "largest class, share",
+    "sending_share": "sending, share of time",
+    "wrong_labels": "wrong labels, share",
+}
+"""What the table calls the measures of :func:`quantiles` whose names are not words."""
+
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
@@ -236,12 +244,12 @@ def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
     report = survey.report
     rows = {
         "samples": report.sizes,
-        "classes held": report.num_classes,
-        "largest class, share": report.dominant_share,
+        "classes_held": report.num_classes,
+        "largest_class_share": report.dominant_share,
         "distance": report.distance,
         "time": survey.time,
-        "sending, share of time": survey.sending / np.where(survey.time > 0, survey.time, np.nan),
-        "wrong labels, share": survey.wrong_labels,
+        "sending_share": survey.sending / np.where(survey.time > 0, survey.time, np.nan),
+        "wrong_labels": survey.wrong_labels,
         "presence": survey.presence,
     }
     levels = [f"{q:g}" for q in QUANTILES]
@@ -257,10 +265,14 @@ def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
     """The table of the quantiles, and the quantiles that do not fit."""
     rows = quantiles(survey)
     heads = ["lowest", *map(share, QUANTILES[1:-1]), "highest"]
-    columns = [Column(f"quantiles over\n{count(len(survey.time))} clients", list(rows), left=True)]
+    columns = [
+        Column(
+            f"quantiles over\n{count(len(survey.time))} clients", [IN_WORDS.get(name, name) for name in rows], left=True
+        )
+    ]
     for i, head in enumerate(heads):
         values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
-        cells = [count(v, 0 if name in ("samples", "classes held", "time") else 2) for name, v in values.items()]
+        cells = [count(v, 0 if name in ("samples", "classes_held", "time") else 2) for name, v in values.items()]
         columns.append(Column(head, cells, RANKS.get(head)))
     table, hidden = fitting_table(columns, width)
     return table, [f"quantile {head}" for head in hidden]
