@@ -142,7 +142,8 @@ class Run:
         """One row per round: counts, simulated time, accuracies, losses, and :attr:`own_measures`; ``class_accuracy`` is a list."""
         frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
         frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
-        return frame.join(self.own_measures)
+        own = self.own_measures
+        return frame if own.empty else frame.join(own)
 
     @property
     def own_measures(self) -> "pd.DataFrame":
@@ -151,6 +152,8 @@ class Run:
 
         with self._reading() as connection:
             rows = own_measures(connection)
+        if not rows:
+            return pd.DataFrame(index=pd.Index([], name="round", dtype="int64"), columns=pd.Index([], dtype="object"))
         table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
         wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
         return wide[list(dict.fromkeys(table["name"]))]
@@ -336,7 +339,8 @@ class Run:
             table = query.split(" FROM ")[1].split()[0]
             declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
         # pandas would read a column that holds only NULLs as objects
-        return frame.astype({name: "float64" for name in frame.columns if declared.get(name) == "REAL"})
+        numbers = [name for name in frame.columns if declared.get(name) == "REAL" and frame[name].dtype != "float64"]
+        return frame.astype(dict.fromkeys(numbers, "float64")) if numbers else frame
 
 
 def open_run(path: str | Path) -> Run:
