@@ -7,6 +7,12 @@ import signal
 import pytest
 from hypothesis import settings
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each of several processes has its share of the cores, before torch reads the number. Otherwise, threads that wait for each other
+    # across all processes take up to half of the time.
+    share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+
 os.environ.pop("COLUMNS", None)  # the tests' tables must not depend on the width of the terminal
 
 settings.register_profile("no deadline", deadline=None)  # a slow machine must not make a test fail

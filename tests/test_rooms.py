@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -71,9 +72,14 @@ class Import:
         return f"{self.file}:{self.line} imports {self.module}"
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+def files() -> list[str]:
+    return [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """Each file and its syntax tree; read by the first test that needs it, not by every process that collects tests."""
+    return [(file, ast.parse((SOURCE / file).read_text(encoding="utf-8"))) for file in files()]
 
 
 def imports(file: str, tree: ast.Module) -> Iterator[Import]:
@@ -93,16 +99,25 @@ def module_of(file: str) -> str:
     return ".".join(["fedcohort", *Path(file).with_suffix("").parts]).removesuffix(".__init__")
 
 
-IMPORTS = [line for file, tree in trees() for line in imports(file, tree)]
-INTERNAL = [(line, line.module.split(".")[1]) for line in IMPORTS if line.module.startswith("fedcohort.")]
-MODULES = {module_of(file) for file, _ in trees()}
+@cache
+def all_imports() -> list[Import]:
+    return [line for file, tree in trees() for line in imports(file, tree)]
+
+
+@cache
+def internal_imports() -> list[tuple[Import, str]]:
+    """The imports from this package, and the package or module of it that each of them names."""
+    return [(line, line.module.split(".")[1]) for line in all_imports() if line.module.startswith("fedcohort.")]
+
+
+MODULES = {module_of(file) for file in files()}
 
 
 def test_all_packages_are_listed() -> None:
     entries = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert set(PERMITTED) == entries
     assert len(entries) <= 22
-    assert len(INTERNAL) > 500
+    assert len(internal_imports()) > 500
 
 
 def test_permitted_imports_have_no_cycle() -> None:
@@ -120,9 +135,11 @@ def test_packages_are_listed_below_everything_they_import() -> None:
 
 @pytest.mark.parametrize("package", PERMITTED)
 def test_a_package_imports_exactly_the_listed_packages(package: str) -> None:
-    used = {name for line, name in INTERNAL if line.package == package} - {package}
+    used = {name for line, name in internal_imports() if line.package == package} - {package}
     wrong = [
-        str(line) for line, name in INTERNAL if line.package == package and name not in {package, *PERMITTED[package]}
+        str(line)
+        for line, name in internal_imports()
+        if line.package == package and name not in {package, *PERMITTED[package]}
     ]
     assert not wrong, f"{package} may import {sorted(PERMITTED[package])}: {wrong}"
     assert used == PERMITTED[package], (
@@ -132,7 +149,7 @@ def test_a_package_imports_exactly_the_listed_packages(package: str) -> None:
 
 def test_imports_between_files_have_no_cycle() -> None:
     graph: dict[str, set[str]] = {module: set() for module in MODULES}
-    for line, _ in INTERNAL:
+    for line, _ in internal_imports():
         name = line.module
         while name not in MODULES:
             name = name.rpartition(".")[0]
@@ -157,7 +174,9 @@ def test_every_module_says_what_it_holds() -> None:
 
 def test_strategies_import_only_numerical_packages() -> None:
     known = NUMERICAL | {"fedcohort"} | set(sys.stdlib_module_names)
-    wrong = [str(line) for line in IMPORTS if line.package == "selection" and line.module.split(".")[0] not in known]
+    wrong = [
+        str(line) for line in all_imports() if line.package == "selection" and line.module.split(".")[0] not in known
+    ]
     assert not wrong
 
 
@@ -181,18 +200,18 @@ MAY_SEND_OBJECTS = {("runs/process_objects.py", "cloudpickle")}
 
 
 def test_no_module_imports_pickle_or_the_global_random_module() -> None:
-    found = [(line.file, line.module.split(".")[0], str(line)) for line in IMPORTS]
+    found = [(line.file, line.module.split(".")[0], str(line)) for line in all_imports()]
     assert not [
         words for file, module, words in found if module in FORBIDDEN_MODULES and (file, module) not in MAY_SEND_OBJECTS
     ]
 
 
 def test_no_module_has_a_catch_all_name() -> None:
-    wrong = [file for file, _ in trees() if Path(file).stem in {"utils", "util", "helpers", "common", "misc"}]
+    wrong = [file for file in files() if Path(file).stem in {"utils", "util", "helpers", "common", "misc"}]
     assert not wrong
 
 
-@pytest.mark.parametrize("file", [file for file, _ in trees()])
+@pytest.mark.parametrize("file", files())
 def test_random_draws_use_explicit_generators_and_files_no_pickle(file: str) -> None:
     tree = ast.parse((SOURCE / file).read_text(encoding="utf-8"))
     wrong = []

@@ -349,12 +349,21 @@ def test_settings_of_the_user_are_no_consent(strange: Path, tmp_path: Path) -> N
     (strange / "witness").unlink()
 
 
-@pytest.fixture
-def begun(tmp_path: Path) -> tuple[Experiment, Path]:
-    """An experiment with a plug-in file, and its run, which was stopped after two rounds."""
-    experiment = of_own_parts(own_file(tmp_path))
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Path]:
+    """An experiment with a plug-in file, and the folder of its run, which was stopped after two rounds."""
+    folder = tmp_path_factory.mktemp("stopped")
+    experiment = of_own_parts(own_file(folder))
     with pytest.raises(KeyboardInterrupt):
-        fedcohort.run(experiment, runs=tmp_path / "runs", progress=stop_after(2))
+        fedcohort.run(experiment, runs=folder / "runs", progress=stop_after(2))
+    return experiment, folder / "runs"
+
+
+@pytest.fixture
+def begun(stopped: tuple[Experiment, Path], tmp_path: Path) -> tuple[Experiment, Path]:
+    """The experiment, and a copy of its run for this test to change."""
+    experiment, runs = stopped
+    shutil.copytree(runs, tmp_path / "runs")
     [path] = (tmp_path / "runs").iterdir()
     return experiment, path
 

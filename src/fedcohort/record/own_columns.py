@@ -1,12 +1,13 @@
-"""Columns that strategies and algorithms named: the terms of scores, and the further reports of clients."""
+"""Columns that strategies and algorithms named: the terms of scores, and the further reports of clients; and own measures."""
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["with_own_columns"]
+__all__ = ["measures_table", "with_own_columns"]
 
 
 def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
@@ -18,3 +19,14 @@ def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
     numbers = pd.DataFrame([json.loads(text) for text in frame.pop(column)], index=frame.index, dtype=float)
     return pd.concat([frame, numbers.rename(columns={name: f"{name}_" for name in numbers if name in frame})], axis=1)
+
+
+def measures_table(rows: "Sequence[tuple[Any, ...]]") -> "pd.DataFrame":
+    """Rounds, names and values of own measures as one row per round and one column per measure, in the order of their first rows."""
+    import pandas as pd
+
+    if not rows:
+        return pd.DataFrame(index=pd.Index([], name="round", dtype="int64"), columns=pd.Index([], dtype="object"))
+    table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
+    wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
+    return wide[list(dict.fromkeys(table["name"]))]

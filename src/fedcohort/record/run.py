@@ -19,7 +19,7 @@ from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions, stored_equal_decisions
-from fedcohort.record.own_columns import with_own_columns
+from fedcohort.record.own_columns import measures_table, with_own_columns
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
@@ -142,18 +142,13 @@ class Run:
         """One row per round: counts, simulated time, accuracies, losses, and :attr:`own_measures`; ``class_accuracy`` is a list."""
         frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
         frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
-        return frame.join(self.own_measures)
+        return frame.join(own) if len(own := self.own_measures) else frame
 
     @property
     def own_measures(self) -> "pd.DataFrame":
         """The measures of ``measures.extra``: one row per evaluated round, one column per measure; empty without own measures."""
-        import pandas as pd
-
         with self._reading() as connection:
-            rows = own_measures(connection)
-        table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
-        wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
-        return wide[list(dict.fromkeys(table["name"]))]
+            return measures_table(own_measures(connection))
 
     @property
     def clients(self) -> "pd.DataFrame":
@@ -336,7 +331,8 @@ class Run:
             table = query.split(" FROM ")[1].split()[0]
             declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
         # pandas would read a column that holds only NULLs as objects
-        return frame.astype({name: "float64" for name in frame.columns if declared.get(name) == "REAL"})
+        numbers = [name for name in frame.columns if declared.get(name) == "REAL" and frame[name].dtype != "float64"]
+        return frame.astype(dict.fromkeys(numbers, "float64"))
 
 
 def open_run(path: str | Path) -> Run:
