@@ -26,21 +26,9 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     disclose, and what they cost. NAME can also be a class of your own, 'path/to/file.py:Class'.
     """
     from fedcohort.core import formatted_values
-    from fedcohort.core.plugins import from_file, is_file_name
-    from fedcohort.experiment import Algorithm, Choice, Selection
     from fedcohort.report import terminal
 
-    choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
-    sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
-    sections = {kind: entries for kind, entries in sections.items() if entries}
-    if name is not None and is_file_name(name):
-        plugin = from_file(name, "name")
-        if not isinstance(plugin, type):
-            raise UsageError(f"name = {name!r}: is a {type(plugin).__name__}; a plug-in is a class")
-        sections = {"your own": [_entry(name, plugin)]}
-    if not sections:
-        known = {known for choice in choices for known in choice.table}
-        raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
+    sections = _sections(name)
     if as_json:
         by_kind = {kind.replace(" ", "_"): entries for kind, entries in sections.items()}
         echo(formatted_values.as_json(document("strategies", {"sections": by_kind})))
@@ -49,6 +37,24 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     console.print(
         terminal.plug_ins(sections) if details or name is not None else terminal.plug_in_list(sections, console.width)
     )
+
+
+def _sections(name: str | None) -> dict[str, list[dict[str, object]]]:
+    """The entries of each kind of plug-ins, or of those called ``name``."""
+    from fedcohort.core.plugins import from_file, is_file_name
+    from fedcohort.experiment import Algorithm, Choice, Selection
+
+    if name is not None and is_file_name(name):
+        plugin = from_file(name, "name")
+        if not isinstance(plugin, type):
+            raise UsageError(f"name = {name!r}: is a {type(plugin).__name__}; a plug-in is a class")
+        return {"your own": [_entry(name, plugin)]}
+    choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
+    sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
+    if not any(sections.values()):
+        known = {known for choice in choices for known in choice.table}
+        raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
+    return {kind: entries for kind, entries in sections.items() if entries}
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, object]]:
