@@ -170,3 +170,31 @@ def test_names_beside_points_cover_no_name_and_no_point(browser: Any, crowd: str
     assert "where a name covers no other name or row" in page.locator("#figure-tradeoff").inner_text()
     assert watched.complaints == []
     page.close()
+
+
+@pytest.mark.parametrize("width", [1200, 375])
+def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any, tmp_path: Path, width: int) -> None:
+    """The name of a row stood on the point of the next one, although there was room on its other side."""
+    rows = {"md": 0.68, "uniform": 0.71, "ucb": 0.57, "divfl": 0.74, "oort": 0.65}
+    runs = [
+        run
+        for i, (label, accuracy) in enumerate(rows.items())
+        for run in runs_of(
+            tmp_path,
+            label,
+            [accuracy] * 2,
+            [exchange(1000 + (100 if i else 0), 1000)],
+            selection="uniform" if label == "uniform" else {"name": "powd", "d": 3 + i},
+        )
+    ]
+    runs += runs_of(tmp_path, "powd", [0.72] * 2, [exchange(3000, 1000)], selection=UCB)
+    (tmp_path / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    watched = Watched(browser, viewport={"width": width, "height": 900})
+    page = watched.open((tmp_path / "page.html").as_uri())
+    names, marks = (page.evaluate(BOXES, part) for part in (".mark-text.role-mark text", ".mark-symbol path"))
+    assert {name[0] for name in names} == {*rows, "powd"}
+    assert len(marks) == len(rows) + 1
+    for name in names:
+        assert all(apart(name, mark) for mark in marks), name
+    assert watched.complaints == []
+    page.close()

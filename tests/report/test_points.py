@@ -279,7 +279,7 @@ def test_names_in_the_chart_of_costs_have_a_ground_behind_them(on_page: dict[str
     )
     kinds = [(layer["mark"]["type"], layer["mark"].get("stroke")) for layer in chart["layer"]]
     assert kinds == [
-        ("rule", None), ("text", PAGE.ground), ("text", PAGE.ground), ("point", None), ("text", None), ("text", None),
+        ("rule", None), ("text", PAGE.ground), ("text", PAGE.ground), ("rule", None), ("point", None), ("text", None), ("text", None),
     ]  # fmt: skip
 
 

@@ -24,11 +24,10 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.cost_axis import MARGIN, across, log_x_range, side_by_side, x_range
+from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
 from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import names_with_room
-from fedcohort.report.charts.strategy_lines import apart
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
@@ -40,12 +39,6 @@ __all__ = ["accuracy_and_cost", "front"]
 
 HEIGHT = 240
 """Height of the chart on the page."""
-
-PHONE = 270
-"""About the width of the chart on a phone, in pixels."""
-
-NAME = 18
-"""Number of letters to which the page's script cuts names on a phone."""
 
 ALL_NAMED = 12
 """With more rows at a point, names and intervals of all of them would cover each other."""
@@ -76,10 +69,10 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     shown = look.strong(labels, _first_on(fronts, frame, look))
     for column, title, number, write in _costs(compared):
         name = f"tradeoff_{column}"
-        own, beside = _places(compared, frame.assign(x=frame[column], front=fronts[column]), span, look)
+        own, beside = _places(compared, frame.assign(x=frame[column], front=fronts[column]), look)
         dodged = dodged or beside
-        if look.page and _most(compared) > ALL_NAMED:
-            data[f"{name}_names"] = _names_of_many(compared, own, span, look)
+        if look.page:
+            data[f"{name}_names"] = _names(compared, own, span, look)
         texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
@@ -108,7 +101,7 @@ class _Shown:
     named: list[str]
 
 
-def _places(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> tuple[pd.DataFrame, bool]:
+def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
     """Where points and names stand, for the rows with a known cost and accuracy; and whether a point was moved aside."""
     own = frame[np.isfinite(frame["accuracy"]) & np.isfinite(frame["x"])].copy()
     own["at"], beside = side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
@@ -117,7 +110,6 @@ def _places(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], lo
         places, _ = side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
         own["at_log"] = 10**places
     own["named"] = _named(compared, own)
-    own["name_y"] = _name_heights(compared, own[own["named"]], span, look).reindex(own.index, fill_value=span[0])
     own["standing"] = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
     return own, beside
 
@@ -205,7 +197,7 @@ def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
     return [i in named for i in frame.index]
 
 
-def _names_of_many(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
+def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
     """The places of names on linear and on logarithmic axes, at each point: first the reference has a name, then the best rows."""
     places = []
     for group in compared.groups:
@@ -217,25 +209,6 @@ def _names_of_many(compared: Comparison, frame: pd.DataFrame, span: Sequence[flo
             found = names_with_room(points, wanted, share, span, (look.size, HEIGHT))
             places.append(found.assign(log=log, at_log=found["at"]))
     return pd.concat(places, ignore_index=True)
-
-
-def _name_heights(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> "pd.Series[float]":
-    """The heights of the names beside their points: moved apart where names of a group would cover each other on a phone."""
-    heights = frame["accuracy"].astype(float).copy()
-    highest = max(float(frame["at"].max()), 1e-9)  # the axis begins at 0
-    width = (0.55 * look.size * frame["name"].str.len().clip(upper=NAME) + 8) / PHONE * highest
-    left = frame["at"].where(frame["at"] <= highest / 2, frame["at"] - width)
-    for group in compared.groups:
-        own = frame.assign(left=left, right=left + width)[frame.index.isin(group.rows)].sort_values(
-            "left", kind="stable"
-        )
-        cluster = (own["left"] > own["right"].cummax().shift()).cumsum()
-        for _, rows in own.groupby(cluster):
-            ordered = rows["accuracy"].sort_values(kind="stable")
-            heights[ordered.index] = apart(
-                ordered.to_numpy(np.float64), 1.3 * look.size * (span[1] - span[0]) / HEIGHT, span
-            )
-    return heights
 
 
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
@@ -299,38 +272,27 @@ def _chart(
             points.encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
         ]
     if look.page:
-        many = max(map(len, groups)) > ALL_NAMED
-        places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look) if many else base
-        if many:
-            places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
-            leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
-            layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
-        _add_names(layers, places, _sides(many, high / (1 + MARGIN) / 2), (x, y_scale, own_color), look)
+        places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
+        places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
+        leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
+        layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
+        _add_names(layers, places, (x, y_scale, own_color), look)
     whole, log = layered(*layers), log_x_range(costs)
     if look.page and log is not None:
         whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
 
 
-def _sides(many: bool, middle: float) -> tuple[str, str]:
-    """Which names stand on the right and on the left of their points: of few rows, those of the left and of the right half, so that
-    none leaves the chart."""
-    if many:
-        return "datum.right", "!datum.right"
-    return f"datum.named && datum.at <= {middle}", f"datum.named && datum.at > {middle}"
-
-
 def _add_names(
     layers: list[alt.Chart],
     places: alt.Chart,
-    sides: tuple[str, str],
     encodings: tuple[alt.X, alt.Scale, alt.Color],
     look: Look,
 ) -> None:
     """Add the names beside the points, and behind the points the same names in the color of the ground."""
     x, y_scale, own_color = encodings
     name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
-    for number, side in enumerate(sides):
+    for number, side in enumerate(("datum.right", "!datum.right")):
         beside: dict[str, Any] = {"align": "right", "dx": -8} if number else {"align": "left", "dx": 8}
         names = places.transform_filter(side).mark_text(fontSize=look.size, clip=False, baseline="middle", **beside)
         layers.insert(1, outlined(names.encode(x, name_y, text=text), look))
