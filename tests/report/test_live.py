@@ -322,6 +322,15 @@ def test_run_live_serves_beside_the_run(tmp_path: Path) -> None:
         http.client.HTTPConnection("127.0.0.1", int(address), timeout=5).request("GET", "/state")
 
 
+def test_the_command_says_what_to_do_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It printed an address only. A server that is asked to end before it begins is enough to see what is printed."""
+    server = Mock(address="http://127.0.0.1:1/?token=x")
+    monkeypatch.setattr("fedcohort.report.live.serve", lambda *_, **__: server)
+    result = CliRunner().invoke(cli, ["live", "--runs", str(tmp_path)])
+    assert result.stdout == "http://127.0.0.1:1/?token=x\n"
+    assert result.stderr == "Open this address in a browser on this machine. Ctrl-C ends the page.\n"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")
 def test_it_needs_no_write_access(tmp_path: Path, runs: Path) -> None:
     """Somebody else may watch: a process without the right to write makes the page of a finished run."""

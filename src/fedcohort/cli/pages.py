@@ -149,6 +149,8 @@ def live(
     server = serve(runs, port, name, expected=expected, at_most=at_most)
     echo(server.address)
     sys.stdout.flush()
+    if not until_closed:
+        echo("Open this address in a browser on this machine. Ctrl-C ends the page.", err=True)
 
     def until_input_ends() -> None:
         sys.stdin.read()
