@@ -33,6 +33,10 @@ def _panel(name: str, look: "Look") -> Drawing:
     x = alt.X("part:Q", title="score, in quarters", axis=alt.Axis(values=list(range(1, BINS + 1)), format="d"))
     x = x.scale(domain=[0.7, BINS + 0.3], nice=False)
     y = alt.Y("rank:Q", title="mean rank", scale=alt.Scale(domain=[0.1, 0.9]), axis=alt.Axis(values=[0.1, 0.5, 0.9]))
-    lines = alt.Chart(alt.NamedData(name=name)).mark_line(point=True, color=look.strategies[0], clip=True).encode(x, y)
+    lines = (
+        alt.Chart(alt.NamedData(name=name))
+        .mark_line(point=alt.OverlayMarkDef(color=look.strategies[0]), color=look.strategies[0], clip=True)
+        .encode(x, y)
+    )
     middle = alt.Chart(alt.NamedData(name=name)).mark_rule(color=look.soft, strokeDash=[2, 2]).encode(y=alt.datum(0.5))
     return with_properties(layered(middle, lines), width=96, height=60)

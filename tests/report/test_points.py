@@ -89,8 +89,8 @@ def test_each_point_has_figures_of_its_own_clients(swept: list[Run], on_page: di
         assert sorted(frame["samples"][frame["samples"] > 0]) == sorted(
             counts_of(story, point)[counts_of(story, point) > 0]
         )
-    assert "Clients at alpha=0.1, lr=0.01 and 1 other point of the sweep." in drawn[0].note
-    assert "Clients at alpha=1.0, lr=0.01 and 1 other point of the sweep." in drawn[1].note
+    assert drawn[0].note.endswith("Clients at alpha=0.1.")
+    assert drawn[1].note.endswith("Clients at alpha=1.0.")
 
 
 def test_clients_are_ordered_by_what_they_hold_at_the_point(swept: list[Run]) -> None:
@@ -107,10 +107,10 @@ def test_files_of_figures_have_different_names_and_whole_titles(swept: list[Run]
     drawn = list(figures(story, paper(1)))
     keys = [figure.key for figure in drawn]
     assert len(keys) == len(set(keys))
-    assert {"classes-of-clients", "classes-of-clients-2"} <= set(keys)
+    assert {"classes-of-clients-alpha-0.1", "classes-of-clients-alpha-1.0"} <= set(keys)
     rasters = [figure for figure in drawn if figure.key.startswith("raster")]
     assert {figure.key for figure in rasters} == {
-        f"raster-alpha-{alpha}-lr-{rate}" for alpha in ("0-1", "1-0") for rate in ("0-01", "0-1")
+        f"raster-alpha-{alpha}-lr-{rate}" for alpha in ("0.1", "1.0") for rate in ("0.01", "0.1")
     }
     for figure in rasters:
         assert titles([figure], figure.key) == {"uniform", "UCB"}

@@ -30,8 +30,7 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
 
     sections = _sections(name)
     if as_json:
-        by_kind = {kind.replace(" ", "_"): entries for kind, entries in sections.items()}
-        echo(formatted_values.as_json(document("strategies", {"sections": by_kind})))
+        echo(formatted_values.as_json(document("strategies", {"sections": _by_key(sections)})))
         return
     console = terminal.screen()
     console.print(
@@ -55,6 +54,11 @@ def _sections(name: str | None) -> dict[str, list[dict[str, object]]]:
         known = {known for choice in choices for known in choice.table}
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     return {kind: entries for kind, entries in sections.items() if entries}
+
+
+def _by_key(sections: dict[str, list[dict[str, object]]]) -> dict[str, list[dict[str, object]]]:
+    """The entries by keys without spaces, such as ``latency_law``."""
+    return {kind.replace(" ", "_"): entries for kind, entries in sections.items()}
 
 
 def _entries(table: "Table", name: str | None) -> list[dict[str, object]]:

@@ -57,8 +57,9 @@ def bars(story: Story, look: Look) -> Figure | None:
     above: dict[str, Any] = {"title": f"test {score.name}", "axis": upper} if long else {}
     error = base.mark_rule(color=look.ink, strokeWidth=1.2)
     error = error.encode(alt.X("low:Q", scale=scale, **above), y, x2=alt.X2("high:Q"))
-    around = error.copy()  # so that the line can be seen on a black bar
-    around.mark = alt.MarkDef(type="rule", color=look.ground, strokeWidth=2.8)
+    around = base.mark_rule(color=look.ground, strokeWidth=2.8)  # so that the line can be seen on a black bar
+    without_axis: dict[str, Any] = {"axis": None} if long else {}  # it would be a third one
+    around = around.encode(alt.X("low:Q", scale=scale, **without_axis), y, x2=alt.X2("high:Q"))
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
     note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
