@@ -104,7 +104,7 @@ def test_an_unclear_result_says_how_many_more_seeds_would_make_it_clear(tmp_path
     )
 
 
-def test_rows_that_would_need_very_many_seeds_are_called_alike(tmp_path: Path) -> None:
+def test_rows_that_would_need_very_many_seeds_are_called_close(tmp_path: Path) -> None:
     """An estimate of 926 seeds was false precision: four differences know their spread badly."""
     near = [value + gain for value, gain in zip(FIRST[:4], (0.02, -0.015, 0.01, -0.01), strict=True)]
     needed = seeds_to_be_clear([a - b for a, b in zip(near, FIRST[:4], strict=True)], 1)
@@ -112,10 +112,8 @@ def test_rows_that_would_need_very_many_seeds_are_called_alike(tmp_path: Path) -
     found = said([*runs_of(tmp_path, "uniform", FIRST[:4]), *runs_of(tmp_path, "mine", near, selection=UCB)])[
         "How sure?"
     ]
-    low, high = measures.paired_interval(near, FIRST[:4])[1:]
     assert found.endswith(
-        f"Within what these 4 seeds can show, the two are alike: they differ by at most {100 * max(-low, high):.1f} percentage "
-        "points; more than 40 seeds would be needed to tell them apart."
+        "The difference is small beside its spread from seed to seed; more than 40 seeds would be needed to tell them apart."
     )
 
 

@@ -146,26 +146,25 @@ class Race:
         return text
 
     def _more_seeds(self) -> str:
-        """How many seeds would decide a race that ended undecided, and which rows are alike; empty if not known."""
+        """How many seeds would decide a race that ended undecided, and which rows are too close; empty if not known."""
         if self.decided:
             return ""
         seeds = self.rows[0].seeds
         close = [row for row in self.rows if math.isinf(row.needed)]
         needed = max((int(row.needed) for row in self.rows if 0 < row.needed < math.inf), default=0)
         would = f"decide {'about the other rows' if close else 'the race'}"
-        sentences = [about_more_seeds(None, seeds, "", self._alike(close))] if close else []
+        sentences = [about_more_seeds(None, seeds, "", self._close(close))] if close else []
         sentences += [about_more_seeds(needed, seeds, would, "")] if needed else []
         return "".join(f" {sentence}" for sentence in sentences)
 
-    def _alike(self, rows: Sequence[RacedRow]) -> str:
-        """That rows are like the recommended one within what was measured, and by how much at most they are better."""
+    def _close(self, rows: Sequence[RacedRow]) -> str:
+        """That rows cannot be told from the recommended one, and by how much at most they are better, as far as that is known."""
         objective, bound = self.objectives[0], max(0.0, *(row.high for row in rows))
-        verb, differences = ("is", "the difference is") if len(rows) == 1 else ("are", "differences are")
+        differences = "The difference is" if len(rows) == 1 else "Differences are"
         known = bound < (math.log(2) if objective.is_cost else 1.0)
-        spread = f"{differences} small beside {'its' if verb == 'is' else 'their'} spread"
-        how = f"at most {objective.shown_bound(bound)}" if known else spread
+        better = f"at most {objective.shown_bound(bound)}" if known else "better"
         names = _listed([row.label for row in rows])
-        return f"Within what these {_seeds(self.rows[0].seeds)} can show, {names} {verb} like {self.rows[0].label!r}: {how}"
+        return f"{differences} small beside the spread from seed to seed: {names} may be {better} or worse than {self.rows[0].label!r}"
 
     def _about_failures(self) -> str:
         """That training of recommended rows failed, and what to try, in sentences; empty if it did not."""

@@ -190,11 +190,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     if clear or useless or _uneven(compared, _group_of(compared, best)):
         return sentence
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
-    bound = score.signed(max(abs(low), abs(high))).lstrip("+")
-    alike = (
-        f"Within what these {len(own)} seeds can show, the two are alike: they differ by at most {bound}{score.points}"
-    )
-    return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', alike)}"
+    close = "The difference is small beside its spread from seed to seed"
+    return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', close)}"
 
 
 def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:

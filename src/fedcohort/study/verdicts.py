@@ -158,18 +158,18 @@ def most_advised(seeds: int) -> int:
     return min(FEW_MORE * seeds, max(MANY, TWICE * seeds))
 
 
-def about_more_seeds(needed: int | None, seeds: int, would: str, alike: str) -> str:
-    """Sentences on how many seeds would tell rows apart, or that they are alike within what was measured.
+def about_more_seeds(needed: int | None, seeds: int, would: str, close: str) -> str:
+    """Sentences on how many seeds would tell rows apart, or that they are too close.
 
     Args:
         needed: the estimated number of seeds; None if it is very large.
         seeds: number of seeds at hand.
         would: what so many seeds would probably do, with its conditions.
-        alike: what is known about rows that would need more than :func:`most_advised` seeds, as a sentence without a full stop.
+        close: what is known about rows that would need more than :func:`most_advised` seeds, as a sentence without a full stop.
     """
     most = most_advised(seeds)
     if needed is None or needed > most:
-        return f"{alike}; more than {formatted_values.count(most)} seeds would be needed to tell them apart."
+        return f"{close}; more than {formatted_values.count(most)} seeds would be needed to tell them apart."
     total = rounded_seeds(max(needed, seeds + 1))
     return f"About {total} seeds ({total - seeds} more) would probably {would}, if differences and their spread stay as they are."
 
