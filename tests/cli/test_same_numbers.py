@@ -238,9 +238,7 @@ def test_diagnose_a_run(ucb: Path) -> None:
             count(each["rounds"]),
         ]
     shares = [share(run[name]) for name in ("greedy", "chance", "exploration")]
-    greedy = (
-        "{} of the selected clients have the highest predictions; uniform selection would give {}. Exploration: {}."
-    )
+    greedy = "{} of the selected clients with a score have the highest predictions; uniform selection would give {}. Exploration: {}."
     for text in (greedy.format(*shares), f"for the first time: {share(run['new'])} of all"):
         assert text in printed
 

@@ -377,3 +377,12 @@ def test_a_reference_that_does_not_exist_is_one_line(runs: Path) -> None:
 def test_a_cost_is_not_one_time_another(value: float, words: str) -> None:
     """A cost 3% higher was "1 times the simulated time"."""
     assert headline_costs._ratio(value, 1.0) == words
+
+
+def test_rows_with_the_same_accuracy_are_both_named(tmp_path: Path) -> None:
+    """One of two equal rows led by "−0.0" points."""
+    found = said([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", FIRST[::-1], selection=UCB)])
+    assert found["Which strategy?"].startswith(
+        "'uniform' and 'mine' have the highest test accuracy after the last round: "
+    )
+    assert "have the same mean test accuracy (95% interval " in found["How sure?"]

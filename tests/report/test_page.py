@@ -151,7 +151,7 @@ def test_headlines_do_not_claim_more_than_the_seeds_tell(whole: Page, runs: Path
     first = [run.path for run in find_runs([runs]) if run.meta["seed"] == "0"]
     prose = made(*first).prose
     assert (
-        "They share only one seed: it is not known whether the difference is due to chance. Run 3 seeds or more."
+        "They share only one seed: it is not known whether the difference is due to chance. Run 6 seeds or more."
         in prose
     )
     assert "too few seeds" in prose

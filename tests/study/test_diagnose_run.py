@@ -160,8 +160,8 @@ def test_the_command_prints_shares_or_json(run: fedcohort.Run) -> None:
     assert shown.exit_code == 0, shown.output
     words = " ".join(shown.stdout.split())
     assert (
-        "In 2 rounds with scores, 83% of the selected clients have the highest predictions; uniform selection would give 75%."
-        in words
+        "In 2 rounds with scores, 83% of the selected clients with a score have the highest predictions; uniform selection would "
+        "give 75%." in words
     )
     assert (
         "Exploration: 17%. Prediction: the score itself, because the record has no exploration apart from it." in words

@@ -163,6 +163,14 @@ def test_a_small_excess_over_chance_within_the_spread_of_seeds_is_no_success(tmp
         )
 
 
+def test_one_seed_a_little_above_chance_is_no_success(tmp_path: Path) -> None:
+    """A row with a learning rate of 1e-9 had 12.2% under its only seed, and was named best without a word."""
+    run = written(tmp_path / "run", [played(1, [0], test_accuracy=0.132, class_accuracy=[0.132] * 10)], label="tiny")
+    findings = Comparison("x", (Row("tiny", run.described, {0: run}),)).health
+    assert [finding.kind for finding in findings] == ["chance", "few seeds"]
+    assert findings[0].text == "test accuracy cannot be told from chance, 10% with 10 classes, with one seed"
+
+
 @pytest.mark.parametrize(
     ("losses", "shown"),
     [((1.2, 1.6), "a test loss of 1.6"), ((900.0, 650.0), "a test loss of 650"),

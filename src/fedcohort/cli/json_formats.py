@@ -244,9 +244,9 @@ label: text - Label of the row.
 seed: integer - Seed of the run.
 rounds: integer - Number of rounds.
 scored_rounds: integer - Number of rounds with scores.
-greedy: number? - Share of the selected clients that have the highest predictions.
+greedy: number? - Share of the selected clients with a score that have the highest predictions.
 chance: number? - The same share under uniform selection.
-exploration: number? - Share of the selected clients beyond the highest predictions.
+exploration: number? - Share of the selected clients with a score beyond the highest predictions.
 new: number? - Share of the selections of clients that were selected for the first time.
 correlations: [Correlation] - How well scores predict outcomes.
 labels: text - `classes` or `numbers`.

@@ -9,13 +9,22 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.headline_costs import cost_sentences
 from fedcohort.report.headline_doubts import doubts, never_trained, none_learned, problem, untrained
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
-from fedcohort.study.verdicts import FEWEST, LEVEL, about_more_seeds, lowest_p_value, seeds_to_be_clear
+from fedcohort.study.verdicts import (
+    BASELINE,
+    FEWEST,
+    LEVEL,
+    about_more_seeds,
+    lowest_p_value,
+    needed_seeds,
+    seeds_to_be_clear,
+)
 
 __all__ = ["Answers", "answers", "headline"]
 
@@ -108,9 +117,13 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
     """The best row, beside the reference."""
     row, names, score = compared.table.iloc[best], _names(compared, group), compared.score
     where = f"At {group.point}, " if group.point else ""
-    text = f"{where}{names[best]} has the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
-    if best == group.reference:
-        return f"{text}. It is the row that the others are compared with."
+    tied = [i for i in group.rows if compared.table["accuracy"][i] == row["accuracy"]]
+    which = f"{names[best]} has" if len(tied) == 1 else f"{in_words([names[i] for i in tied])} have"
+    text = (
+        f"{where}{which} the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
+    )
+    if group.reference in tied:
+        return f"{text}. {'It' if len(tied) == 1 else names[group.reference]} is the row that the others are compared with."
     reference = compared.table.iloc[group.reference]
     other = f"{names[group.reference]}, which the others are compared with, has {score.value(reference['accuracy'])}{score.unit}"
     return f"{text}. The reference, {other}."
@@ -171,19 +184,19 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     if compared.are_equal(best, other):
         return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
-    lead = score.signed(mean)
-    verb, points = ("leads", lead.lstrip("+")) if mean >= 0 or math.isnan(mean) else ("differs from", lead)
+    head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
+        enough = needed_seeds(sum(verdict.words != BASELINE for verdict in compared.verdicts))
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
-            f"{first} {verb} {second} by {points}{score.points}. They share only {seeds}: it is not known whether the difference "
-            f"is due to chance.{'' if useless else f' Run {FEWEST} seeds or more.'}"
+            f"{head}. They share only {seeds}: it is not known whether the difference "
+            f"is due to chance.{'' if useless else f' Run {enough} seeds or more.'}"
         )
     clear = p_value <= LEVEL
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
-        f"{first} {verb} {second} by {points}{score.points} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
+        f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
@@ -192,6 +205,16 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
     close = "The difference is small beside its spread from seed to seed"
     return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', close)}"
+
+
+def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
+    """By how much a row leads another, in words; rows whose difference is shown as 0 have the same mean, or nearly."""
+    lead = score.signed(mean)
+    if math.isfinite(mean) and not set(lead) - set("+−0."):
+        return f"{first} and {second} have {'' if abs(mean) < 1e-12 else 'nearly '}the same mean test {score.name}"
+    if mean < 0:
+        return f"{first} differs from {second} by {lead}{score.points}"
+    return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
 def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:

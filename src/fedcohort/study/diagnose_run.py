@@ -58,9 +58,9 @@ class Diagnosis:
         label, seed: the row of the run, and its seed.
         rounds: number of rounds played.
         scored_rounds: number of rounds in which the candidates had scores, and not all were selected; the shares below cover them.
-        greedy: share of selected clients that a greedy choice (the highest predictions, ties at random) selects as well.
+        greedy: share of selected clients with a score that a greedy choice (the highest predictions, ties at random) selects as well.
         chance: the same share for uniform selection among the candidates.
-        exploration: share of selected clients that a greedy choice does not select, 1 − greedy.
+        exploration: share of selected clients with a score that a greedy choice does not select, 1 − greedy.
         new: share of selections, over all rounds, of clients that had not been selected before.
         correlations: scores compared with outcomes.
         labels: ``classes``, or ``numbers``: the test accuracy is then R², and the accuracy of a client its score.

@@ -255,11 +255,10 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
     number, at_most = _guesses(rows[0]) or (0, True)
     guessing = f"chance, {formatted_values.share(1 / number)} with {number} classes"
     seeds = sum(len(run.class_accuracy) > 1 for run in rows[0].runs)
-    text = (
-        f"test accuracy is at {guessing}"
-        if at_most
-        else f"test accuracy cannot be told from {guessing}, which its 95% interval over {seeds} seeds contains"
-    )
+    text = f"test accuracy is at {guessing}"
+    if not at_most:
+        text = f"test accuracy cannot be told from {guessing}, "
+        text += "with one seed" if seeds == 1 else f"which its 95% interval over {seeds} seeds contains"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
 

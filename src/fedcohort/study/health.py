@@ -23,7 +23,7 @@ def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verd
         *failed,
         *_targets_missed(rows, failing, score),
         *equal_findings(sound, score),
-        *_few_seeds(rows),
+        *_few_seeds(rows, verdicts),
         *_no_clear_difference(rows, verdicts),
         *_other_seeds(rows),
     ]
@@ -59,14 +59,16 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
     yield from (Finding("target", tuple(missed), text, what) for what, missed in advice.items() if missed)
 
 
-def _few_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
-    """Rows with fewer seeds than a verdict needs."""
+def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+    """Rows with fewer seeds than a verdict needs; the advice is the number from which a difference can be clear."""
     few = min(len(row.runs) for row in rows)
     if few < FEWEST:
         labels = tuple(row.label for row in rows if len(row.runs) < FEWEST)
         cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
         about = labels if len(labels) < len(rows) else ()
-        yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {FEWEST} or more")
+        compared = sum(verdict.words != BASELINE for verdict in verdicts)
+        enough = needed_seeds(compared) if compared else FEWEST
+        yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {enough} or more")
 
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:

@@ -49,7 +49,7 @@ def chance_level(classes: int, *, numeric: bool = False) -> float:
 
 
 SMALL_EXCESS = 0.5
-"""Up to 1/K + SMALL_EXCESS/K · (1 − 1/K), a mean is at chance if its 95% interval over seeds contains 1/K."""
+"""Up to 1/K + SMALL_EXCESS/K · (1 − 1/K), a mean is at chance if its 95% interval over seeds contains 1/K, and that of one seed."""
 
 
 def at_chance(scores: Sequence[float], classes: int, *, numeric: bool = False) -> bool:
@@ -59,7 +59,7 @@ def at_chance(scores: Sequence[float], classes: int, *, numeric: bool = False) -
         return mean <= chance_level(classes, numeric=numeric)
     if mean > 1 / classes + SMALL_EXCESS / classes * (1 - 1 / classes):
         return False
-    return measures.paired_interval(scores, np.zeros(len(scores))).low <= 1 / classes
+    return len(scores) == 1 or measures.paired_interval(scores, np.zeros(len(scores))).low <= 1 / classes
 
 
 def one_class(run: Measured) -> bool:

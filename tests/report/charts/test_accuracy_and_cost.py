@@ -105,3 +105,25 @@ def test_costs_begin_at_0(tmp_path: Path) -> None:
 
 def test_one_row_has_no_trade_off(tmp_path: Path) -> None:
     assert accuracy_and_cost(gather(runs_of(tmp_path, "uniform", [0.5])), PAGE) is None
+
+
+def test_rows_are_drawn_near_their_costs_and_in_their_order(tmp_path: Path) -> None:
+    """A chain of costs was drawn over 6% of an axis that an expensive row makes long: 8 times a cost, and in another order."""
+    costs = [*(100 + 4 * i for i in range(12)), 5000]
+    runs = [
+        run
+        for i, cost in enumerate(costs)
+        for run in runs_of(
+            tmp_path,
+            "uniform" if i == 0 else f"power-of-choice, d={i}",
+            [0.5 + i / 100] * 2,
+            [exchange(cost, 0)],
+            selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i},
+        )
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    shown = figure.data["tradeoff_bytes"].sort_values(["x", "at"])
+    assert (shown["at"].diff().dropna() >= 0).all()
+    assert ((shown["at"] - shown["x"]).abs() <= 0.025 * shown["x"].max()).all()
+    assert shown["at"].nunique() == len(costs), "no interval covers another"

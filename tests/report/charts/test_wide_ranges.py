@@ -14,7 +14,7 @@ from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy, differences, loss
 from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
-from fedcohort.report.charts.means_and_bands import span_of
+from fedcohort.report.charts.means_and_bands import domain, span_of
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather
 from tests.records import played, written
@@ -150,3 +150,12 @@ def test_ticks_of_logarithmic_axes_are_round_numbers(tmp_path: Path) -> None:
         tuple(layer["encoding"]["y"]["axis"]["values"]) for layer in layers if "axis" in layer["encoding"].get("y", {})
     }
     assert ticks == (1.0, 3.0, 10.0, 30.0)
+
+
+def test_values_that_hardly_differ_are_drawn_as_a_constant() -> None:
+    """A loss of 2.3025 in every round was magnified until names needed ten screens."""
+    low, high = domain([2.30251, 2.30252, 2.30251])
+    assert low < 2.2
+    assert high > 2.4
+    assert domain([0.0, 0.0]) == [-0.05, 0.05]
+    assert domain([0.5, 0.6]) == pytest.approx([0.495, 0.605])

@@ -38,7 +38,7 @@ def reported(row: str, reading: Reading, look: Look) -> Figure | None:
         data |= own
     note = "Thick line: mean over the clients that reported."
     note += " Thin lines: single clients." if _draws_single_clients(reading) else ""
-    note += " Dotted line: the threshold θ." if any(key.endswith("_level") for key in data) else ""
+    note += " Dashed line, for the quantile: the threshold θ." if any(key.endswith("_level") for key in data) else ""
     return Figure(f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
 
 

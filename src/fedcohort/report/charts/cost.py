@@ -85,7 +85,10 @@ def cost(story: Story, look: Look) -> Figure | None:
         tooltip += directions if field == "bytes" else []
         x = _stacked(field, title, number, frame, look)
         views.append(View(title, [Panel(_bars("ledger", x, "exchange", exchanges, labels, look, tooltip))]))
-    note = "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one pass over a client's training data."
+    note = (
+        "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one forward pass of a client over its training "
+        "data; an epoch of training counts as three."
+    )
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)
 

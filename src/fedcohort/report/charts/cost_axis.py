@@ -15,31 +15,42 @@ __all__ = ["MARGIN", "across", "log_x_range", "side_by_side", "x_range"]
 MARGIN = 0.04
 """Room after the largest cost, as a share of it."""
 
-SPREAD = 0.06
-"""Largest distance between the first and the last of the rows with one cost, as a share of the axis."""
+APART, SPREAD = 0.012, 0.024
+"""Distance of neighbors among the rows with one cost, and the largest distance between the first and the last of them, as shares of
+the axis."""
 
 
 def side_by_side(
     compared: Comparison, costs: "pd.Series[float]", low: float, high: float
 ) -> tuple["pd.Series[float]", bool]:
-    """Where rows are drawn along the axis of costs, which begins at ``low``, if the largest cost is ``high``: rows of a point with
-    almost the same cost are moved apart, so that no interval covers another, but not far from their costs; and whether any was."""
+    """Where rows are drawn along the axis of costs, from ``low`` to the largest cost, ``high``; and whether any is moved.
+
+    Rows of a point with almost the same cost are moved apart, so that their intervals can be told apart, by at most
+    :data:`SPREAD`. Rows are drawn in the order of their costs.
+    """
     whole = max(high - low, 1e-9)
-    step = 0.012 * whole
     places, moved = costs.astype(float).copy(), False
     for group in compared.groups:
         own = costs[costs.index.isin(group.rows)].sort_values(kind="stable")
-        cluster: list[int] = []
-        for row, cost in [*own.items(), (-1, math.inf)]:
-            if cluster and cost - own[cluster[-1]] > step / 2:
-                each = min(step, SPREAD * whole / max(1, len(cluster) - 1))
-                first = own[cluster[0]]
-                inside = max(0.0, each * (len(cluster) - 1) / 2 - (first - low) / 2)  # not before the begin of the axis
-                for i, member in enumerate(cluster):
-                    places[member] = own[member] + each * (i - (len(cluster) - 1) / 2) + inside
-                moved, cluster = moved or len(cluster) > 1, []
-            cluster.append(int(str(row)))
+        last = low
+        for cluster in _same_costs(own, APART / 2 * whole):
+            each = min(APART, SPREAD / max(1, len(cluster) - 1)) * whole
+            first = max(last, own[cluster[0]] - each * (len(cluster) - 1) / 2)
+            for i, member in enumerate(cluster):
+                places[member] = min(first + each * i, own[member] + SPREAD * whole)
+            if len(cluster) > 1:
+                last, moved = float(places[cluster[-1]]) + each, True
     return places, moved
+
+
+def _same_costs(costs: "pd.Series[float]", distance: float) -> list[list[int]]:
+    """Rows whose costs differ by at most ``distance``, for costs in ascending order."""
+    clusters: list[list[int]] = []
+    for row, cost in costs.items():
+        if not clusters or cost - costs[clusters[-1][0]] > distance:
+            clusters.append([])
+        clusters[-1].append(int(str(row)))
+    return clusters
 
 
 def across(costs: "pd.Series[Any]") -> list[Callable[[float], float]]:

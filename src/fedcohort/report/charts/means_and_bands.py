@@ -131,6 +131,10 @@ def has_band(frame: pd.DataFrame) -> bool:
     return bool(np.isfinite(frame["low"]).any())
 
 
+CONSTANT = 1e-4
+"""Values whose range is at most this share of the largest are drawn as a constant, not magnified until they look different."""
+
+
 def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | None = None) -> list[float]:
     """The range of an axis: all finite values and a margin of 5%, within the limits of the quantity."""
     values = np.concatenate([np.asarray(column, np.float64).ravel() for column in columns])
@@ -138,7 +142,8 @@ def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | Non
     if not len(values):
         return [floor if floor is not None else 0.0, ceiling if ceiling is not None else 1.0]
     low, high = float(values.min()), float(values.max())
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+    largest = max(abs(low), abs(high))
+    margin = 0.05 * (high - low) if high - low > CONSTANT * largest else 0.05 * largest or 0.05
     low, high = low - margin, high + margin
     return [max(low, floor) if floor is not None else low, min(high, ceiling) if ceiling is not None else high]
 

@@ -163,7 +163,9 @@ class _Lines:
         for own, target in targets.items():
             text = self._name_of(target)
             place = self._free_place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
-            places.setdefault(place, []).append({"level": target.accuracy, "name": text, "strategy": own[0]})
+            anyone = len(own) == len(self.labels)  # a target of all points is shown at all of them
+            row = {"level": target.accuracy, "name": text, "strategy": "" if anyone else own[0]}
+            places.setdefault(place, []).append(row)
         rule = self._of_point([row for rows in places.values() for row in rows])
         layers = [rule.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))]
         for (below, right), rows in places.items():

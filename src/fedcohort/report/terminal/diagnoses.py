@@ -28,8 +28,9 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
     if found.scored_rounds:
         parts.append(
             Text(
-                f"In {counted(found.scored_rounds, 'round')} with scores, {share(found.greedy)} of the selected clients have the "
-                f"highest predictions; uniform selection would give {share(found.chance)}. Exploration: {share(found.exploration)}."
+                f"In {counted(found.scored_rounds, 'round')} with scores, {share(found.greedy)} of the selected clients with a score "
+                f"have the highest predictions; uniform selection would give {share(found.chance)}. Exploration: "
+                f"{share(found.exploration)}."
             )
         )
         parts.append(Text(f"Prediction: {_about_prediction(found.prediction)}."))
@@ -94,7 +95,7 @@ UNKNOWN_CORRELATION = "–: in no round did both the scores and the outcomes of 
 def _about_shares(hidden: Sequence[str]) -> str:
     """Notes on the columns of shares that are not hidden."""
     shares = (
-        "Highest predictions: share of the selected clients that have the highest predictions, in the rounds with scores; by chance: "
+        "Highest predictions: share of the selected clients with a score that have the highest predictions; by chance: "
         "the same share under uniform selection; –: the strategy gives no scores that choose between clients. The rest is exploration."
     )
     sentences = [shares]
