@@ -404,7 +404,7 @@ def test_notes_below_seeds_explain_shown_columns_only(tmp_path: Path, monkeypatc
 def test_every_strategy_and_algorithm_is_listed() -> None:
     said = json.loads(call("strategies", "--json").stdout)["sections"]
     assert list(said)[:2] == ["strategy", "algorithm"]
-    assert {"partition", "model", "loss", "label noise"} <= set(said)
+    assert {"partition", "model", "loss", "label_noise"} <= set(said)
     assert [entry["name"] for entry in said["strategy"]] == list(STRATEGIES)
     assert [entry["name"] for entry in said["algorithm"]] == list(ALGORITHMS)
     for entry in said["strategy"] + said["algorithm"]:

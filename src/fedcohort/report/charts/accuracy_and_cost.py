@@ -274,7 +274,7 @@ def _chart(
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
         places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
-        leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1)
+        leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1, aria=False)
         layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
         _add_names(layers, places, (x, y_scale, own_color), look)
     whole, log = layered(*layers), log_x_range(costs)
