@@ -151,7 +151,7 @@ def test_headlines_do_not_claim_more_than_the_seeds_tell(whole: Page, runs: Path
     first = [run.path for run in find_runs([runs]) if run.meta["seed"] == "0"]
     prose = made(*first).prose
     assert (
-        "They share only one seed: it is not known whether the difference is due to chance. Run 6 seeds or more."
+        "They share only one seed: it is not known whether the difference is due to chance. Run 7 seeds or more."
         in prose
     )
     assert "too few seeds" in prose
@@ -325,7 +325,7 @@ def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path:
         key for key in found.payload["data"] if key.startswith("reported_conformal") and key.endswith("_level")
     )
     assert [row["value"] for row in found.payload["data"][reported]] == pytest.approx([0.05, 0.15, 0.25])
-    assert "Dotted line: the threshold" in found.prose
+    assert "Dashed line, for the quantile: the threshold" in found.prose
     assert "conformal quantile" in found.text
     switch = [a for tag, a in found.tags if tag == "input" and str(a.get("name")).startswith("view-reported-conformal")]
     assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"

@@ -52,9 +52,8 @@ def test_charts_are_drawn_for_programs_that_ask_for_the_look_on_paper(browser: A
     page.goto(file, wait_until="domcontentloaded")
     before = page.evaluate(UNDRAWN)
     page.emulate_media(media="print")
-    page.evaluate("new Promise(requestAnimationFrame)")
     assert before > 10
-    assert page.evaluate(UNDRAWN) == 0
+    page.wait_for_function(f"{UNDRAWN} === 0", timeout=10_000)  # charts beyond the window are drawn on paper only
     page.close()
 
 

@@ -751,5 +751,6 @@ restore();
 mark();
 state.ready = drawAll();
 state.drawAll = drawAll;
+if (matchMedia("print").matches) hurry();
 if (document.body.dataset.live !== undefined) { askSeed(); follow(); }
 })();
