@@ -162,13 +162,13 @@ def test_an_undecided_race_says_how_many_more_seeds_would_decide_it() -> None:
     assert "About 25 seeds (19 more) would" in race(first, near, far, ended="minutes").recommendation
     close = row("D", UNDECIDED, [0.9] * 6, difference=0.0, low=-0.02, high=0.02, needed=math.inf)
     assert race(first, near, close, ended="seeds").recommendation.endswith(
-        "The difference is small beside the spread from seed to seed: 'D' may be at most 2.0 points better or worse than 'A'; "
+        "The difference is small beside the spread from seed to seed: 'D' may be worse than 'A', or at most 2.0 points better; "
         "more than 50 seeds would be needed to tell them apart. About 9 seeds (3 more) would probably decide about the other rows, if "
         "differences and their spread stay as they are."
     )
     unknown = row("E", UNDECIDED, [0.9] * 6, difference=0.0, low=-math.inf, high=math.inf, needed=math.inf)
     assert (
-        "Differences are small beside the spread from seed to seed: 'D' and 'E' may be better or worse than 'A'; more than"
+        "Differences are small beside the spread from seed to seed: 'D' and 'E' may be worse than 'A', or better; more than"
         in race(first, near, close, unknown, ended="seeds").recommendation
     )
     assert "more)" not in race(first, row("B", DROPPED, [0.5] * 6, needed=9)).recommendation, "it is decided"

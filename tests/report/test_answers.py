@@ -104,7 +104,7 @@ def test_an_unclear_result_says_how_many_more_seeds_would_make_it_clear(tmp_path
     )
 
 
-def test_rows_that_would_need_very_many_seeds_are_called_close(tmp_path: Path) -> None:
+def test_rows_that_would_need_very_many_seeds_have_a_small_difference(tmp_path: Path) -> None:
     """An estimate of 926 seeds was false precision: four differences know their spread badly."""
     near = [value + gain for value, gain in zip(FIRST[:4], (0.02, -0.015, 0.01, -0.01), strict=True)]
     needed = seeds_to_be_clear([a - b for a, b in zip(near, FIRST[:4], strict=True)], 1)

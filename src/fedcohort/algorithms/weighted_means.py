@@ -38,9 +38,8 @@ class RunningMean:
         self.mean: Tensors = {}
         self._dtypes: dict[str, torch.dtype] = {}
         self._only: ModelState | None = None  # a copy of the state that was included, as long as it is the only one
-        self._waiting: dict[
-            str, list[tuple[Tensor, float]]
-        ] = {}  # entries of large models, and their shares in the mean
+        # entries of large models by name, each with its share of all weights
+        self._waiting: dict[str, list[tuple[Tensor, float]]] = {}
         self._group: ModelGroup | None = None
         self._group_weights: dict[int, float] = {}
         self._mixed: dict[int, tuple[ModelGroup, dict[int, float]]] = {}  # by the group's id
@@ -174,7 +173,7 @@ def _numel(state: ModelState) -> int:
 
 
 def _included(mean: Tensor | None, values: Sequence[tuple[Tensor, float]], result: Tensor) -> Tensor:
-    """Write the mean of an entry after these ``values`` are included to ``result``, which may be ``mean`` itself.
+    """Include ``values`` in the mean of an entry, and write the new mean to ``result``, which may be ``mean`` itself.
 
     A large entry is included in pieces: all values of one piece, then those of the next.
 

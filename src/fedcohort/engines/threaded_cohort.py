@@ -44,9 +44,8 @@ class CohortTrainer:
         :func:`~fedcohort.engines.work_splitting.series_of_clients`."""
         cohort = self.cohort
         self._in_series = cohort.stop is None and cohort.sampling == "shuffled" and len(cohort) > 0
-        if (
-            self._in_series and len(cohort) > 1
-        ):  # the training of a single client finds out whether a series is possible
+        # the training of a single client finds out by itself whether a series is possible
+        if self._in_series and len(cohort) > 1:
             with self._trainer() as trainer:
                 most = trainer.training.epochs if cohort.epochs is None else int(cohort.epochs.max())
                 self._in_series = trainer.series.possible(most)

@@ -80,10 +80,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     return [
         ("Which strategy?", (_highest(compared, group, best), *doubts(compared, group, names, best))),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
-        (
-            "At what cost?",
-            tuple(_cost(story, compared, group, best, second)),
-        ),
+        ("At what cost?", tuple(_cost(story, compared, group, best, second))),
     ]
 
 
@@ -208,7 +205,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
 
 
 def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
-    """By how much a row leads another, in words; rows whose difference is shown as 0 have the same mean, or nearly."""
+    """By how much one row leads another, in words. If that is shown as 0, the words are that both have the same mean, or nearly."""
     lead = score.signed(mean)
     if math.isfinite(mean) and not set(lead) - set("+−0."):
         return f"{first} and {second} have {'' if abs(mean) < 1e-12 else 'nearly '}the same mean test {score.name}"

@@ -234,7 +234,7 @@ OF_PANELS = {"selections", "raster", "class-accuracy"}
 """Keys of figures with a panel for each row."""
 
 COLORED_PANELS = {"selections", "raster"}
-"""Those of them whose panels have the colors of rows."""
+"""Keys of figures in which each panel has the color of its row."""
 
 NO_LEGEND = f"There is no legend for more than {LISTED} rows;"
 """What captions of such figures say in papers if no row is named."""
@@ -303,7 +303,7 @@ def _told(story: Story, figure: Figure) -> Figure:
 
 
 def about_single_rows(story: Story) -> str:
-    """A sentence about the rows whose scores and reports have figures of their own; empty if all rows that record them have."""
+    """A sentence that says for which rows figures of scores and reports are drawn; empty if they are drawn for all rows."""
     panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
     return panels and f"Figures of the scores and reports of one row are drawn for {panels}."
 

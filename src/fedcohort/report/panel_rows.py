@@ -69,7 +69,7 @@ def about_colors(score: str, filled: bool = False) -> str:
 
 
 def about_gray_panels(score: str) -> str:
-    """A sentence about the panels in papers whose rows have no color of their own."""
+    """Sentences for papers: which panels are colored, and which are gray."""
     return (
         f"Colored panels: the reference and the {NAMES - 1} rows with the highest test {score}, in the colors that they have in all "
         "figures. Gray panels: rows that figures of lines do not name."

@@ -198,7 +198,7 @@ def _advice_on_steps(rows: Sequence[Checked]) -> str:
 
 
 def _large_loss(row: Checked) -> Hashable | None:
-    """Models whose test loss says that training did not settle, although they are better than guessing."""
+    """Models with a very large test loss: their training did not settle, even if their accuracy is above chance."""
     huge = [not math.isnan(unsettled_loss(run)) for run in row.runs]
     return (len(huge), len(row.runs[0].class_accuracy), _scaling(row)) if any(huge) else None
 

@@ -44,7 +44,7 @@ def side_by_side(
 
 
 def _same_costs(costs: "pd.Series[float]", distance: float) -> list[list[int]]:
-    """Rows whose costs differ by at most ``distance``, for costs in ascending order."""
+    """Divide rows, in ascending order of their costs, into groups: no cost is more than ``distance`` above the first of its group."""
     clusters: list[list[int]] = []
     for row, cost in costs.items():
         if not clusters or cost - costs[clusters[-1][0]] > distance:

@@ -132,7 +132,7 @@ def has_band(frame: pd.DataFrame) -> bool:
 
 
 CONSTANT = 1e-4
-"""Values whose range is at most this share of the largest are drawn as a constant, not magnified until they look different."""
+"""If the values differ by at most this share of the largest, the axis does not magnify the difference: the line looks constant."""
 
 
 def domain(*columns: ArrayLike, floor: float | None = None, ceiling: float | None = None) -> list[float]:

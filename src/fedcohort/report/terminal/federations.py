@@ -234,7 +234,7 @@ IN_WORDS = {
     "sending_share": "sending, share of time",
     "wrong_labels": "wrong labels, share",
 }
-"""What the table calls the measures of :func:`quantiles` whose names are not words."""
+"""Names in the table, by the names in :func:`quantiles`; other measures have the same name in both."""
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
