@@ -164,7 +164,8 @@ class Race:
         known = bound < (math.log(2) if objective.is_cost else 1.0)
         better = f"at most {objective.shown_bound(bound)}" if known else "better"
         names = _listed([row.label for row in rows])
-        return f"{differences} small beside the spread from seed to seed: {names} may be worse than {self.rows[0].label!r}, or {better}"
+        told = f"{names} may be worse than {self.rows[0].label!r}, or {better}"
+        return f"{differences} small beside the spread from seed to seed: {told}"
 
     def _about_failures(self) -> str:
         """That training of recommended rows failed, and what to try, in sentences; empty if it did not."""
