@@ -145,8 +145,7 @@ def _peak(pid: int) -> float:
 def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
     """The contestants of a workload."""
     common = ["--work", name, "--turns", str(args.turns + 1), "--device", args.device]
-    if args.quick:
-        common.append("--quick")
+    common += ["--quick"] * args.quick + (["--epochs", str(args.epochs)] if args.epochs else [])
 
     def one(title: str, script: str, arithmetic: str, *options: str) -> Contestant:
         told = [title, arithmetic] if len(kinds) > 1 else [title]
@@ -163,7 +162,7 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
         found.append(one("bare loop, 1 intra-op thread", "bare.py", kind, "--threads", "1"))
         if args.device == "cpu":
             found.append(one(f"bare loop, {cores} intra-op threads", "bare.py", kind, "--threads", str(cores)))
-        if len(kinds) > 1:
+        if args.device == "cuda":
             found.append(one(CENTRAL, "central.py", kind))
         found += [one(f"FedCohort {plan}", "ours.py", kind, "--plan", plan) for plan in plans]
     for peer in PEERS if args.peers else ():
@@ -175,15 +174,17 @@ def contestants(name: str, args: argparse.Namespace) -> list[Contestant]:
     return found
 
 
-def limits(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Operations per sample and rates of the machine, see limits.py."""
+def limits(name: str, args: argparse.Namespace, known: dict[str, Any]) -> dict[str, Any]:
+    """Operations per sample and rates of the machine, see limits.py. On a GPU, rates that are ``known`` are not measured again."""
     command = [sys.executable, str(HERE / "limits.py"), "--work", name, "--device", args.device]
+    again = args.device == "cpu" or not known
+    command += [] if again else ["--no-rates"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode:
         print(f"limits.py failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}", flush=True)
         return {}
     found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return found if again else found | {"rates": known}
 
 
 def start(entrants: list[Contestant], name: str, args: argparse.Namespace) -> None:
@@ -213,14 +214,14 @@ def play(entrants: list[Contestant], plan: Work, args: argparse.Namespace, end: 
         one.stop()
 
 
-def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Measure one workload: the turns of all contestants, as many as fit into the time limit."""
+def measure(name: str, args: argparse.Namespace, known: dict[str, Any]) -> dict[str, Any]:
+    """Measure one workload: the turns of all contestants, as many as fit into the time limit. ``known``: rates of the machine."""
     begin, load = time.time(), os.getloadavg()[0]
-    plan = work(name, args.turns + 1, args.quick)
+    plan = work(name, args.turns + 1, args.quick, args.epochs)
     entrants = contestants(name, args)
     start(entrants, name, args)
     play(entrants, plan, args, begin + args.seconds)
-    machine = limits(name, args)
+    machine = limits(name, args, known)
     operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
 
     def median(one: Contestant) -> float:
@@ -266,6 +267,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "work": name,
         "device": args.device,
         "quick": args.quick,
+        "epochs": plan.epochs,
         "steps": plan.steps(1),
         "longest": max(plan.epochs * -(-len(plan.clients[client]) // plan.batch) for client in plan.cohorts[1]),
         "samples": plan.samples(1),
@@ -302,8 +304,7 @@ MANY: dict[str, Callable[[dict[str, Any]], str]] = {
 
 def table(found: dict[str, Any]) -> str:
     """The results of a workload as a Markdown table."""
-    several = len({row["arithmetic"] for row in found["rows"]}) > 1
-    columns = MANY if several else COLUMNS
+    columns = COLUMNS if found["device"] == "cpu" else MANY
     lines = [
         f"**{found['work']}**: {found['steps']} steps, {found['samples']} samples per round{' (quick)' if found['quick'] else ''}",
         "",
@@ -326,8 +327,15 @@ def table(found: dict[str, Any]) -> str:
             f"while every core does the same; a round of such steps: {least:.3g} s."
         )
     rounds = max(len(row["rounds"]) for row in found["rows"])
-    told = f"{found['machine']}, {found['cores']} cores, load {found['load_at_begin']:.1f} at the start"
+    processor = found["limits"].get("processor") or found["machine"]
+    told = f"{processor}, {found['cores']} cores, load {found['load_at_begin']:.1f} at the start"
     return "\n".join([*lines, "", f"{rounds} rounds each; {told}, {found['seconds']:.0f} s in total."])
+
+
+def rates_in(out: Path, device: str) -> dict[str, Any]:
+    """The rates of this device in a file of results; empty if there are none."""
+    works = json.loads(out.read_text(encoding="utf-8"))["works"] if out.exists() else []
+    return next((one["limits"]["rates"] for one in works if one["device"] == device and one["limits"].get("rates")), {})
 
 
 def keep(found: dict[str, Any], out: Path) -> None:
@@ -353,6 +361,7 @@ def main() -> None:
         help="time limit of a workload: no turn starts that would end later",
     )
     parser.add_argument("--quick", action="store_true", help="make rounds a fifth as long")
+    parser.add_argument("--epochs", type=int, help="local epochs of a round, instead of those of the workload")
     parser.add_argument("--plans", nargs="+", help="FedCohort's plans; by default those that suit the workload")
     parser.add_argument(
         "--arithmetics", nargs="+", choices=ARITHMETICS, help="by default, all on a GPU and exact on a CPU"
@@ -364,7 +373,7 @@ def main() -> None:
     parser.add_argument("--out", default="build/bench.json")
     args = parser.parse_args()
     for name in args.works:
-        found = measure(name, args)
+        found = measure(name, args, rates_in(Path(args.out), args.device))
         print(table(found), end="\n\n", flush=True)
         keep(found, Path(args.out))
 

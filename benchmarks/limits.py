@@ -149,6 +149,7 @@ def main() -> None:
     """Measure, and print the results as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--endless", action="store_true", help="repeat steps until the process is ended")
+    parser.add_argument("--no-rates", action="store_true", help="only count operations")
     args, work = arguments(parser)
     if args.endless:
         step = bare_step(work)
@@ -159,7 +160,8 @@ def main() -> None:
     images = torch.from_numpy(work.standardised(work.clients[0][:2]))
     found: dict[str, Any] = {
         "operations_a_sample": operations(work.net, images),
-        "rates": rates(torch.device(args.device)),
+        "rates": {} if args.no_rates else rates(torch.device(args.device)),
+        "processor": torch.cuda.get_device_name() if args.device == "cuda" else "",
     }
     if args.device == "cpu" and work.net == "cnn_a":
         found["step_ms"] = step_ms(work)

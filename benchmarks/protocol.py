@@ -27,8 +27,9 @@ def arguments(parser: argparse.ArgumentParser | None = None) -> tuple[argparse.N
     parser.add_argument(
         "--arithmetic", default="exact", choices=["exact", "tf32", "bf16"], help="the arithmetic of a GPU"
     )
+    parser.add_argument("--epochs", type=int, help="local epochs of a round, instead of those of the workload")
     args = parser.parse_args()
-    return args, work(args.work, args.turns, args.quick)
+    return args, work(args.work, args.turns, args.quick, args.epochs)
 
 
 def serve(

@@ -65,8 +65,8 @@ class Work:
 NAMES = ("W1", "W1b64", "W2", "W3", "W4")
 
 
-def work(name: str, turns: int = 4, quick: bool = False) -> Work:
-    """One of NAMES, with this number of turns; ``quick`` makes rounds a fifth as long."""
+def work(name: str, turns: int = 4, quick: bool = False, epochs: int | None = None) -> Work:
+    """One of NAMES, with this number of turns; ``quick`` makes rounds a fifth as long. ``epochs`` replaces those of the workload."""
     rng = np.random.default_rng(1)
     if name in ("W1", "W1b64"):  # 12 clients, 3 a round, Dirichlet 0.05
         features, labels = images((3, 32, 32), 50_000)
@@ -91,6 +91,8 @@ def work(name: str, turns: int = 4, quick: bool = False) -> Work:
             made = replace(made, clients=[rows[: max(100, len(rows) // 5)] for rows in made.clients])
         else:
             k //= 5
+    if epochs is not None:
+        made = replace(made, epochs=epochs)
     cohorts = [rng.choice(len(made.clients), k, replace=False) for _ in range(turns * made.turn)]
     if name in ("W1", "W1b64"):  # sizes differ by a factor of ten: use the same three clients in every round
         sizes = np.array([len(rows) for rows in made.clients])

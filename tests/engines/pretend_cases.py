@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -30,30 +31,32 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
     from tests.experiments import cell
     from tests.matrix.hard_federation import hard, play_rounds
 
-    devices.pick_device = lambda name: device
     experiment = cell(hard(strategy, algorithm, **values)).experiment
-    with prepare(experiment, Given(model=model)) as (run_state, _):
-        rows = play_rounds(run_state, (1, 2))
-        state = pack(run_state.state_dict())
-        if not again:
-            rows += play_rounds(run_state, (3,))
-            return rows, run_state.model
-    with prepare(experiment, Given(model=model)) as (run_state, _):
-        assert isinstance(run_state.engine, LocalEngine)
-        run_state.load_state_dict(moved(unpack(state), run_state.engine.device))
-        return rows + play_rounds(run_state, (3,)), run_state.model
+    with patch.object(devices, "pick_device", lambda name: device):
+        with prepare(experiment, Given(model=model)) as (run_state, _):
+            rows = play_rounds(run_state, (1, 2))
+            state = pack(run_state.state_dict())
+            if not again:
+                rows += play_rounds(run_state, (3,))
+                return rows, run_state.model
+        with prepare(experiment, Given(model=model)) as (run_state, _):
+            assert isinstance(run_state.engine, LocalEngine)
+            run_state.load_state_dict(moved(unpack(state), run_state.engine.device))
+            return rows + play_rounds(run_state, (3,)), run_state.model
 
 
-def agrees(strategy: str, algorithm: str, again: bool = False, model: Any = None, **values: Any) -> None:
-    """The same picks as on the CPU and the same numbers to rounding."""
+def agrees(
+    strategy: str, algorithm: str, again: bool = False, model: Any = None, device: str = "pretend:0", **values: Any
+) -> None:
+    """The same picks on ``device`` as on the CPU and the same numbers to rounding."""
     (rows, state), (others, other) = (
-        rounds(device, strategy, algorithm, again, model, **values) for device in ("cpu", "pretend:0")
+        rounds(where, strategy, algorithm, again, model, **values) for where in ("cpu", device)
     )
     for row, found in zip(rows, others, strict=True):
         assert [c.client for c in row.clients] == [c.client for c in found.clients], "other clients were picked"
         np.testing.assert_allclose(found.test_loss, row.test_loss, rtol=1e-3)
     for name, value in state.items():
-        assert other[name].device.type == "pretend", f"{name} is on the {other[name].device}"
+        assert other[name].device.type == torch.device(device).type, f"{name} is on the {other[name].device}"
         torch.testing.assert_close(other[name].cpu(), value, rtol=1e-2, atol=1e-4)
 
 

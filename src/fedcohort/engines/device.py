@@ -7,7 +7,8 @@ depend
 * ``bf16`` runs the network's forward and backward passes in bfloat16. Parameters and optimizer stay in the experiment's precision.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Literal
 
@@ -17,7 +18,18 @@ from torch import Tensor, nn
 from fedcohort.core.errors import UsageError
 from fedcohort.core.sums import WITHOUT_FLOAT64
 
-__all__ = ["Arithmetic", "arithmetic", "check_precision", "in_bfloat16", "moved", "of_process", "pick_device"]
+__all__ = [
+    "Arithmetic",
+    "arithmetic",
+    "check_precision",
+    "in_bfloat16",
+    "leave_stream",
+    "moved",
+    "new_stream",
+    "of_process",
+    "on_stream",
+    "pick_device",
+]
 
 Arithmetic = Literal["exact", "tf32", "bf16"]
 
@@ -100,6 +112,45 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
 
     module.forward = MethodType(rounded, module)  # bound as a method, so that a copy of the module runs the copy
     return module
+
+
+def new_stream(device: torch.device) -> Any:
+    """A stream of a GPU of CUDA, whose work it does beside that of other streams; None for other devices."""
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def on_stream(stream: Any) -> Iterator[None]:
+    """Give the GPU this thread's work on ``stream``, after all that its usual stream has now, and before all that this is given later.
+
+    None means the usual stream.
+    """
+    if stream is None:
+        yield
+        return
+    usual = torch.cuda.default_stream(stream.device)
+    stream.wait_stream(usual)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        usual.wait_stream(stream)
+
+
+def leave_stream(state: object, device: torch.device) -> None:
+    """Let the usual stream of a GPU use the tensors of a nested state, which were computed on another stream.
+
+    Their memory is not used again before the work that the usual stream has by then is done.
+    """
+    if device.type != "cuda":
+        return
+    if isinstance(state, Tensor):
+        state.record_stream(torch.cuda.default_stream(device))
+    elif isinstance(state, Mapping):
+        leave_stream(list(state.values()), device)
+    elif isinstance(state, list):
+        for part in state:
+            leave_stream(part, device)
 
 
 def moved(state: object, device: torch.device) -> Any:

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 Plan = Literal["loop", "threads", "stacked"]
 
-GPU_THREADS = 2
+GPU_THREADS = 4
 """Default number of threads that feed a GPU: while one waits for a result, the other continues."""
 AHEAD = 64
 """Maximum number of clients that are trained before their updates are taken."""
@@ -133,39 +133,52 @@ class LocalEngine:
         self.seed = seed
         self._model, self._training, self._arithmetic = model, training, arithmetic
         self.device = federation.device
-        on_cpu = self.device.type == "cpu"
-        if on_cpu:
+        if on_cpu := self.device.type == "cpu":
             keep_freed_memory()
         self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
         self.memories = Memories() if memories is None else memories
-        self._trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
-        self._idle = IdleThreads(min(self.workers, cores()))
-        draws: bool | None = None
-        for _ in range(self.workers):
-            module = self._module()
-            trainer = Trainer(federation, module, training, algorithm, seed, draws)
-            trainer.share_work(self._idle.count)
-            self._trainers.put(trainer)
-            draws = trainer.draws
-        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
-        self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
-        self._model_bytes: int = max(1, num_bytes([module.state_dict()]))
+        self._model_bytes = 1
         self.plan: Plan = plan
         self.meanwhile: Callable[[], bool] = lambda: False
         self._beside: deque[Callable[[], None]] = deque()
-        self.groups: GroupTrainer | None = None
-        if plan == "stacked":
-            module = self._module().to(dtype=DTYPES[training.precision])
-            reason = cannot_stack(module, federation, algorithm, training)
-            if reason is None:
-                stack = Stack(federation, module, training, algorithm, seed)
-                self.groups = GroupTrainer(stack, self._model_bytes, self.memories.get)
-            else:
-                warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=2)
-                self.plan = "threads"
-        self.stacks = max(2, cores()) if on_cpu else 1
+        self._idle = IdleThreads(min(self.workers, cores()))
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
+        try:
+            self._trainers = self._all_trainers(algorithm)
+            self.groups = self._groups(algorithm) if plan == "stacked" else None
+        except BaseException:
+            self._restore()
+            raise
+        self.stacks = max(2, cores()) if on_cpu else 1
         self._pool = one_thread_each(self.workers, "client")
+
+    def _all_trainers(self, algorithm: Algorithm) -> "queue.SimpleQueue[Trainer]":
+        """A trainer for each thread."""
+        trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+        draws: bool | None = None
+        for _ in range(self.workers):
+            module = self._module()
+            trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, draws)
+            trainer.share_work(self._idle.count)
+            if self.workers > 1:
+                trainer.stream = device.new_stream(self.device)
+            trainers.put(trainer)
+            draws = trainer.draws
+        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
+        self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
+        self._model_bytes = max(1, num_bytes([module.state_dict()]))
+        return trainers
+
+    def _groups(self, algorithm: Algorithm) -> GroupTrainer | None:
+        """What trains clients in stacks; None, with a warning, if they cannot be stacked."""
+        module = self._module().to(dtype=DTYPES[self._training.precision])
+        reason = cannot_stack(module, self.federation, algorithm, self._training)
+        if reason is None:
+            stack = Stack(self.federation, module, self._training, algorithm, self.seed)
+            return GroupTrainer(stack, self._model_bytes, self.memories.get)
+        warnings.warn(f"engine.plan = 'stacked': {reason}; clients are trained by threads", stacklevel=3)
+        self.plan = "threads"
+        return None
 
     def _module(self) -> nn.Module:
         module = build_module(self._model, self.federation, self.seed)
@@ -200,6 +213,7 @@ class LocalEngine:
         def work(position: int) -> list[Update]:
             results = trainer.train(parts[position])
             for update, memory in results:
+                device.leave_stream([update.state, update.extra, memory], self.device)
                 if memory:
                     self.memories.propose(this_round, update.client, memory)
             return [update for update, _ in results]
@@ -330,7 +344,7 @@ class LocalEngine:
     def _trainer(self) -> Iterator[Trainer]:
         trainer = self._trainers.get()
         try:
-            with self._idle.one_busy() if trainer.shares_work else nullcontext():
+            with self._idle.one_busy() if trainer.shares_work else nullcontext(), device.on_stream(trainer.stream):
                 yield trainer
         finally:
             self._trainers.put(trainer)

@@ -1,5 +1,7 @@
 """One copy of the model with everything that the local training of one client after another needs."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -10,13 +12,14 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.memory_layouts import in_fast_layout
+from fedcohort.training.memory_layouts import channels_last, in_fast_layout
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.recorded_passes import RecordedPass, record_pass
 
 __all__ = ["LocalSetup"]
 
@@ -42,6 +45,8 @@ class LocalSetup:
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network.
+        recording: the pass of the network for full batches on a GPU of CUDA; None if it cannot be recorded.
+        stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether the program gives work to idle threads.
     """
 
@@ -75,8 +80,19 @@ class LocalSetup:
         self.program: Program | None = None
         if type(self.loss) is CrossEntropy and not (federation.integers or federation.vocabulary):
             self.program = program_of(self.module, federation.sample_shape)
+        self.recording = self._record_pass() if federation.device.type == "cuda" and not draws else None
         self.shares_work = False
+        self.stream: Any = None
         self._shown: ModelState | None = None
+
+    def _record_pass(self) -> RecordedPass | None:
+        """A recording for full batches; None if there are none, or if a batch has more than one chunk."""
+        size, train = self.training.batch_size, self.federation.train
+        if not 0 < size <= min(CHUNK, len(train)):
+            return None
+        images = channels_last(self.federation.prepare(train[:size].features, self.dtype))
+        features = images.contiguous().permute(0, 3, 1, 2) if images.dim() == 4 else images
+        return record_pass(self.module.train(), self.parameters, self.loss, features, train.labels[:size])
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work
