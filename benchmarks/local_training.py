@@ -24,7 +24,8 @@ from torch import nn
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.engines.local_engine import LocalEngine, build_module
+from fedcohort.engines.initial_network import build_module
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition

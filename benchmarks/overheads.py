@@ -162,7 +162,8 @@ def one_question(name: str, clients: int) -> Any:
     import torch
     from torch.nn import functional
 
-    from fedcohort.engines.local_engine import LocalEngine, build_module
+    from fedcohort.engines.initial_network import build_module
+    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.experiment import Cell
     from fedcohort.experiment.given_objects import Given
     from fedcohort.models import as_model

@@ -26,7 +26,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import make
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
-from fedcohort.engines.local_engine import LocalEngine, build_module
+from fedcohort.engines.initial_network import build_module
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question

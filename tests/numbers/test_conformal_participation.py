@@ -13,7 +13,7 @@ import torch
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.engines.local_engine import build_module
+from fedcohort.engines.initial_network import build_module
 from fedcohort.measures.conformal import prediction_sets, probability_at
 from fedcohort.models import Mlp
 from fedcohort.record import RoundRow

@@ -145,7 +145,8 @@ def leave_stream(state: object, device: torch.device) -> None:
     if device.type != "cuda":
         return
     if isinstance(state, Tensor):
-        state.record_stream(torch.cuda.default_stream(device))
+        if state.is_cuda:  # some of what clients send is computed on the CPU
+            state.record_stream(torch.cuda.default_stream(device))
     elif isinstance(state, Mapping):
         leave_stream(list(state.values()), device)
     elif isinstance(state, list):

@@ -24,11 +24,8 @@ from torch import nn
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.freed_memory import keep_freed_memory
-from fedcohort.core.own_code import raised_in
 from fedcohort.core.processor import cores
-from fedcohort.core.random_streams import integer, torch_seeded
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
@@ -37,6 +34,7 @@ from fedcohort.engines.base import Later, check_split
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.idle_threads import IdleThreads
+from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.engines.threaded_cohort import CohortTrainer
@@ -51,14 +49,18 @@ from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["LocalEngine", "build_module", "threads_for"]
+__all__ = ["LocalEngine", "threads_for"]
 
 T = TypeVar("T")
 
 Plan = Literal["loop", "threads", "stacked"]
 
-GPU_THREADS = 4
-"""Default number of threads that feed a GPU: while one waits for a result, the other continues."""
+THREADS_FOR_LARGE = 4
+"""Default number of threads that feed a GPU with the steps of a large network, whose kernels run side by side."""
+THREADS_FOR_SMALL = 2
+"""The same for a small network. More threads would wait for Python's lock, which they need to start the kernels."""
+LARGE = 2**20
+"""Number of parameters from which on a network is large."""
 AHEAD = 64
 """Maximum number of clients that are trained before their updates are taken."""
 AHEAD_BYTES = 2**29
@@ -69,28 +71,16 @@ BLOCKS = 8
 """Maximum number of blocks of an evaluation that one thread computes before it looks for more work."""
 
 
-def threads_for(device: torch.device) -> int:
-    """Default number of clients, or stacks, that are trained at the same time: one per core, or :data:`GPU_THREADS`."""
-    return cores() if device.type == "cpu" else GPU_THREADS
+def threads_for(module: nn.Module, device: torch.device) -> int:
+    """Default number of clients, or stacks, that are trained at the same time: one per core, or as many as feed a GPU.
 
-
-def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
-    """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change.
-
-    Raises:
-        UsageError: a built-in model cannot be built with its parameters, for lack of memory.
+    Args:
+        module: the network.
+        device: where it is trained.
     """
-    try:
-        with torch_seeded(integer(seed, "model"), torch.device("cpu")):
-            module: nn.Module = model.build(federation.sample_shape, federation.num_outputs)
-    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-        if raised_in(error):
-            raise
-        raise UsageError(
-            f"model = {shown(model)}: cannot be built for samples of shape {list(federation.sample_shape)}; choose a smaller one: "
-            f"{error}"
-        ) from error
-    return module.to(federation.device)
+    if device.type == "cpu":
+        return cores()
+    return THREADS_FOR_LARGE if sum(p.numel() for p in module.parameters()) >= LARGE else THREADS_FOR_SMALL
 
 
 class LocalEngine:
@@ -135,7 +125,8 @@ class LocalEngine:
         self.device = federation.device
         if on_cpu := self.device.type == "cpu":
             keep_freed_memory()
-        self.workers = 1 if plan == "loop" else workers or threads_for(self.device)
+        first = self._module()
+        self.workers = 1 if plan == "loop" else workers or threads_for(first, self.device)
         self.memories = Memories() if memories is None else memories
         self._model_bytes = 1
         self.plan: Plan = plan
@@ -144,7 +135,7 @@ class LocalEngine:
         self._idle = IdleThreads(min(self.workers, cores()))
         self._restore = device.arithmetic(arithmetic) if not on_cpu else lambda: None
         try:
-            self._trainers = self._all_trainers(algorithm)
+            self._trainers = self._all_trainers(algorithm, first)
             self.groups = self._groups(algorithm) if plan == "stacked" else None
         except BaseException:
             self._restore()
@@ -152,12 +143,12 @@ class LocalEngine:
         self.stacks = max(2, cores()) if on_cpu else 1
         self._pool = one_thread_each(self.workers, "client")
 
-    def _all_trainers(self, algorithm: Algorithm) -> "queue.SimpleQueue[Trainer]":
-        """A trainer for each thread."""
+    def _all_trainers(self, algorithm: Algorithm, module: nn.Module) -> "queue.SimpleQueue[Trainer]":
+        """A trainer for each thread; ``module`` is the network of the first."""
         trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
         draws: bool | None = None
-        for _ in range(self.workers):
-            module = self._module()
+        for number in range(self.workers):
+            module = self._module() if number else module
             trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, draws)
             trainer.share_work(self._idle.count)
             if self.workers > 1:

@@ -28,7 +28,8 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.processor import processor
 from fedcohort.engines.device import Arithmetic
-from fedcohort.engines.local_engine import LocalEngine, Plan, build_module, threads_for
+from fedcohort.engines.initial_network import build_module
+from fedcohort.engines.local_engine import LocalEngine, Plan, threads_for
 from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
@@ -90,9 +91,9 @@ def choose_plan(
         k: clients per round.
         clock: gives the time in seconds.
     """
-    workers = workers or threads_for(federation.device)
     settings = algorithm.local_training(training)
     module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
+    workers = workers or threads_for(module, federation.device)
     unstackable = cannot_stack(module, federation, algorithm, training)
     sizes = federation.num_samples
     clients = _typical(sizes, min(k, CLIENTS))

@@ -103,7 +103,7 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
 
 def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
-    from fedcohort.engines.local_engine import build_module
+    from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network
     from fedcohort.training.model_states import DTYPES
 
@@ -119,7 +119,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
 @naming_own_code()
 def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     """The data of an experiment and facts about each of its clients, without training."""
-    from fedcohort.engines.local_engine import build_module
+    from fedcohort.engines.initial_network import build_module
     from fedcohort.federation.describe_federation import names_of_clients, survey
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
@@ -214,7 +214,7 @@ def give_tools(
 ) -> None:
     """Give the server half of the algorithm the data and functions that it works with."""
     from fedcohort.algorithms.server_tools import ServerTools
-    from fedcohort.engines.local_engine import build_module
+    from fedcohort.engines.initial_network import build_module
 
     samples = public.features() if "public" in algorithm.needs else federation.test[:0].features
     algorithm.prepare(

@@ -61,7 +61,7 @@ def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions
     from safetensors.torch import load_file
 
     from fedcohort.core.threads import one_thread
-    from fedcohort.engines.local_engine import build_module
+    from fedcohort.engines.initial_network import build_module
     from fedcohort.training.evaluation import probabilities
     from fedcohort.training.model_states import DTYPES
 

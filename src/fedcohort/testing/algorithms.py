@@ -16,7 +16,8 @@ from fedcohort.algorithms.base import adds_correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import Engine
-from fedcohort.engines.local_engine import LocalEngine, build_module
+from fedcohort.engines.initial_network import build_module
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import (

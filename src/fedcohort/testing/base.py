@@ -15,7 +15,7 @@ from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack
-from fedcohort.engines.local_engine import build_module
+from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model
 

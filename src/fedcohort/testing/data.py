@@ -9,7 +9,7 @@ import torch
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.token_shape import TokenShape
-from fedcohort.engines.local_engine import build_module
+from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model

@@ -42,7 +42,7 @@ from fedcohort.engines.cluster.messages import (
     federation_of,
 )
 from fedcohort.engines.cluster.ray_package import lost_errors
-from fedcohort.engines.local_engine import build_module
+from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
 from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.federation.federation import Federation
