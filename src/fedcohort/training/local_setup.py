@@ -92,7 +92,10 @@ class LocalSetup:
             return None
         images = channels_last(self.federation.prepare(train[:size].features, self.dtype))
         features = images.contiguous().permute(0, 3, 1, 2) if images.dim() == 4 else images
-        return record_pass(self.module.train(), self.parameters, self.loss, features, train.labels[:size])
+        recording = record_pass(self.module.train(), self.parameters, self.loss, features, train.labels[:size])
+        if recording is not None:
+            recording.fresh = not takes_plain_steps(self.algorithm)
+        return recording
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work

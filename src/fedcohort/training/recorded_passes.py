@@ -46,6 +46,7 @@ class RecordedPass:
         features, labels: a batch, before the recording is played.
         results: the cross-entropy of each sample and the number of correct predictions, after it was played.
         gradients: a gradient for each parameter, or None for one that has no part in the loss.
+        fresh: whether each call gives copies of the gradients, for algorithms that may keep them.
     """
 
     graph: Any
@@ -54,11 +55,12 @@ class RecordedPass:
     labels: Tensor
     results: tuple[Tensor, Tensor]
     gradients: list[Tensor | None]
+    fresh: bool = False
 
     def play(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
         """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size.
 
-        The next call overwrites the gradients.
+        Unless they are :attr:`fresh`, the next call overwrites the gradients.
 
         Returns:
             the cross-entropy of each sample and the number of correct predictions.
@@ -69,7 +71,7 @@ class RecordedPass:
         self.labels.copy_(labels)
         self.graph.replay()
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = gradient.clone() if self.fresh and gradient is not None else gradient
         losses, right = self.results
         return losses.clone(), right.clone()
 
