@@ -2,8 +2,11 @@
 
 import gc
 import os
+import shutil
 import signal
+import sys
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -12,6 +15,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # across all processes take up to half of the time.
     share = (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+
+SHARED_MEMORY = "/dev/shm"
+if (
+    sys.platform.startswith("linux")
+    and os.access(SHARED_MEMORY, os.W_OK)
+    and min(shutil.disk_usage(SHARED_MEMORY).free, psutil.virtual_memory().available) > 8 * 2**30
+):
+    # The tests' folders lie in memory: runs wait tens of thousands of times until a disk has written what they gave it.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SHARED_MEMORY)
 
 os.environ.pop("COLUMNS", None)  # the tests' tables must not depend on the width of the terminal
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.campaign.attack import Attack, Unavailable, hold
 from tests.campaign.directories import contents, only_run, same_directory
@@ -35,24 +36,27 @@ class FullDisk(Attack):
     small = (0, 50)
 
     def prepare(self) -> None:
-        """Play the runs, and see how much space they need; find a way to fill a disk."""
-        self._expected, self._pages = {}, {}
-        for pair in PLAYED:
+        """Find a way to fill a disk; each run is played once before its first case, which tells how much space it needs."""
+        self._played: dict[str, tuple[dict[str, Any], int]] = {}
+        self._mounts = _can_mount(self.folder)
+        self._library = None if self._mounts else library(self.folder)
+
+    def _whole(self, pair: str) -> tuple[dict[str, Any], int]:
+        """The content of the undisturbed run, and the pages that a disk for it needs."""
+        if pair not in self._played:
             file = written(self.folder / pair, rounds=6, **PAIRS[pair])
             play(file.parent, "run", file, "--quiet", "--runs", "runs")
             path = only_run(file.parent / "runs")
-            self._expected[pair] = contents(path)
             # the log is as large as the database, and two checkpoints are there at the same time
-            self._pages[pair] = (
-                3 * sum(-(-inner.stat().st_size // PAGE) for inner in path.rglob("*") if inner.is_file()) + 8
-            )
-        self._mounts = _can_mount(self.folder)
-        self._library = None if self._mounts else library(self.folder)
+            pages = 3 * sum(-(-inner.stat().st_size // PAGE) for inner in path.rglob("*") if inner.is_file()) + 8
+            self._played[pair] = contents(path), pages
+        return self._played[pair]
 
     def case(self, number: int, draw: random.Random) -> int:
         """A disk of one size; the sizes of a pair are taken in steps of 37 pages, so that few cases cover their range."""
         pair = PLAYED[number % len(PLAYED)]
-        pages = 1 + number // len(PLAYED) * 37 % self._pages[pair]
+        expected, needed = self._whole(pair)
+        pages = 1 + number // len(PLAYED) * 37 % needed
         disk = self.place / "disk"
         disk.mkdir()
         with self._small(disk, pages):
@@ -67,7 +71,7 @@ class FullDisk(Attack):
                 subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
             again = self._run(pair, None)
             hold(again.code == 0, f"{pages} pages; with space again: exit code {again.code}: {again.err[-1000:]}")
-            same_directory(only_run(disk / "runs"), self._expected[pair])
+            same_directory(only_run(disk / "runs"), expected)
         return int(ended.code != 0)
 
     def _run(self, pair: str, pages: int | None) -> Ended:

@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,31 @@ class Kills(Attack):
     small = (0,)
 
     def prepare(self) -> None:
-        """Play every command once without disturbance, and measure how long it takes."""
+        """Describe the runs; each command is played once without disturbance, and measured, before it is killed for the first time."""
         self._seconds: dict[str, float] = {}
         self._expected: dict[str, Any] = {}
         self._whole = self.folder / "undisturbed"
         self._pairs = list(PAIRS)
         self._compared_file = written(self._whole / "compare", rounds=3, variants=ROWS)
+
+    @cached_property
+    def _compared(self) -> dict[str, Any]:
+        """The undisturbed runs of ``compare``."""
         self._time("compare", "compare", self._compared_file, "--quiet", "--jobs", "2", "--runs", "runs")
-        self._compared = {path.name: contents(path) for path in (self._whole / "compare" / "runs").iterdir()}
+        return {path.name: contents(path) for path in (self._whole / "compare" / "runs").iterdir()}
+
+    @cached_property
+    def _page(self) -> str:
+        """The undisturbed page about these runs."""
+        assert self._compared
         self._time("compare", "report", "--runs", "runs", "-o", "page.html", name="report")
-        self._page = _undated(self._whole / "compare" / "page.html")
+        return _undated(self._whole / "compare" / "page.html")
+
+    @cached_property
+    def _cache(self) -> dict[str, bytes]:
+        """The undisturbed cache of their data."""
         self._time("cache", "data", "describe", self._compared_file, "--json", cache="cache")
-        self._cache = files(self._whole / "cache" / "cache")
+        return _cached(self._whole / "cache" / "cache")
 
     def case(self, number: int, draw: random.Random) -> int:
         """Most cases kill ``run``; every tenth one each of the others."""
@@ -75,14 +89,15 @@ class Kills(Attack):
         return kills
 
     def _compare(self, draw: random.Random) -> int:
+        expected = self._compared
         arguments = ("compare", self._compared_file, "--quiet", "--jobs", "2", "--runs", "runs")
         kills = sum(self._killed("compare", draw, *arguments, jobs=True) for _ in range(draw.randint(1, 2)))
         self._finish(command(self.place, *arguments, before=fork_jobs))
-        same_runs(self.place / "runs", self._compared)
+        same_runs(self.place / "runs", expected)
         return kills
 
     def _report(self, draw: random.Random) -> int:
-        runs = self.place / "runs"
+        runs, page = self.place / "runs", self._page
         shutil.copytree(self._whole / "compare" / "runs", runs)
         before = _without_locks(runs)
         arguments = ("report", "--runs", "runs", "-o", "page.html")
@@ -90,14 +105,15 @@ class Kills(Attack):
         left = difference(_without_locks(runs), before)
         hold(not left, f"report changed the runs: {left}")
         play(self.place, *arguments)
-        hold(_undated(self.place / "page.html") == self._page, "the page after a kill is another one")
+        hold(_undated(self.place / "page.html") == page, "the page after a kill is another one")
         return kills
 
     def _create_cache(self, draw: random.Random) -> int:
+        expected = self._cache
         arguments = ("data", "describe", self._compared_file, "--json")
         kills = sum(self._killed("cache", draw, *arguments, cache="cache") for _ in range(draw.randint(1, 2)))
         self._finish(command(self.place, *arguments, environment=self._cache_in("cache")))
-        left = difference(_cached(self.place / "cache"), _cached(self._whole / "cache" / "cache"))
+        left = difference(_cached(self.place / "cache"), expected)
         hold(not left, f"the cache: {left}")
         return kills
 

@@ -61,12 +61,12 @@ class LogCuts(Attack):
         return states
 
     def case(self, number: int, draw: random.Random) -> int:
-        """Every 40th state of each run; beyond the campaign, twelve drawn states."""
+        """Every 40th state of each run; beyond the campaign, eight drawn states."""
         if number >= CASES:
             for pair, states in self._states.items():
-                for index in draw.sample(range(len(states)), 6):
+                for index in draw.sample(range(len(states)), 4):
                     self._resume(pair, index, states[index])
-            return 12
+            return 8
         done = 0
         for pair, states in self._states.items():
             for index in range(number % CASES, len(states), CASES):

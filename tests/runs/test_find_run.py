@@ -1,5 +1,7 @@
 """Finding the directory of a run: what makes another run, and what is refused."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,21 @@ def test_an_edited_strategy_file_is_another_run(tmp_path: Path) -> None:
     picks = []
     for start in (0, 4):
         file.write_text(STRATEGY.format(start=start))
+        run = fedcohort.run(small(rounds=1, selection=f"{file}:Mine"), runs=tmp_path / "runs")
+        picks.append(run.clients["client"].tolist())
+    assert picks == [[0, 1, 2], [4, 5, 6]]
+
+
+def test_an_edited_strategy_file_of_the_same_size_and_time_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python takes bytecode that it cached for that of a file with the same size that was changed in the same second."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "mine.py"
+    picks = []
+    for start in (0, 4):
+        file.write_text(STRATEGY.format(start=start))
+        os.utime(file, (1_000_000_000, 1_000_000_000))
         run = fedcohort.run(small(rounds=1, selection=f"{file}:Mine"), runs=tmp_path / "runs")
         picks.append(run.clients["client"].tolist())
     assert picks == [[0, 1, 2], [4, 5, 6]]

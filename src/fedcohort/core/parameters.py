@@ -23,7 +23,7 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.own_code import place_of
 
-__all__ = ["NotInKey", "Parameter", "describe", "docstring", "explain", "in_key", "make", "parameters"]
+__all__ = ["NotInKey", "Parameter", "defaults", "describe", "docstring", "explain", "in_key", "make", "parameters"]
 
 T = TypeVar("T")
 
@@ -73,11 +73,19 @@ class Parameter(NamedTuple):
 def describe(cls: type) -> list[Parameter]:
     """The parameters of a ``@parameters`` class in the order of their definition."""
     infos: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
-    rows = []
-    for name, info in infos.items():
-        default = "required" if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
-        rows.append(Parameter(name, _type(info.annotation, info.metadata), default, _doc_of(cls, name)))
-    return rows
+    return [
+        Parameter(name, _type(infos[name].annotation, infos[name].metadata), default, _doc_of(cls, name))
+        for name, default in defaults(cls).items()
+    ]
+
+
+def defaults(cls: type) -> dict[str, object]:
+    """The default values of the parameters of a ``@parameters`` class, in the order of their definition; ``"required"`` without one."""
+    infos: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
+    return {
+        name: "required" if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+        for name, info in infos.items()
+    }
 
 
 def _doc_of(cls: type, name: str) -> str:

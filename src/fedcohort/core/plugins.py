@@ -8,9 +8,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Literal
 from zlib import crc32
 
@@ -170,6 +171,20 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2] if is_file_name(name) else name
 
 
+class _FromText(SourceFileLoader):
+    """Runs a file from the text that was read, never from bytecode that Python cached.
+
+    Python takes cached bytecode for that of a changed file if the file's size and the second of its change are the same.
+    """
+
+    def __init__(self, module_name: str, path: Path, content: bytes) -> None:
+        super().__init__(module_name, str(path))
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  # the import system gives it
+        return self.source_to_code(self._content, self.path)
+
+
 def from_file(name: str, where: str) -> Any:
     """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed."""
     path_text, _, attribute = name.rpartition(":")
@@ -183,13 +198,13 @@ def from_file(name: str, where: str) -> Any:
         raise UsageError(f"{where} = {name!r}: the file cannot be read: {error.strerror}") from error
     module_name = f"fedcohort_plugin_{path.stem}_{crc32(os.fsencode(path) + content)}"
     if module_name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(module_name, path)
+        loader = _FromText(module_name, path, content)
+        spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
         assert spec is not None
-        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         try:
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
         except BaseException as error:
             del sys.modules[module_name]
             if isinstance(error, KeyboardInterrupt):

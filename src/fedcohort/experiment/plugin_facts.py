@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from fedcohort.core.parameters import describe, docstring
+from fedcohort.core.parameters import defaults, docstring
 from fedcohort.core.plugins import Card, short_name
 from fedcohort.experiment.completion import plug_in_sections
 from fedcohort.experiment.experiment import Experiment
@@ -33,7 +33,7 @@ def plugin_facts(experiment: Experiment, without: Collection[str] = ()) -> dict[
         facts[where] = {
             "name": short_name(section.name),
             "summary": " ".join(docstring(plug_in).partition("\n\n")[0].split()),
-            "defaults": {row.name: as_recorded(row.default) for row in describe(plug_in)},
+            "defaults": {name: as_recorded(default) for name, default in defaults(plug_in).items()},
             **({"card": as_recorded(asdict(card))} if isinstance(card, Card) else {}),
             **({"needs": sorted(map(str, needs))} if isinstance(needs, (set, frozenset)) else {}),
         }

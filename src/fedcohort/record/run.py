@@ -330,9 +330,12 @@ class Run:
                 raise damaged(self._database, error) from None
             table = query.split(" FROM ")[1].split()[0]
             declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
-        # pandas would read a column that holds only NULLs as objects
-        numbers = [name for name in frame.columns if declared.get(name) == "REAL" and frame[name].dtype != "float64"]
-        return frame.astype(dict.fromkeys(numbers, "float64"))
+        for name, kind in frame.dtypes.items():
+            if (
+                declared.get(str(name)) == "REAL" and kind != "float64"
+            ):  # pandas reads a column that holds only NULLs as objects
+                frame[name] = frame[name].astype("float64")
+        return frame
 
 
 def open_run(path: str | Path) -> Run:

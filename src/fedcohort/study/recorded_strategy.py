@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import number, setting
-from fedcohort.core.parameters import describe
+from fedcohort.core.parameters import defaults
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.plugin_facts import as_recorded
 from fedcohort.record import Run
@@ -50,4 +50,4 @@ def _defaults(run: Run, selection: "Selection") -> dict[str, object]:
     if selection.name not in selection.table.builtin:  # reading a record imports no plug-in
         return {}
     strategy = selection.table.find(selection.name, "selection.name")
-    return {row.name: as_recorded(row.default) for row in describe(strategy)}
+    return {name: as_recorded(default) for name, default in defaults(strategy).items()}
