@@ -129,6 +129,11 @@ class Reading:
         """Whether all rounds have been played."""
         return self.meta["status"] == "finished"
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run has no further round to play."""
+        return self.finished or self.num_rounds >= self.experiment.rounds
+
     @cached_property
     def bytes(self) -> Values:
         """Bytes sent and received up to the end of each round [n]."""
