@@ -43,7 +43,14 @@ from fedcohort.measures import (
     time_to,
     worst_accuracy,
 )
-from fedcohort.measures.participation import MAX_SIMULATED, _jain_limit, _squares_by_client, _squares_by_count
+from fedcohort.measures.uniform_chance import (
+    MAX_SIMULATED,
+    JainReference,
+    _limit,
+    _squares_by_client,
+    _squares_by_count,
+    jain_path,
+)
 
 NAN, INF = math.nan, math.inf
 COUNTS = st.lists(st.integers(0, 1000), min_size=1, max_size=50)
@@ -169,8 +176,8 @@ def test_both_simulations_of_random_selection_have_the_exact_mean_of_squares():
     # E Σ(x − mean)² = rounds · k (1 − k/m) in both simulations
     m, k, rounds = 40, 7, 25
     expected = (k * rounds) ** 2 / m + rounds * k * (1 - k / m)
-    by_client = _squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))
-    by_count = _squares_by_count(m, k, rounds, 4000, np.random.default_rng(1))
+    by_client = _squares_by_client(m, k, rounds, 4000, np.random.default_rng(0))[-1]
+    by_count = _squares_by_count(m, k, rounds, 4000, np.random.default_rng(1))[-1]
     for squares in (by_client, by_count):
         assert squares.mean() == pytest.approx(expected, abs=4.5 * squares.std() / math.sqrt(4000))
     assert stats.ks_2samp(by_client, by_count).pvalue > 1e-4
@@ -185,7 +192,7 @@ def test_random_selection_of_a_million_clients_is_nearly_poisson():
 
 def test_random_selection_depends_only_on_its_arguments_and_seed():
     first = jain_random(12, 3, 20, seed=1)
-    jain_random.cache_clear()
+    jain_path.cache_clear()
     assert jain_random(12, 3, 20, seed=1) == first
     assert jain_random(12, 3, 20, seed=2) != first
 
@@ -194,8 +201,8 @@ def test_random_selection_depends_only_on_its_arguments_and_seed():
 def test_the_limit_distribution_for_many_rounds_agrees_with_simulation(m, k, rounds):
     simulate = _squares_by_client if m <= 100 else _squares_by_count
     draws = 3000
-    values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0)))
-    reference = _jain_limit(m, k, rounds)
+    values = (k * rounds) ** 2 / (m * simulate(m, k, rounds, draws, np.random.default_rng(0))[-1])
+    reference = JainReference(*_limit(m, k, rounds)[-1])
     assert reference.mean == pytest.approx(
         values.mean(), abs=4.5 * values.std() / math.sqrt(draws) + 5e-4 * values.mean()
     )
@@ -207,7 +214,7 @@ def test_the_limit_distribution_for_many_rounds_agrees_with_simulation(m, k, rou
 def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribution():
     # Q = Σ(x − T/m)²: E Q = n k (m − k)/m, Var Q = 2 n (n − 1) (k (m − k)/m)²/(m − 1)
     m, k, rounds, draws = 9, 4, 5, 40_000
-    spread = _squares_by_client(m, k, rounds, draws, np.random.default_rng(0)) - (k * rounds) ** 2 / m
+    spread = _squares_by_client(m, k, rounds, draws, np.random.default_rng(0))[-1] - (k * rounds) ** 2 / m
     assert spread.mean() == pytest.approx(rounds * k * (m - k) / m, rel=0.01)
     assert spread.var() == pytest.approx(2 * rounds * (rounds - 1) * (k * (m - k) / m) ** 2 / (m - 1), rel=0.04)
 
@@ -239,9 +246,9 @@ class CountingGenerator:
 def test_random_selection_of_long_runs_draws_at_most_12_million_numbers(arguments, simulated, monkeypatch):
     counting = CountingGenerator(np.random.default_rng(0))
     monkeypatch.setattr(random_streams, "rng", lambda *_: counting)
-    jain_random.cache_clear()
+    jain_path.cache_clear()
     reference = jain_random(*arguments)
-    jain_random.cache_clear()
+    jain_path.cache_clear()
     assert reference.q05 <= reference.q50 <= reference.q95
     assert (counting.drawn > 0) == simulated
     assert counting.drawn <= MAX_SIMULATED == 12_000_000

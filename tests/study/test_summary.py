@@ -131,8 +131,11 @@ def test_every_measure_is_that_of_the_record(run: Run) -> None:
     assert found.selected == measures.participation(counts)
     admitted = run.clients.query("status == 'admitted'")
     assert found.admitted == measures.participation(np.bincount(admitted["client"], minlength=12))
-    assert found.selected_random == measures.participation_random(12, 3, 6)
-    assert found.jain_random == measures.jain_random(12, 3, 6)
+    presence = run.described.systems.availability.build().presence(12, 6, run.described.seed)
+    assert [int(presence(t).sum()) for t in range(1, 7)] == rounds["available"].tolist(), "all clients have data"
+    chance = measures.uniform_chance(12, rounds["selected"].tolist(), presence)
+    assert found.selected_random == chance.participation != measures.participation_random(12, 3, 6)
+    assert found.jain_random == chance.reference != measures.jain_random(12, 3, 6)
     own = run.client_accuracy.loc[6].to_numpy()
     assert found.client_accuracy == pytest.approx(own.mean())
     assert found.worst_client_accuracy == np.sort(own)[:2].mean()  # ⌈0.1·12⌉

@@ -79,7 +79,7 @@ bytes_to_target: number? - Bytes until the target.
 reached: integer - Number of seeds that reached the target.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.
 jain: number? - Jain's index of how often each client was selected.
-jain_random: number? - Its mean under uniform selection.
+jain_random: number? - Its mean under uniform selection of as many available clients.
 bytes: number? - Bytes sent and received in the whole run.
 client_passes: number? - Passes over a client's training data, summed over clients.
 wall_seconds: number? - Wall time of the simulator in seconds.
@@ -104,7 +104,7 @@ early_stop_accuracy: number? - Test accuracy in the round with the best validati
 local_accuracy: number? - Training accuracy of the last round's clients.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.
 jain: number? - Jain's index of how often each client was selected.
-jain_random: number? - Its mean under uniform selection.
+jain_random: number? - Its mean under uniform selection of as many available clients.
 bytes: number? - Bytes sent and received.
 client_passes: number? - Passes over a client's training data, summed over clients.
 wall_seconds: number? - Wall time of the simulator in seconds.
@@ -160,8 +160,8 @@ bytes: number? - Bytes sent and received.
 client_passes: number? - Passes over a client's training data, summed over clients.
 wall_seconds: {number?} - Wall time of the simulator in seconds, by part of a round and in total.
 selected: Evenness - How evenly clients were selected.
-selected_random: Evenness - The expected values under uniform selection of as many clients.
-jain_random: Quantiles - Jain's index under uniform selection.
+selected_random: Evenness - The expected values under uniform selection of as many available clients.
+jain_random: Quantiles - Jain's index under uniform selection of as many available clients.
 admitted: Evenness - How evenly clients were admitted.
 tail_sd: number? - Standard deviation of the test accuracy over the last fifth of the rounds.
 largest_drop: number? - Largest drop of the test accuracy from one round to the next.

@@ -16,18 +16,15 @@ from fedcohort.measures.accuracy import (
     overall_accuracy,
     worst_accuracy,
 )
+from fedcohort.measures.available_chance import UniformChance, uniform_chance
 from fedcohort.measures.cost import best_batch_size, bytes_to, rounds_to, time_to
 from fedcohort.measures.participation import (
-    JainReference,
     Participation,
-    binomial,
     coverage,
     entropy,
     gini,
     jain,
-    jain_random,
     participation,
-    participation_random,
     rounds_since,
     selection_counts,
 )
@@ -41,11 +38,12 @@ from fedcohort.measures.seeds import (
     paired_p_value,
 )
 from fedcohort.measures.stability import forgetting, largest_drop, tail_sd
+from fedcohort.measures.uniform_chance import JainReference, binomial, jain_random, participation_random
 
 __all__ = [
-    "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation", "accuracy",
-    "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy", "final_accuracy",
+    "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation", "UniformChance",
+    "accuracy", "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy", "final_accuracy",
     "forgetting", "gini", "hindsight_regret", "holm", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
     "over_clients", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
-    "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "worst_accuracy",
+    "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "uniform_chance", "worst_accuracy",
 ]  # fmt: skip

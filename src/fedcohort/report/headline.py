@@ -87,7 +87,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
 def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
     """Why nothing can be said yet; empty if runs are equally far, or finished, and no more are being played."""
     played = {reading.num_rounds for reading in readings}
-    left = any(reading.num_rounds < reading.experiment.rounds and not reading.finished for reading in readings)
+    left = not all(reading.ended for reading in readings)
     if len(played) > 1 and left:
         return f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
     return "It is too early to say: not all runs are finished." if going_on else ""

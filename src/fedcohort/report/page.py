@@ -100,7 +100,16 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
     compared = story.comparison
     if compared is None:
         words = dict.fromkeys(
-            ("about_federations", "about_references", "about_targets", "about_times", "about_verdicts", "goal"), ""
+            (
+                "about_chance",
+                "about_federations",
+                "about_references",
+                "about_targets",
+                "about_times",
+                "about_verdicts",
+                "goal",
+            ),
+            "",
         )
         return {"health": [], "own_measures": [], "several_targets": False} | words
     return {
@@ -111,6 +120,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
         "several_targets": len(set(compared.targets)) > 1,
         "about_times": compared.about_times,
+        "about_chance": compared.about_chance,
         "about_verdicts": compared.about_verdicts,
         "own_measures": compared.own_measures,
         "goal": compared.goal,

@@ -18,6 +18,7 @@ from fedcohort.report.panel_rows import LINES, OWN_COLORS, rows_with_panel
 from fedcohort.report.row_looks import row_looks
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.report.shortened_names import short
+from fedcohort.study.chance import Chance, chance_in
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal
@@ -67,8 +68,7 @@ class Reading:
     @cached_property
     def experiment(self) -> "Experiment":
         """The resolved experiment, as it was recorded."""
-        described: Experiment = self.run.described
-        return described
+        return self.run.described
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":
@@ -129,6 +129,11 @@ class Reading:
         """Whether all rounds have been played."""
         return self.meta["status"] == "finished"
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run has no further round to play."""
+        return self.finished or self.num_rounds >= self.experiment.rounds
+
     @cached_property
     def bytes(self) -> Values:
         """Bytes sent and received up to the end of each round [n]."""
@@ -151,9 +156,9 @@ class Reading:
         return entered
 
     @cached_property
-    def per_round(self) -> int:
-        """Mean number of selected clients in a round, rounded, at least 1."""
-        return max(1, round(float(self.rounds["selected"].mean()))) if self.num_rounds else 1
+    def chance(self) -> Chance:
+        """What uniform selection of as many of the available clients gives in each round."""
+        return chance_in(self.experiment, self.portrait.facts.get("samples"), self.rounds)
 
     @cached_property
     def class_accuracy(self) -> Values:

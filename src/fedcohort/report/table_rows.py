@@ -227,7 +227,7 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
 
 def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     selected = [measures.participation(run.selected.sum(axis=0)) for run in readings]
-    chance = [measures.participation_random(run.num_clients, run.per_round, run.num_rounds) for run in readings]
+    chance = [run.chance.uniform.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
     values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))

@@ -14,6 +14,7 @@ from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
+from fedcohort.study.chance import about_chance
 from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measured_values import Result, plain, result
@@ -228,6 +229,11 @@ class Comparison:
         if len(wall) == len(self.rows):
             return "Time: wall time of the rounds, in seconds, as the server measured it."
         return f"{simulated} Time of {' and '.join(map(repr, wall))}: wall time, in seconds."
+
+    @cached_property
+    def about_chance(self) -> str:
+        """Among which clients uniform selection selects, in words, see :func:`~fedcohort.study.chance.about_chance`."""
+        return about_chance(run.chance for row in self.rows for run in self._measured(row))
 
     def to_json(self) -> dict[str, Any]:
         """The table, the target and every run's result as plain values; unknown values are None."""

@@ -28,7 +28,7 @@ class Result:
         simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round. Seconds of wall
             time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
         jain: Jain's index of how often each client was selected.
-        jain_random: its mean under uniform selection of as many clients.
+        jain_random: its mean under uniform selection of as many of the available clients in each round.
         bytes: bytes sent and received.
         client_passes: forward passes over a client's training data, summed over clients.
         wall_seconds: wall time of the simulator for all rounds.
@@ -94,7 +94,7 @@ def result(run: Run) -> Result:
         local_accuracy=measured.local_accuracy,
         simulated_time=measured.simulated_time,
         jain=measures.jain(measured.selected),
-        jain_random=measured.jain_random.mean,
+        jain_random=measured.chance.uniform.reference.mean,
         bytes=measured.bytes,
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds["total"],

@@ -9,9 +9,10 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures import AccuracyOverClients, EarlyStop, JainReference
+from fedcohort.measures import AccuracyOverClients, EarlyStop
 from fedcohort.record import Run
 from fedcohort.record.personal_results import personal_accuracy
+from fedcohort.study.chance import Chance, chance_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,11 +171,6 @@ class Measured:
         return self.experiment.federation.clients
 
     @property
-    def cohort_size(self) -> int:
-        """Mean number of clients selected per round, rounded, at least 1: the k of uniform selection for comparison."""
-        return max(1, round(float(self.rounds["selected"].mean())))
-
-    @property
     def selected(self) -> Indices:
         """How often each client was selected [m]."""
         return self._counts(self.clients)
@@ -184,10 +180,10 @@ class Measured:
         """How often the update of each client was admitted [m]."""
         return self._counts(self.clients.loc[self.clients["status"] == "admitted"])
 
-    @property
-    def jain_random(self) -> JainReference:
-        """Distribution of Jain's index under uniform selection of as many clients."""
-        return measures.jain_random(self.num_clients, self.cohort_size, self.num_rounds)
+    @cached_property
+    def chance(self) -> Chance:
+        """What uniform selection of as many of the available clients gives in each round."""
+        return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
         """Rounds, simulated time and bytes until the test accuracy first reached ``target``."""

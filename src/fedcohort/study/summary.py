@@ -43,7 +43,7 @@ class Summary:
         clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
         wall_seconds: wall time of the simulator, by part of a round and in total.
         selected, admitted: how evenly clients were selected, and admitted.
-        selected_random: the expected values under uniform selection of as many clients.
+        selected_random: the expected values under uniform selection of as many of the available clients in each round.
         jain_random: the distribution of Jain's index under uniform selection.
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
         largest_drop: largest drop of the test accuracy from one round to the next.
@@ -227,8 +227,8 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds,
         selected=measures.participation(measured.selected),
-        selected_random=measures.participation_random(measured.num_clients, measured.cohort_size, measured.num_rounds),
-        jain_random=measured.jain_random,
+        selected_random=measured.chance.uniform.participation,
+        jain_random=measured.chance.uniform.reference,
         admitted=measures.participation(measured.admitted),
         tail_sd=measures.tail_sd(tested),
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,

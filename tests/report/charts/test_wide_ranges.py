@@ -11,9 +11,10 @@ import pytest
 import fedcohort
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.accuracy import accuracy, differences, loss
+from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
+from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.means_and_bands import domain, span_of
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather

@@ -1,6 +1,6 @@
-"""Draw which strategy performs best: accuracy over rounds, simulated time and bytes, loss, and differences over seeds."""
+"""Draw which strategy performs best: accuracy over rounds, simulated time and bytes, and differences over seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,16 +26,17 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
-from fedcohort.report.charts.means_and_bands import Span, by_round, domain, has_band, on_grid, span_of, to_ticks
+from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
+from fedcohort.report.charts.target_marks import about_marks, when_reached
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import Target
+from fedcohort.study.targets import TO_TARGET, Target
 from fedcohort.study.verdicts import LEVEL
 
-__all__ = ["about_spans", "accuracy", "differences", "loss", "seeds_note"]
+__all__ = ["accuracy", "differences", "seeds_note"]
 
 
 def seeds_note(story: Story, *, band: bool) -> str:
@@ -96,20 +97,42 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
-    for name, (frame, title, x_format) in frames.items():
+    marks = [_marks(story.comparison, labels, cost, span, look) for cost in TO_TARGET]
+    for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
-        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets)
+        table = f"accuracy_{name.split()[-1]}"
+        chart, own = lines(table, frame, labels, look, axes, targets=targets, reached=reached)
         views.append(View(name, [Panel(chart)]))
         data |= own
     longest = max(reading.num_rounds for _, readings in rows for reading in readings)
     note = seeds_note(story, band=has_band(over_rounds))
     if longest > POINTS:
         note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
+    note += f" Over time and bytes, a point is the latest {score.name} at that time or size.{_about_carried(frames.values())}"
+    note += about_marks(marks[0], over_rounds)
     note += cut
     if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
         note += f" {NO_TIME}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
+
+
+def _about_carried(frames: Iterable[tuple[pd.DataFrame, str, str]]) -> str:
+    """A sentence about seeds that end before others of their row, with a space before it; empty if they end together."""
+    if not any((frame["playing"] < frame["seeds"]).any() for frame, _, _ in frames if "playing" in frame):
+        return ""
+    return " A seed that has played all its rounds keeps its last value: lines are thin where a seed has ended before others."
+
+
+def _marks(
+    compared: Comparison | None, labels: Sequence[str], cost: str, span: Sequence[float], look: Look
+) -> pd.DataFrame:
+    """The marks of rows that reached their target, if its line is on the chart, and not so many that they would cover each other."""
+    hidden = compared is None or crowded(labels, look.rows.groups)
+    marks = when_reached(compared, labels, cost) if compared is not None and not hidden else pd.DataFrame()
+    if not marks.empty:
+        several = not look.page and marks["level"].nunique() > 1  # papers draw one target only
+        marks = marks[(span[0] < marks["level"]) & (marks["level"] < span[1]) & ~several]
+    return marks
 
 
 LOWEST = -1.0
@@ -136,58 +159,6 @@ def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dic
         tuple(labels[i] for i in group.rows): target
         for group, target in zip(compared.groups, compared.targets, strict=True)
     }
-
-
-def loss(story: Story, look: Look) -> Figure | None:
-    """Test loss, and training loss of the selected clients."""
-    labels = [label for label, _ in story.played]
-    views: list[View] = []
-    data: dict[str, pd.DataFrame] = {}
-    banded = False
-    spans: dict[str, Span] = {}
-    for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
-        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
-        if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
-            continue
-        banded = has_band(frame)
-        spans[name] = span = span_of(frame, 0.0)
-        chart, own = lines(
-            column,
-            span.without_bands(frame),
-            labels,
-            look,
-            Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
-        )
-        views.append(View(name, [Panel(chart)]))
-        data |= own
-    if not views:
-        return None
-    note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
-    note += about_spans(spans)
-    if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
-        note += " Lines have no point where the loss is infinite or not a number."
-    return Figure("loss", "Loss", note, views, data)
-
-
-def _has_lost_losses(reading: Reading) -> bool:
-    """Whether the test loss of a round that was tested is infinite or not a number, although others are known."""
-    tested = np.isfinite(_test_accuracy(reading))
-    known = np.isfinite(reading.rounds["test_loss"].to_numpy(np.float64))
-    return bool(known.any() and (tested & ~known).any())
-
-
-def about_spans(spans: Mapping[str, Span]) -> str:
-    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number."""
-    log = [name for name, span in spans.items() if span.log]
-    text = ""
-    if log:
-        axes = f"The axis of the {log[0]} is" if len(log) == 1 else f"The axes of {' and '.join(log)} are"
-        text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
-    for name, span in spans.items():
-        if span.beyond is not None:
-            end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
-            text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
-    return text
 
 
 def differences(story: Story, look: Look) -> Figure | None:

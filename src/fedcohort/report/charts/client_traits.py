@@ -124,15 +124,27 @@ def noise(clients: Clients, look: Look) -> Figure | None:
 
 
 def presence(clients: Clients, look: Look) -> Figure | None:
-    """The share of rounds in which each client is available; None if all clients always are."""
-    available = clients.facts.get("presence", np.ones(1))
-    if (available == 1).all():
+    """The share of rounds in which each client with data is available; None if all of them always are."""
+    empty = clients.facts["samples"] == 0
+    available = np.where(empty, np.nan, clients.facts.get("presence", np.ones(clients.number)))
+    if (available[~empty] == 1).all():
         return None
     bars = _Bars("presence", "share of rounds", "ordered by availability", {"presence": available}, ".0%", "share")
     chart, frame, about = bars.draw(clients, available, look)
-    note = f"Share of rounds in which the client is available, counted from the first round.{about}"
+    note = (
+        f"Share of rounds in which the client is available, counted from the first round.{_without_data(empty)}{about}"
+    )
     view = View("presence", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("presence", "Availability", note, [view], {"presence": frame}, wide=False)
+
+
+def _without_data(empty: np.ndarray) -> str:
+    """A sentence about clients that have no data, with a space before it; empty without any."""
+    number = int(np.count_nonzero(empty))
+    if not number:
+        return ""
+    clients, verb = formatted_values.counted(number, "client"), "has" if number == 1 else "have"
+    return f" {clients} without data, which cannot be selected, {verb} no bar."
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.report.report_data import POINTS, Reading, blocks
 
 __all__ = [
@@ -67,15 +67,29 @@ def on_grid(
 ) -> pd.DataFrame:
     """The same table over a clock that differs between runs, such as time or bytes: at each point, the value reached by then.
 
-    A row ends where its first seed ends, so that every point is a mean over all seeds of the row.
+    Every point is a mean over all seeds of the row. A run that has ended keeps its last value until the last run of its row ends, so
+    that the line ends at the mean over seeds after the last round. While a run goes on, its value later than its last round is not
+    known, and the row ends there.
+
+    A further column, ``playing``, is the number of runs that have not ended before the point.
     """
-    frames = []
-    for label, readings in rows:
-        curves = [curve for reading in readings if (curve := _curve(reading, series, clock)) is not None]
-        if curves:
-            grid = _grid([x for x, _ in curves], points)
-            frames.append(_bands(label, grid, np.stack([_reached(x, y, grid) for x, y in curves]), limits))
-    return _joined(frames)
+    frames = [_over_clock(label, readings, series, clock, limits, points) for label, readings in rows]
+    return _joined([frame for frame in frames if frame is not None])
+
+
+def _over_clock(
+    label: str, readings: Sequence[Reading], series: Series, clock: Series, limits: Limits, points: int
+) -> pd.DataFrame | None:
+    """The rows of :func:`on_grid` of one strategy; None if its values are not known."""
+    known = [(reading, curve) for reading in readings if (curve := _curve(reading, series, clock)) is not None]
+    if not known:
+        return None
+    curves = [curve for _, curve in known]
+    going_on = [x[-1] for reading, (x, _) in known if not reading.ended]
+    grid = _grid([x for x, _ in curves], min(going_on, default=None), points)
+    values = np.stack([_reached(x, y, grid) for x, y in curves])
+    playing = np.sum([grid <= x[-1] for x, _ in curves], axis=0)
+    return _bands(label, grid, values, limits, playing=playing)
 
 
 def _curve(reading: Reading, series: Series, clock: Series) -> tuple[Values, Values] | None:
@@ -85,11 +99,13 @@ def _curve(reading: Reading, series: Series, clock: Series) -> tuple[Values, Val
     return (x[known], y[known]) if known.any() else None
 
 
-def _grid(clocks: Sequence[Values], points: int) -> Values:
-    """The points of a row: those of its only run, or evenly spaced ones between the last start and the first end."""
+def _grid(clocks: Sequence[Values], known_until: float | None, points: int) -> Values:
+    """The points of a row: those of its only run, or evenly spaced ones from the last start to the last end, or to the point up to
+    which all runs are known."""
     if len(clocks) == 1:
         return clocks[0]
-    start, end = max(x[0] for x in clocks), min(x[-1] for x in clocks)
+    start = max(x[0] for x in clocks)
+    end = max(x[-1] for x in clocks) if known_until is None else known_until
     return np.linspace(start, max(end, start), points)
 
 
@@ -98,7 +114,7 @@ def _reached(x: Values, y: Values, grid: Values) -> Values:
     return reached
 
 
-def _bands(label: str, x: Values, matrix: Values, limits: Limits) -> pd.DataFrame:
+def _bands(label: str, x: Values, matrix: Values, limits: Limits, **more: Indices) -> pd.DataFrame:
     known = ~np.isnan(matrix)
     number = known.sum(axis=0)
     total = np.where(known, matrix, 0).sum(axis=0)
@@ -106,7 +122,7 @@ def _bands(label: str, x: Values, matrix: Values, limits: Limits) -> pd.DataFram
     squares = (np.where(known, matrix - mean, 0) ** 2).sum(axis=0)
     sd = np.sqrt(np.divide(squares, number - 1, out=np.full(len(x), np.nan), where=number > 1))
     low, high = np.maximum(mean - sd, limits[0]), np.minimum(mean + sd, limits[1])
-    frame = pd.DataFrame({"x": x, "mean": mean, "low": low, "high": high, "seeds": number})
+    frame = pd.DataFrame({"x": x, "mean": mean, "low": low, "high": high, "seeds": number, **more})
     frame = thinned(frame[number > 0])
     frame.insert(0, "strategy", label)
     return frame

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.accuracy import about_spans, seeds_note
+from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.loss import about_spans
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View

@@ -1,11 +1,10 @@
 """Draw how evenly clients took part over rounds: Jain's index beside uniform chance, and the number of clients per round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import random_streams
 from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
@@ -14,11 +13,9 @@ from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, ha
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.study.chance import about_chance
 
 __all__ = ["fairness", "participation"]
-
-DRAWS = 4_000_000
-"""Limit of draws × rounds × clients of the simulation that gives the band of uniform chance."""
 
 
 def fairness(story: Story, look: Look) -> Figure | None:
@@ -49,42 +46,50 @@ def fairness(story: Story, look: Look) -> Figure | None:
 def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, tuple[str, ...]]:
     """Jain's index under uniform chance, a curve for each point of a sweep, and a sentence about it for each point of the page.
 
-    Points differ in the number of clients and in how many are selected, so that each has its own curve. The page shows the one of the
-    chosen point; in papers, which show all points in one chart, there is a curve only if it is the same for all of them.
+    Points differ in the number of clients, in which of them are available, and in how many are selected, so that each has its own
+    curve. The page shows the one of the chosen point; in papers, which show all points in one chart, there is a curve only if it is
+    the same for all of them.
     """
-    kinds = _kinds(story)
-    distinct = set(kinds.values())
-    if not look.page and len({kind[:2] for kind in distinct}) > 1:
+    references = _references(story)
+    curves = {label: _jain_chance(readings) for label, readings in references.items()}
+    first, *others = curves.values() or [pd.DataFrame()]
+    if not look.page and not all(first.equals(other) for other in others):
         return pd.DataFrame(), ()
-    curves = {kind: _jain_chance(*kind) for kind in distinct}
-    frames = [curves[kind].assign(strategy=label) for label, kind in kinds.items()]
+    frames = [curve.assign(strategy=label) for label, curve in curves.items()]
     chance = pd.concat(frames if look.page else frames[:1], ignore_index=True)
     points = by_point(story, look)
-    of_points = [[kind] for kind in kinds.values()] if len(points) > 1 else [list(kinds.values())]
-    return chance, tuple(_about_chance(readings, own, curves) for readings, own in zip(points, of_points, strict=True))
+    of_points = [[own] for own in references.values()] if len(points) > 1 else [list(references.values())]
+    return chance, tuple(_about_chance(readings, own) for readings, own in zip(points, of_points, strict=True))
 
 
-Kind = tuple[int, int, int]
-"""Number of clients, how many of them are selected in a round, and number of rounds."""
-
-
-def _about_chance(readings: Sequence[Reading], kinds: Sequence[Kind], curves: Mapping[Kind, pd.DataFrame]) -> str:
-    """What the gray curves of some runs are."""
-    banded = any(np.isfinite(curves[kind]["low"]).any() for kind in kinds)
-    band = " with the band that contains 90% of runs" if banded else ""
-    several = len({reading.per_round for reading in readings}) > len({k for _, k, _ in kinds})
+def _about_chance(readings: Sequence[Reading], references: Sequence[Sequence[Reading]]) -> str:
+    """What the gray curves beside some runs are, which are those of references."""
+    several = len({_per_round(reading) for reading in readings}) > len({_per_round(own[0]) for own in references})
     each = ", for as many clients a round as the reference selects" if several else ""
-    return f"Gray: mean of uniform chance{band}{each}."
+    among = about_chance(reading.chance for own in references for reading in own)
+    among += "," if among else ""
+    return f"Gray: mean of uniform chance{among} with the band that contains 90% of runs{each}."
 
 
-def _kinds(story: Story) -> "dict[str, Kind]":
-    """For the reference of each point of a sweep, by its label: number of clients, how many it selects, and number of rounds."""
-    kinds = {}
-    for group in story.comparison.groups if story.comparison is not None else []:
-        label, readings = story.played[group.reference]
-        rounds = max(reading.num_rounds for i in group.rows for reading in story.played[i][1])
-        kinds[label] = readings[0].num_clients, readings[0].per_round, rounds
-    return kinds
+def _per_round(reading: Reading) -> int:
+    """Mean number of selected clients in a round, rounded."""
+    return round(float(reading.rounds["selected"].mean()))
+
+
+def _references(story: Story) -> dict[str, list[Reading]]:
+    """The runs of the reference of each point of a sweep, by its label."""
+    groups = story.comparison.groups if story.comparison is not None else []
+    return dict(story.played[group.reference] for group in groups)
+
+
+def _jain_chance(readings: Sequence[Reading]) -> pd.DataFrame:
+    """Mean and 5% to 95% quantiles of Jain's index under uniform chance after each round: means over the seeds of a row."""
+    longest = max(reading.num_rounds for reading in readings)
+    paths = np.full((len(readings), longest, 4), np.nan)
+    for path, reading in zip(paths, readings, strict=True):
+        path[: reading.num_rounds] = reading.chance.uniform.jain
+    mean, low, _, high = np.nanmean(paths, axis=0).T
+    return thinned(pd.DataFrame({"x": np.arange(1.0, longest + 1), "mean": mean, "low": low, "high": high}))
 
 
 def _jain(reading: Reading) -> Values:
@@ -92,26 +97,6 @@ def _jain(reading: Reading) -> Values:
     total, squares = counts.sum(axis=1), (counts**2).sum(axis=1)
     index: Values = np.divide(total**2, reading.num_clients * squares, out=np.ones(len(total)), where=squares > 0)
     return index
-
-
-def _jain_chance(m: int, k: int, n: int) -> pd.DataFrame:
-    """Mean and 5% to 95% quantiles of Jain's index after each of n rounds, if k of m clients are selected uniformly.
-
-    If a simulation would take too long, only the mean is given: 1/(1 + (m − k)/(kt)) after t rounds.
-    """
-    k, t = min(k, m), np.arange(1.0, n + 1)
-    mean = 1 / (1 + (m - k) / (k * t))
-    low, high = np.full(n, np.nan), np.full(n, np.nan)
-    draws = min(400, DRAWS // (n * m))
-    if k < m and draws >= 100:
-        rng = random_streams.rng(0, "report-jain")
-        counts, rows = np.zeros((draws, m)), np.arange(draws)[:, None]
-        for i in range(n):
-            counts[rows, np.argpartition(rng.random((draws, m)), k, axis=1)[:, :k]] += 1
-            index = (k * (i + 1.0)) ** 2 / (m * (counts**2).sum(axis=1))
-            low[i], high[i] = np.quantile(index, [0.05, 0.95]).tolist()
-            mean[i] = index.mean()
-    return thinned(pd.DataFrame({"x": t, "mean": mean, "low": low, "high": high}))
 
 
 def participation(story: Story, look: Look) -> Figure | None:
@@ -130,7 +115,15 @@ def participation(story: Story, look: Look) -> Figure | None:
         chart, own = lines(f"clients_{column}", frame, labels, look, axes)
         views.append(View(column, [Panel(chart)]))
         data |= own
-    return Figure("participation", "Clients per round", seeds_note(story, band=banded), views, data)
+    return Figure(
+        "participation", "Clients per round", f"{seeds_note(story, band=banded)}{_without_data(story)}", views, data
+    )
+
+
+def _without_data(story: Story) -> str:
+    """A sentence about clients without data, with a space before it; empty if all have some."""
+    empty = any((reading.portrait.facts.get("samples", np.ones(1)) == 0).any() for reading in story.first)
+    return " Clients without data do not count as available: they cannot be selected." if empty else ""
 
 
 def _varies(rounds: pd.DataFrame) -> bool:

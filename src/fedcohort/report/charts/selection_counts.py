@@ -23,6 +23,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.study.chance import about_chance
 
 __all__ = ["selections"]
 
@@ -50,14 +51,15 @@ def selections(story: Story, look: Look) -> Figure | None:
         counts = reading.selected.sum(axis=0)
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
-        chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, reading, axes, color, look)
+        each = "client" in chances[-1]
+        chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, each, axes, color, look)
         title = f"{panel_name(label, look)} · Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    words = tuple(_about(readings, data["selections"]) for readings in by_point(story, look))
+    words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in by_point(story, look))
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     if len({reading.seed for reading in story.everything}) > 1:
         note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
@@ -65,24 +67,30 @@ def selections(story: Story, look: Look) -> Figure | None:
     return Figure("selections", title, note.strip(), [View("selections", panels)], data, at_points=at_points)
 
 
-def _about(readings: Sequence[Reading], frame: pd.DataFrame) -> str:
+def _about(readings: Sequence[Reading], frame: pd.DataFrame, chance: pd.DataFrame) -> str:
     """What the marks of the charts of some runs mean, and what uniform chance gives; empty without runs."""
     if not readings:
         return ""
     kinds = {reading.num_clients > SHOWN for reading in readings}
     own = frame[frame["strategy"].isin([reading.label for reading in readings])]
-    about = {many: _legend(own, many) for many in kinds}
+    alone = chance[chance["strategy"].isin([reading.label for reading in readings])]
+    each = "client" in alone and bool(alone["client"].notna().any())
+    about = {many: _legend(own, many, for_each=each) for many in kinds}
     words = (
         f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
     )
     return f"{words} {_chance_note(readings)}"
 
 
-def _legend(frame: pd.DataFrame, many: bool) -> str:
-    """Sentences about what the marks mean."""
+def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
+    """Sentences about what the marks mean; ``for_each`` tells whether clients have different chances."""
     if many:
         return "Bars: number of clients by how often they were selected. Dashed line: uniform chance."
-    text = "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: the mean."
+    text = (
+        "Gray, for each client: the range that contains 90% of runs under uniform chance. Line in it: the mean."
+        if for_each
+        else "Gray: the range that contains 90% of the clients under uniform chance. Dashed line: the mean."
+    )
     if (frame["used"] < frame["times"]).any():
         text += " Pale part of a bar: rounds in which the client's update did not enter the model."
     return text
@@ -90,10 +98,9 @@ def _legend(frame: pd.DataFrame, many: bool) -> str:
 
 def _chance_note(readings: Sequence[Reading]) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
-    settings = sorted({(reading.per_round, reading.num_clients, reading.num_rounds) for reading in readings})
+    settings = sorted({(*_setting(reading), reading.chance.uniform.reference) for reading in readings})
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
-    for k, m, n in settings[:MOST_CHANCES]:
-        chance = measures.jain_random(m, k, n)
+    for k, m, n, chance in settings[:MOST_CHANCES]:
         clients = (
             f"{k} of {formatted_values.counted(m, 'client')}" if differ[1] else formatted_values.counted(k, "client")
         )
@@ -102,7 +109,13 @@ def _chance_note(readings: Sequence[Reading]) -> str:
         low, high = formatted_values.index(chance.q05), formatted_values.index(chance.q95)
         texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({low} to {high} in 90% of runs)")
     more = "; tables show it for each row" if len(settings) > MOST_CHANCES else ""
-    return f"Uniform chance gives a Jain's index of {'; '.join(texts)}{more}."
+    among = about_chance(reading.chance for reading in readings)
+    return f"Uniform chance{among} gives a Jain's index of {'; '.join(texts)}{more}."
+
+
+def _setting(reading: Reading) -> tuple[int, int, int]:
+    """The mean number of selected clients, rounded, the number of clients, and of rounds."""
+    return round(float(reading.rounds["selected"].mean())), reading.num_clients, reading.num_rounds
 
 
 def _per_client(label: str, reading: Reading) -> pd.DataFrame:
@@ -116,52 +129,48 @@ def _histogram(label: str, counts: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame({"strategy": label, "times": times, "clients": clients})
 
 
-class _Chance:
-    """How often a client is selected under uniform chance: the binomial law of n rounds with probability k/m."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.rounds, share = reading.num_rounds, min(1.0, reading.per_round / reading.num_clients)
-        self.law = measures.binomial(self.rounds, share)
-        self.mean = self.rounds * share
-
-    def quantile(self, level: float) -> int:
-        """The smallest number of times with a cumulative probability of at least ``level``."""
-        return min(int(np.searchsorted(self.law.cumsum(), level)), self.rounds)
-
-
 def _chance_interval(label: str, reading: Reading) -> pd.DataFrame:
-    chance = _Chance(reading)
-    values = {"low": chance.quantile(0.05), "mean": chance.mean, "high": chance.quantile(0.95)}
-    return pd.DataFrame({"strategy": label, **values}, index=[0])
+    """The range that contains 90% of runs under uniform chance, and the mean: for each client, or once if all have the same."""
+    uniform = reading.chance.uniform
+    columns = {"low": uniform.quantile(0.05), "mean": uniform.expected, "high": uniform.quantile(0.95)}
+    frame = pd.DataFrame(columns).round({"mean": 9})
+    if len(frame.drop_duplicates()) == 1:
+        return frame.iloc[:1].assign(strategy=label)
+    return frame.assign(strategy=label, client=np.arange(len(frame)))
 
 
 def _chance_histogram(label: str, reading: Reading) -> pd.DataFrame:
-    chance = _Chance(reading)
-    times = np.arange(chance.quantile(0.0005), chance.quantile(0.9995) + 1)
-    return pd.DataFrame({"strategy": label, "times": times, "clients": reading.num_clients * chance.law[times]})
+    clients = reading.chance.uniform.histogram
+    share = clients.cumsum() / reading.num_clients
+    first, last = np.searchsorted(share, [0.0005, 0.9995]).clip(max=len(clients) - 1).tolist()
+    times = np.arange(first, last + 1)
+    return pd.DataFrame({"strategy": label, "times": times, "clients": clients[times]})
 
 
 @dataclass(frozen=True)
 class _Axes:
-    """The largest values of all panels, so that panels have the same axes: how often, and for histograms also how many clients."""
+    """The largest values of all panels, so that panels have the same axes: how often, and for histograms also how many clients; and
+    the number of clients."""
 
     times: int
     clients: float
+    number: int
 
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> "_Axes":
         """The axes for the panels of these runs."""
         times, clients = 1, 1.0
         for reading in readings:
-            counts, chance = reading.selected.sum(axis=0), _Chance(reading)
-            times = max(times, int(counts.max()), chance.quantile(0.95))
-            clients = max(clients, float(np.bincount(counts).max()), reading.num_clients * float(chance.law.max()))
-        return cls(times, clients)
+            counts, uniform = reading.selected.sum(axis=0), reading.chance.uniform
+            times = max(times, int(counts.max()), int(uniform.quantile(0.95).max()))
+            clients = max(clients, float(np.bincount(counts).max()), float(uniform.histogram.max()))
+        return cls(times, clients, max(reading.num_clients for reading in readings))
 
 
-def _client_chart(label: str, reading: Reading, axes: _Axes, color: str, look: Look) -> Drawing:
+def _client_chart(label: str, each: bool, axes: _Axes, color: str, look: Look) -> Drawing:
+    """Bars of clients over uniform chance, which is that of ``each`` client, or the same for all."""
     scale = alt.Scale(domain=[0, float(axes.times)], nice=True)
-    numbers = marks(reading.num_clients, 20 if look.page else 7)
+    numbers = marks(axes.number, 20 if look.page else 7)
     x = alt.X(
         "client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True, labelFlush=False)
     )
@@ -172,13 +181,18 @@ def _client_chart(label: str, reading: Reading, axes: _Axes, color: str, look: L
         number_tooltip("used", "count", "times admitted"),
     ]
     y_axis = alt.Axis(tickMinStep=1, tickCount=4)
+    mean = band.mark_rule(color=look.ink, strokeDash=[3, 3], strokeWidth=1).encode(alt.Y("mean:Q", scale=scale))
+    own: tuple[alt.X, ...] = ()
+    if each:
+        own = (x,)
+        mean = band.mark_tick(color=look.ink, thickness=1).encode(x, alt.Y("mean:Q", scale=scale))
     return layered(
         band.mark_rect(opacity=0.14, color=look.soft).encode(
-            alt.Y("low:Q", scale=scale, title="times selected", axis=y_axis), y2=alt.Y2("high:Q")
+            *own, alt.Y("low:Q", scale=scale, title="times selected", axis=y_axis), y2=alt.Y2("high:Q")
         ),
         bars.mark_bar(color=color, opacity=0.35).encode(x, alt.Y("times:Q", scale=scale), tooltip=tooltip),
         bars.mark_bar(color=color).encode(x, alt.Y("used:Q", scale=scale), tooltip=tooltip),
-        band.mark_rule(color=look.ink, strokeDash=[3, 3], strokeWidth=1).encode(alt.Y("mean:Q", scale=scale)),
+        mean,
     )
 
 

@@ -25,6 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log_ticks, whole_axis
 from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
+from fedcohort.report.charts.target_marks import triangles
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
@@ -47,6 +48,7 @@ def lines(
     *,
     reference: bool = False,
     targets: Mapping[tuple[str, ...], Target] | None = None,
+    reached: pd.DataFrame | None = None,
 ) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     """Mean lines with bands.
 
@@ -54,7 +56,7 @@ def lines(
         name: name of the table.
         frame: the table, from :func:`~fedcohort.report.charts.means_and_bands.by_round` or
             :func:`~fedcohort.report.charts.means_and_bands.on_grid`. If it has a column ``x_text``, tooltips show it in
-            place of ``x``.
+            place of ``x``. If it has a column ``playing``, lines are thin where some runs have ended.
         labels: all strategies, in order.
         look: how charts look.
         axes: the axes.
@@ -62,6 +64,7 @@ def lines(
             a sweep, each with a ``strategy`` of its point.
         targets: levels that are marked if they are within the range of the y axis, each by the strategies that it is for. Papers
             show them only if there is one.
+        reached: marks on these levels, from :func:`~fedcohort.report.charts.target_marks.when_reached`.
 
     Returns:
         the chart, and its tables by name.
@@ -76,6 +79,9 @@ def lines(
     if look.page:
         layers += chart.pointer()
     data = {name: frame}
+    if reached is not None and len(reached):
+        data[f"{name}_reached"] = reached
+        layers.append(chart.triangles())
     ends = _ends(frame, labels, look, axes)
     if ends is not None:
         data[f"{name}_ends"] = ends
@@ -227,10 +233,20 @@ class _Lines:
         for others in rest:
             gray = others.mark_line(clip=True, strokeWidth=0.7)
             layers.append(gray.encode(self.x, self.y("mean"), alt.Detail("strategy:N"), color=alt.value(REST)))
-        line = named.mark_line(clip=True).encode(
-            self.x, self.y("mean"), self.color, dash(self.labels, self.look), **pale(self.look)
-        )
+        encoded = (self.x, self.y("mean"), self.color, dash(self.labels, self.look))
+        if "playing" in self.frame and (self.frame["playing"] < self.frame["seeds"]).any():
+            layers.append(named.mark_line(clip=True, strokeWidth=0.8).encode(*encoded, **pale(self.look)))
+            named = named.transform_filter("datum.playing >= datum.seeds")
+        line = named.mark_line(clip=True).encode(*encoded, **pale(self.look))
         return [*layers, line.add_params(_zoom()) if self.look.page else line]
+
+    def triangles(self) -> alt.Chart:
+        """Marks on the levels of targets."""
+        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_reached")), self.look)
+        marks: alt.Chart = triangles(base, self.labels, self.look, self.axes.x).encode(
+            alt.X("x:Q", scale=self.x_scale), alt.Y("level:Q", scale=self.y_scale), self.color
+        )
+        return marks
 
     def points(self) -> list[alt.Chart]:
         """Points, for lines that are too short to be seen."""

@@ -260,7 +260,8 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     elif seeds:
         yield f"{seeds[0].upper()}{seeds[1:]}."
     percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
-    yield f"{percents}Chance: uniform selection of as many clients in a round."
+    chance = "uniform selection of as many of the available clients in each round, or of all if it is not recorded which they were"
+    yield f"{percents}Chance: {chance}."
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."

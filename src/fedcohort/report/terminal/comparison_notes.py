@@ -37,7 +37,10 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         compared.about_verdicts,
         "" if of_target <= set(hidden) else _about_target(compared, rows),
         " ".join(
-            [*([] if without_time else [compared.about_times]), *([] if "Jain" in hidden else [_about_chance(rows)])]
+            [
+                *([] if without_time else [compared.about_times]),
+                *([] if "Jain" in hidden else [_about_chance(rows, compared.about_chance)]),
+            ]
         ),
         *([] if {"personal models", "personal, worst tenth"} <= set(hidden) else _about_personal(compared, rows)),
         *_about_algorithms(compared),
@@ -146,7 +149,8 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     return note
 
 
-def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
+def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
+    """What uniform selection gives, and among which clients if not among all."""
     labels_by_chance: dict[str, list[str]] = {}
     for row in rows:
         labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
@@ -157,7 +161,7 @@ def _about_chance(rows: Sequence[Mapping[str, Any]]) -> str:
         if chance != usual
     ]
     all_chances = f"{usual} ({', '.join(others)})" if others else usual
-    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average."
+    return f"Jain's index: 1 is even; uniform chance gives {all_chances} on average{among}."
 
 
 def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -174,7 +174,9 @@ def _about_results(score: ScoreStyle, hidden: Sequence[str]) -> Iterator[str]:
         texts = ["Accuracies are in %, on the test set."]
         texts += ["Local accuracy: of the last round's clients on their own data during training."]
     yield " ".join(texts[:1] if any(heading.startswith("local") for heading in hidden) else texts)
-    chance = "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection."
+    chance = (
+        "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection of as many clients."
+    )
     yield f"Jain: Jain's index of how often clients were selected; 1 is even.{chance}"
 
 

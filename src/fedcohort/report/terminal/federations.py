@@ -200,8 +200,10 @@ def _traits(survey: "Survey", shown: int) -> list[Column]:
         columns.append(Column("wrong\nlabels", [*map(share, survey.wrong_labels[:shown]), ""], 5))
     if survey.held_out.any():
         columns.append(Column("held\nout", [*map(count, survey.held_out[:shown]), ""], 2))
-    if (survey.presence < 1).any():
-        columns.append(Column("available", [*map(share, survey.presence[:shown]), ""], 4))
+    has_data = survey.report.sizes > 0
+    if (survey.presence[has_data] < 1).any():
+        available = zip(survey.presence[:shown], has_data[:shown], strict=True)
+        columns.append(Column("available", [*(share(own) if data else "no data" for own, data in available), ""], 4))
     if survey.shift:
         columns.append(Column("shift", [*survey.shift[:shown], ""], 2, left=True))
     return columns

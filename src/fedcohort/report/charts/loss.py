@@ -1,0 +1,68 @@
+"""Draw the test loss and the training loss over rounds."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.core import formatted_values
+from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
+from fedcohort.report.charts.strategy_lines import Axes, lines
+from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.report_data import Reading, Story
+
+__all__ = ["about_spans", "loss"]
+
+
+def loss(story: Story, look: Look) -> Figure | None:
+    """Test loss, and training loss of the selected clients."""
+    labels = [label for label, _ in story.played]
+    views: list[View] = []
+    data: dict[str, pd.DataFrame] = {}
+    banded = False
+    spans: dict[str, Span] = {}
+    for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
+        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
+        if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
+            continue
+        banded = has_band(frame)
+        spans[name] = span = span_of(frame, 0.0)
+        chart, own = lines(
+            column,
+            span.without_bands(frame),
+            labels,
+            look,
+            Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
+        )
+        views.append(View(name, [Panel(chart)]))
+        data |= own
+    if not views:
+        return None
+    note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
+    note += about_spans(spans)
+    if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
+        note += " Lines have no point where the loss is infinite or not a number."
+    return Figure("loss", "Loss", note, views, data)
+
+
+def _has_lost_losses(reading: Reading) -> bool:
+    """Whether the test loss of a round that was tested is infinite or not a number, although others are known."""
+    tested = np.isfinite(reading.rounds["test_accuracy"].to_numpy(np.float64))
+    known = np.isfinite(reading.rounds["test_loss"].to_numpy(np.float64))
+    return bool(known.any() and (tested & ~known).any())
+
+
+def about_spans(spans: Mapping[str, Span]) -> str:
+    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number."""
+    log = [name for name, span in spans.items() if span.log]
+    text = ""
+    if log:
+        axes = f"The axis of the {log[0]} is" if len(log) == 1 else f"The axes of {' and '.join(log)} are"
+        text = f" {axes} logarithmic, since the largest numbers are many times the usual ones."
+    for name, span in spans.items():
+        if span.beyond is not None:
+            end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
+            text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
+    return text

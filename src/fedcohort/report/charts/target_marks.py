@@ -1,0 +1,91 @@
+"""Mark on the line of the target when each row reached it: the mean over seeds that the table has, too."""
+
+from collections.abc import Callable, Sequence
+
+import altair as alt
+import pandas as pd
+
+from fedcohort.core import formatted_values
+from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.axes_and_legends import text_tooltip
+from fedcohort.report.charts.layers import decided
+from fedcohort.study.comparison import Comparison
+
+__all__ = ["about_marks", "triangles", "when_reached"]
+
+WRITTEN: dict[str, Callable[[float, bool], str]] = {
+    "rounds_to_target": lambda mean, _: formatted_values.rounds(mean),
+    "time_to_target": lambda mean, on_wall: formatted_values.time_on("wall" if on_wall else "simulated", mean),
+    "bytes_to_target": lambda mean, _: formatted_values.size(mean),
+}
+"""How costs of the target are written, by the columns of a comparison's table; of times, those on the clock of the row."""
+
+
+def when_reached(compared: Comparison, labels: Sequence[str], cost: str) -> pd.DataFrame:
+    """Where marks stand: a row for each strategy that reached its target under a seed.
+
+    Columns: ``strategy``, ``x`` (the mean cost over the seeds that reached it), ``x_text`` (as the table writes it), ``level`` (the
+    target), ``all`` (whether all seeds reached it), and ``seeds`` (how many of them did, in words).
+
+    Args:
+        compared: the comparison.
+        labels: what charts call its rows, in their order.
+        cost: the column of the comparison's table, such as ``rounds_to_target``.
+    """
+    rows = [
+        {
+            "strategy": label,
+            "x": float(row[cost]),
+            "x_text": WRITTEN[cost](float(row[cost]), played.on_wall_clock),
+            "level": float(row["target_accuracy"]),
+            "all": row["reached"] == row["seeds"],
+            "seeds": f"{row['reached']} of {row['seeds']}",
+        }
+        for label, played, row in zip(labels, compared.rows, compared.table.to_dict("records"), strict=True)
+        if row["reached"] > 0
+    ]
+    return pd.DataFrame(rows, columns=["strategy", "x", "x_text", "level", "all", "seeds"])
+
+
+def about_marks(marks: pd.DataFrame, means: pd.DataFrame) -> str:
+    """Sentences about the marks, with a space before them, and about lines that stay below a target which their seeds reach.
+
+    Args:
+        marks: the table of :func:`when_reached`.
+        means: the lines over rounds.
+    """
+    if marks.empty:
+        return ""
+    several = (means["seeds"] > 1).any()
+    text = " Triangle: when the row reached the target, as in the table"
+    text += ", the mean over the seeds that did" if several else ""
+    text += "" if marks["all"].all() else "; hollow if not all seeds did"
+    highest = means.groupby("strategy")["mean"].max()
+    below = marks["strategy"].map(highest) < marks["level"] - 1e-9
+    if below.any():
+        text += ". A line of means can stay below the target although seeds reach it, each in another round"
+    return f"{text}."
+
+
+def triangles(base: alt.Chart, labels: Sequence[str], look: Look, cost: str) -> alt.Chart:
+    """Triangles whose tips are at the level of the target; hollow if not all seeds reached it. The caller adds where they stand.
+
+    Args:
+        base: a chart of the table of :func:`when_reached`.
+        labels: all strategies, in order.
+        look: how charts look.
+        cost: the title of the x axis.
+    """
+    size, width, below = (48, 1.5, 4.0) if look.page else (20, 0.8, 2.5)
+    mark = base.mark_point(shape="triangle-up", filled=False, size=size, strokeWidth=width, yOffset=below, opacity=1)
+    shades = alt.Scale(domain=list(labels), range=look.of_rows(labels)[0])
+    marks: alt.Chart = mark.encode(
+        fill=alt.Fill("strategy:N", scale=shades, legend=None),
+        fillOpacity=decided(alt.FillOpacityValue, "datum.all", 1, 0),
+        tooltip=[
+            alt.Tooltip("strategy:N"),
+            text_tooltip("x", f"target reached at {cost}"),
+            alt.Tooltip("seeds:N", title="seeds that reached it"),
+        ],
+    )
+    return marks

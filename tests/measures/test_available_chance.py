@@ -1,0 +1,89 @@
+"""What uniform selection among the available clients gives, compared with simulations of single runs and with counts by hand."""
+
+import numpy as np
+import pytest
+
+from fedcohort import measures
+from fedcohort.measures import available_chance
+from fedcohort.measures.available_chance import Mask
+
+
+def shares(m: int, n: int) -> np.ndarray:
+    """Clients that are available in 5% to 95% of the rounds [n, m]."""
+    rng = np.random.default_rng(m)
+    return rng.random((n, m)) < np.linspace(0.05, 0.95, m)
+
+
+def simulated(masks: np.ndarray, numbers: list[int], draws: int) -> np.ndarray:
+    """How often each client is selected in each of some runs [draws, m]: of the available clients, those with the smallest keys."""
+    rng = np.random.default_rng(1)
+    counts = np.zeros((draws, masks.shape[1]), np.int64)
+    for mask, number in zip(masks, numbers, strict=True):
+        keys = np.where(mask, rng.random(counts.shape), 2.0)
+        order = keys.argsort(axis=1)[:, : min(number, int(mask.sum()))]
+        counts[np.arange(draws)[:, None], order] += 1
+    return counts
+
+
+@pytest.mark.parametrize("approximated", [False, True])
+@pytest.mark.parametrize(("m", "n", "k"), [(30, 20, 3), (150, 40, 12)])
+def test_it_agrees_with_runs_that_draw_among_the_available_clients(
+    m: int, n: int, k: int, approximated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uniform selection of all clients gives a Jain's index that is higher by 0.06 and more."""
+    if approximated:
+        monkeypatch.setattr(available_chance, "FEWEST_DRAWS", 10**9)
+    masks, numbers = shares(m, n), [k + t % 2 for t in range(n)]
+    found = measures.uniform_chance(m, numbers, lambda t: masks[t - 1])
+    counts = simulated(masks, numbers, 2000)
+    runs = np.array([measures.participation(run) for run in counts])
+    assert found.participation == pytest.approx(runs.mean(axis=0).tolist(), rel=0.02)
+    assert found.reference.mean == found.participation.jain
+    low, middle, high = np.quantile(runs[:, 0], [0.05, 0.5, 0.95])
+    assert found.reference[1:] == pytest.approx((low, middle, high), rel=0.03)
+    assert found.expected == pytest.approx(counts.mean(axis=0), abs=0.15)
+    assert found.histogram.sum() == pytest.approx(m)
+    mean_histogram = np.bincount(counts.ravel(), minlength=n + 1) / len(counts)
+    assert found.histogram == pytest.approx(mean_histogram, abs=0.02 * m)
+    assert np.abs(found.quantile(0.95) - np.quantile(counts, 0.95, axis=0)).max() <= 1
+    assert measures.jain_random(m, k, n).mean > found.reference.mean + 0.06
+
+
+@pytest.mark.parametrize("n", [1, 5, 12])
+def test_after_each_round_the_index_is_that_of_a_run_of_so_many_rounds(n: int) -> None:
+    masks = shares(25, 12)
+    whole = measures.uniform_chance(25, [4] * 12, lambda t: masks[t - 1]).jain[n - 1]
+    part = measures.uniform_chance(25, [4] * n, lambda t: masks[t - 1]).reference
+    assert whole == pytest.approx(part, rel=0.03)
+
+
+def test_with_all_clients_it_is_that_of_uniform_selection() -> None:
+    found = measures.uniform_chance(12, [3] * 20)
+    assert found.reference == measures.jain_random(12, 3, 20)
+    assert found.participation == measures.participation_random(12, 3, 20)
+    assert found.expected.tolist() == pytest.approx([5.0] * 12)
+    assert (found.quantile(0.05)[0], found.quantile(0.95)[0]) == (2, 8)
+
+
+def test_clients_without_data_cannot_be_selected() -> None:
+    """Of 20 clients, 12 have data: what uniform selection among these gives, and eight clients that are never selected."""
+    has_data = np.arange(20) < 12
+    found = measures.uniform_chance(20, [3] * 20, lambda _: has_data)
+    own = measures.participation_random(12, 3, 20)
+    assert found.reference.mean == pytest.approx(0.6 * measures.jain_random(12, 3, 20).mean)
+    assert found.participation.coverage == pytest.approx(0.6 * own.coverage)
+    assert found.participation.entropy == own.entropy
+    counts = simulated(np.tile(has_data, (20, 1)), [3] * 20, 500)
+    assert found.participation.gini == pytest.approx(np.mean([measures.gini(run) for run in counts]), rel=0.01)
+    assert found.expected[12:].tolist() == [0.0] * 8
+
+
+def test_rounds_without_clients_and_with_fewer_than_are_selected() -> None:
+    masks: list[Mask] = [np.array(own, bool) for own in ([1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 0])]
+    found = measures.uniform_chance(4, [2, 0, 1, 3], lambda t: masks[t - 1])
+    assert found.jain[:, 0].tolist() == pytest.approx([0.5, 0.5, 0.75, 36 / (4 * 10)])
+    assert found.participation == pytest.approx(measures.participation([2, 2, 1, 1]))
+    assert found.present.tolist() == [2, 2, 1, 1]
+    nothing = measures.uniform_chance(4, [0, 0], lambda t: masks[0])
+    assert nothing.participation == (1.0, 0.0, 0.0, 0.0)
+    assert measures.uniform_chance(4, []).reference == (1.0, 1.0, 1.0, 1.0)
