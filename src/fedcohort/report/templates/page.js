@@ -292,6 +292,7 @@ function hurry() {
     document.documentElement.classList.add("sheet-wide");
     all(".chart").forEach(place => delete place.dataset.drawn);
   }
+  if (!hurried) all("details.how").forEach(part => { part.dataset.closed = part.open ? "" : "yes"; part.open = true; });
   hurried = true;
   goOn();
   drawAll();
@@ -299,6 +300,7 @@ function hurry() {
 
 /* Goes back to the screen after the page was printed. */
 function printed() {
+  if (hurried) all("details.how").forEach(part => { if (part.dataset.closed) part.open = false; });
   hurried = false;
   if (!document.documentElement.classList.contains("sheet-wide")) return;
   document.documentElement.classList.remove("sheet-wide");
