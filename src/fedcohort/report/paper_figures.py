@@ -58,7 +58,7 @@ def export(
             file = folder / f"{name}{f'-part-{number}' if several else ''}.{format_}"
             drawn[file] = converted(svg, format_)
             part = f", part {number} of {len(pages)}" if several else ""
-            captions.append(f"{file.name}\n{_title(figure, view)}{part}. {figure.note}")
+            captions.append(f"{file.name}\n{_title(figure, view)}{part}. {figure.note} {view.note}".rstrip())
     if note:
         captions.append(f"All figures\n{note}")
     if names:

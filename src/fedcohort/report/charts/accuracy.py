@@ -99,17 +99,24 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     for name, (frame, title, x_format) in frames.items():
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
         chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets)
-        views.append(View(name, [Panel(chart)]))
+        about = _about_view(story, name)
+        views.append(View(name, [Panel(chart)], about))
         data |= own
-    longest = max(reading.num_rounds for _, readings in rows for reading in readings)
-    note = seeds_note(story, band=has_band(over_rounds))
-    if longest > POINTS:
-        note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += f" Over time and bytes, a point is the latest {score.name} at that time or size, and a line ends with its shortest seed."
-    note += cut
-    if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
-        note += f" {NO_TIME}"
-    return Figure("accuracy", f"Test {score.name}", note, views, data)
+    return Figure(
+        "accuracy", f"Test {score.name}", f"{seeds_note(story, band=has_band(over_rounds))}{cut}", views, data
+    )
+
+
+def _about_view(story: Story, name: str) -> str:
+    """What the caption says about the accuracy over rounds, over time, or over bytes alone."""
+    readings = [reading for _, readings in story.played for reading in readings]
+    longest = max(reading.num_rounds for reading in readings)
+    if name == "rounds":
+        return f"Each point is the mean of {-(-longest // POINTS)} rounds." if longest > POINTS else ""
+    what = "number of bytes" if name == "bytes" else "time"
+    note = f"A point is the latest {story.score.name} at that {what}, and a line ends with its shortest seed."
+    asked = name != "bytes" and NO_TIME in about_questions(reading.run for reading in readings)
+    return f"{note} {NO_TIME}" if asked else note
 
 
 LOWEST = -1.0
@@ -144,13 +151,12 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    spans: dict[str, Span] = {}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
-        spans[name] = span = span_of(frame, 0.0)
+        span = span_of(frame, 0.0)
         chart, own = lines(
             column,
             span.without_bands(frame),
@@ -158,12 +164,12 @@ def loss(story: Story, look: Look) -> Figure | None:
             look,
             Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
         )
-        views.append(View(name, [Panel(chart)]))
+        about = "Training loss is the loss of the trained clients on their own data." if column == "train_loss" else ""
+        views.append(View(name, [Panel(chart)], f"{about}{about_spans({name: span})}".strip()))
         data |= own
     if not views:
         return None
-    note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
-    note += about_spans(spans)
+    note = seeds_note(story, band=banded)
     if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
         note += " Lines have no point where the loss is infinite or not a number."
     return Figure("loss", "Loss", note, views, data)

@@ -324,7 +324,7 @@ function drawAll(root = document) {
 
 function switchView(input) {
   const figure = input.closest("figure");
-  all(".view", figure).forEach(view => { view.hidden = view.dataset.view !== input.value; });
+  all("[data-view]", figure).forEach(view => { view.hidden = view.dataset.view !== input.value; });
   return drawAll(figure);
 }
 
@@ -572,7 +572,7 @@ function restore(scrolls = true) {
     const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(chosen)}"]`);
     if (!input) continue;
     input.checked = true;
-    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
+    all("[data-view]", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
   }
   for (const table of all("table[data-equipped]")) {
     sortAsAddressed(table, parts);
@@ -726,7 +726,7 @@ async function renew() {
     const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
     if (!input) return;
     input.checked = true;
-    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
+    all("[data-view]", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
   });
   const radio = document.querySelector(`.points input[value="${CSS.escape(here)}"]`);
   if (radio) radio.checked = true;
