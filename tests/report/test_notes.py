@@ -95,7 +95,7 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
     places = [
         *headline(story),
         " ".join(terminal.as_text(terminal.comparison(read([run.path for run in runs], partial=True))).split()),
-        *[figure.note for figure in figures if figure is not None],
+        *[view.note for figure in figures if figure is not None for view in figure.views],
     ]
     assert sum(NO_TIME in place for place in places) == (4 if asks else 0)
     prose = Page(page(story)).prose

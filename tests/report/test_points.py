@@ -157,7 +157,7 @@ def titles(drawn: list[Figure], key: str) -> set[str]:
 def test_the_page_shows_the_clients_of_the_chosen_point(browser: Any, swept: list[Run], tmp_path: Path) -> None:
     for watched in opened(browser, swept, tmp_path):
         page = watched.page
-        assert visible(page, "#federation figure .title")[0] == "Clients × classes"
+        assert visible(page, "#federation figure .title")[0] == "Clients × classes, seed 0"
         for point, place in (
             (0, "figure-classes-of-clients"),
             (1, "figure-classes-of-clients"),
@@ -399,3 +399,34 @@ def test_runs_with_other_classes_share_a_page(tmp_path: Path) -> None:
     assert "Accuracy of each class" in report(story)
     (sentence,) = (text for text in map(str, answers(story)) if "At digits" in text)
     assert "'uniform, lr=" in sentence, "the point is the experiment, and does not name the setting"
+
+
+def test_the_page_says_which_point_it_shows_and_what_points_share(swept: list[Run], tmp_path: Path) -> None:
+    """It opened at the first point, with axes of all points, without a word."""
+    page = Page(report(gather(swept)))
+    assert (
+        "The page shows one point of the sweep at a time, at first alpha=0.1, lr=0.01. Lines and differences have"
+        in page.prose
+    )
+    assert "so that they can be compared; each federation has its own target." in page.prose
+    same = [run for run in swept if "alpha=0.1" in run.meta["label"]]
+    assert "so that they can be compared; all points have the same target, " in Page(report(gather(same))).prose
+    single = [run for run in same if "lr=0.1" in run.meta["label"]]
+    assert "at a time" not in Page(report(gather(single))).prose
+
+
+@needs_browser
+def test_lines_have_the_same_axes_at_all_points(browser: Any, swept: list[Run], tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(report(gather(swept)), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((tmp_path / "page.html").as_uri())
+    page.evaluate("fedcohort.ready")
+    texts = (
+        "[...document.querySelectorAll('#figure-%s .view:not([hidden]) .role-axis-label text')].map(t => t.textContent)"
+    )
+    before = [page.evaluate(texts % key) for key in ("accuracy", "loss")]
+    page.locator('.points input[value="3"]').check(force=True)
+    page.evaluate("fedcohort.drawAll()")
+    assert [page.evaluate(texts % key) for key in ("accuracy", "loss")] == before
+    assert all(before)
+    page.close()

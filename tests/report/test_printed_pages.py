@@ -84,3 +84,31 @@ def test_figures_stand_side_by_side_on_paper(browser: Any, file: str) -> None:
     )
     assert len(set(halves)) == 2
     page.close()
+
+
+def test_the_table_of_clients_names_its_strategy_on_paper(browser: Any, file: str) -> None:
+    """The list to choose from was left out, and with it the name of the strategy."""
+    page = Watched(browser).open(file)
+    page.emulate_media(media="print")
+    chosen = page.locator("figure:not(.away) .sheet .of")
+    assert chosen.evaluate("label => getComputedStyle(label).display") != "none"
+    assert chosen.locator("select").evaluate("s => s.selectedOptions[0].textContent") == "uniform"
+    page.close()
+
+
+def test_reproduction_is_open_on_paper_and_closed_again_on_the_screen(browser: Any, file: str) -> None:
+    """Printed pages had the headings of Reproduction only. Of the settings, they have all of the first row, and what differs."""
+    page = Watched(browser).open(file)
+    seen = "[...d.querySelectorAll('dl, pre')].filter(e => e.offsetParent).length"
+    shown = f"[...document.querySelectorAll('details.how')].map(d => [d.open, d.open ? {seen} : 0])"
+    assert page.evaluate(shown) == [[False, 0]] * 3
+    page.evaluate("document.querySelectorAll('details.how')[1].open = true")
+    page.emulate_media(media="print")
+    page.wait_for_function("[...document.querySelectorAll('details.how')].every(d => d.open)")
+    assert page.evaluate(shown) == [[True, 2], [True, 1], [True, 1]]
+    differing = page.locator("details.how").nth(2).locator("dt", has_text="Differs from 'uniform' in")
+    assert differing.locator("+ dd").inner_text().startswith("selection.name = select_by_loss")
+    page.emulate_media(media="screen")
+    page.wait_for_function("![...document.querySelectorAll('details.how')].every(d => d.open)")
+    assert [is_open for is_open, _ in page.evaluate(shown)] == [False, True, False]
+    page.close()

@@ -30,7 +30,7 @@ def test_a_thousand_clients_and_rounds(tmp_path: Path) -> None:
     assert "17 clients × 9 rounds" in found.prose
     assert "Single clients: 60 of 1,000" in found.prose
     assert {(cell["x2"] - cell["x"], cell["y2"] - cell["y"]) for cell in data["raster_sample"]} == {(9, 1)}
-    assert "Each point over rounds is the mean of 4 rounds" in found.prose
+    assert "Each point is the mean of 4 rounds" in found.prose
     cells = data["raster"]
     shares = sum(
         cell["share"] * (min(cell["x2"], 1000.5) - cell["x"]) * (min(cell["y2"], 999.5) - cell["y"]) for cell in cells

@@ -40,10 +40,17 @@ class Panel:
 
 @dataclass(frozen=True)
 class View:
-    """What a figure shows at one position of its switch."""
+    """What a figure shows at one position of its switch.
+
+    Attributes:
+        name: what the switch calls it.
+        panels: its charts.
+        note: what the caption says about this view alone; empty for nothing.
+    """
 
     name: str
     panels: Sequence[Panel]
+    note: str = ""
 
 
 @dataclass(frozen=True)

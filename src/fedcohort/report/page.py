@@ -26,6 +26,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -103,6 +104,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             (
                 "about_chance",
                 "about_federations",
+                "about_points",
                 "about_references",
                 "about_targets",
                 "about_times",
@@ -119,12 +121,28 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_targets": compared.about_targets
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
         "several_targets": len(set(compared.targets)) > 1,
+        "about_points": _about_points(compared),
         "about_times": compared.about_times,
         "about_chance": compared.about_chance,
         "about_verdicts": compared.about_verdicts,
         "own_measures": compared.own_measures,
         "goal": compared.goal,
     }
+
+
+def _about_points(compared: Comparison) -> str:
+    """What the page shows of a sweep at first, and what all points have in common."""
+    first = compared.groups[0].point
+    several = len(set(compared.targets)) > 1
+    target = (
+        "each federation has its own target"
+        if several
+        else f"all points have the same target, {compared.score.target(compared.target.accuracy)}"
+    )
+    return (
+        f"The page shows one point of the sweep at a time, at first {first}. Lines and differences have the same axes at all points, "
+        f"so that they can be compared; {target}."
+    )
 
 
 def gallery(

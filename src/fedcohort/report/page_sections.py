@@ -283,11 +283,12 @@ def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
     """All figures in the order of the report."""
     for section in parts(story, look).values():
         for part in section:
-            yield from part.figures if look.page else (_told(story, figure) for figure in part.figures)
+            yield from part.figures if look.page else (_told(story, part, figure) for figure in part.figures)
 
 
-def _told(story: Story, figure: Figure) -> Figure:
-    """The figure with a sentence in its caption about what papers leave out of many rows."""
+def _told(story: Story, part: Part, figure: Figure) -> Figure:
+    """The figure with the row that it is about in its title, which is that of its part on the page, and with a sentence in its caption
+    about what papers leave out of many rows."""
     rows, note = len(story.played), figure.note
     panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
     named = story.paper_row_looks.named
@@ -300,7 +301,8 @@ def _told(story: Story, figure: Figure) -> Figure:
         note += f" Panels: {panels}."
     if figure.key in COLORED_PANELS and named and not named.issuperset(label for label, _ in story.panels):
         note += f" {about_gray_panels(story.score.name)}"
-    return replace(figure, note=note)
+    title = f"{part.title}: {figure.title[0].lower()}{figure.title[1:]}" if part.title else figure.title
+    return replace(figure, note=note, title=title)
 
 
 def about_single_rows(story: Story) -> str:

@@ -11,9 +11,10 @@ from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
+from fedcohort.report.figure_parts import TALLEST, parts
 from fedcohort.report.file_names import distinct, file_name
 
-__all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_to_width", "export"]
+__all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_in_parts", "drawn_to_width", "export"]
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -40,9 +41,10 @@ def export(
 ) -> list[Path]:
     """Write every view of every figure, and return the files of the figures.
 
-    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views. The file
-    :data:`CAPTIONS` says of each what it shows, and what its bands, lines and shades mean, and at its end a ``note`` about all
-    figures, and what shortened ``names`` stand for. Either all files are written, or none.
+    A file is named ``<figure>.<format>``, or ``<figure>-<view>.<format>`` if the figure has several views; a figure that is longer
+    than a page is written in parts, ``<figure>-part-1.<format>`` and so on. The file :data:`CAPTIONS` says of each what it shows, and
+    what its bands, lines and shades mean, and at its end a ``note`` about all figures, and what shortened ``names`` stand for. Either
+    all files are written, or none.
 
     Raises:
         UsageError: the folder cannot be written.
@@ -50,10 +52,13 @@ def export(
     drawn, captions = {}, []
     views = [(figure, view) for figure in figures for view in figure.views]
     for name, (figure, view) in zip(distinct(_name(*one) for one in views), views, strict=True):
-        file = folder / f"{name}.{format_}"
-        drawn[file] = converted(drawn_to_width(figure, view, look), format_)
-        shown = "" if len(figure.views) == 1 else f", {view.name}"
-        captions.append(f"{file.name}\n{figure.title}{shown}. {figure.note}")
+        pages = drawn_in_parts(figure, view, look)
+        for number, svg in enumerate(pages, start=1):
+            several = len(pages) > 1
+            file = folder / f"{name}{f'-part-{number}' if several else ''}.{format_}"
+            drawn[file] = converted(svg, format_)
+            part = f", part {number} of {len(pages)}" if several else ""
+            captions.append(f"{file.name}\n{_title(figure, view)}{part}. {figure.note} {view.note}".rstrip())
     if note:
         captions.append(f"All figures\n{note}")
     if names:
@@ -67,13 +72,49 @@ def export(
     return list(drawn)
 
 
+def _title(figure: Figure, view: View) -> str:
+    """The title of a view."""
+    return figure.title if len(figure.views) == 1 else f"{figure.title}, {view.name}"
+
+
+def drawn_in_parts(figure: Figure, view: View, look: Look) -> list[str]:
+    """A view as one SVG, or as several if it is longer than a page; one that cannot be split is made smaller."""
+    specification = composed(figure, view, look)
+    whole = _to_width(specification, look)
+    if look.width is None or _height(whole) <= TALLEST:
+        return [whole]
+    split = parts(composed(figure, view, look), _height(whole))
+    return [_on_a_page(_to_width(part, look)) for part in split]
+
+
+def _on_a_page(svg: str) -> str:
+    """The drawing, made smaller if it is longer than a page."""
+    found = SIZE.search(svg)
+    assert found is not None
+    scale = min(1.0, TALLEST / float(found[2]))
+    if scale == 1:
+        return svg
+    size = f'width="{float(found[1]) * scale:g}" height="{TALLEST:g}" viewBox='
+    start = found[0][: found[0].index("width=")]
+    return svg[: found.start()] + start + size + svg[found.start() + found[0].index("viewBox=") + len("viewBox=") :]
+
+
+def _height(svg: str) -> float:
+    """Height of a drawing in points."""
+    return float(SIZE.search(svg)[2])  # type: ignore[index]
+
+
 def drawn_to_width(figure: Figure, view: View, look: Look) -> str:
-    """A view as SVG, exactly as wide as the look says.
+    """A view as SVG, exactly as wide as the look says, however long it is."""
+    return _to_width(composed(figure, view, look), look)
+
+
+def _to_width(specification: Spec, look: Look) -> str:
+    """A specification as SVG, exactly as wide as the look says.
 
     Labels and legends make a chart wider than its panels, by an amount that is known only after drawing. Therefore the chart is drawn
     again with panels that are narrower or wider by the difference; what is left of it becomes empty space on the right.
     """
-    specification = composed(figure, view, look)
     if look.width is None:
         return draw(specification, "svg").decode()
     charts = specification.get("concat", [specification])

@@ -11,6 +11,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
+from fedcohort.core.formatted_values import by_dotted_key, setting
 from fedcohort.core.plugins import short_name
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.core.score_style import ScoreStyle, score_style
@@ -283,10 +284,20 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
 
 def how(story: Story) -> list[dict[str, Any]]:
     """How the runs of each row were made: experiment, versions, seeds, and the commands that repeat them."""
+    experiments = [row.experiment for row in story.rows]
     return [
-        _row_of_how(row.label, row.experiment, readings)
+        _row_of_how(row.label, row.experiment, readings) | {"differs": _differing(experiments[0], row.experiment)}
         for row, readings in zip(story.rows, story.readings, strict=True)
     ]
+
+
+def _differing(first: "Experiment", other: "Experiment") -> str:
+    """The settings of an experiment that differ from those of the first row; those of another plug-in are not compared one by one."""
+    before, here = (by_dotted_key(experiment.to_dict()) for experiment in (first, other))
+    changed = [f"{key} = {setting(value)}" for key, value in here.items() if key not in before or before[key] != value]
+    tables = {key.removesuffix("name") for key in before if key.endswith(".name") and before[key] != here.get(key)}
+    gone = [key for key in before if key not in here and not key.startswith(tuple(tables))]
+    return ", ".join([*changed, *(f"no {key}" for key in gone)])
 
 
 def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading]) -> dict[str, Any]:

@@ -100,25 +100,30 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     marks = [_marks(story.comparison, labels, cost, span, look) for cost in TO_TARGET]
     for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
-        table = f"accuracy_{name.split()[-1]}"
-        chart, own = lines(table, frame, labels, look, axes, targets=targets, reached=reached)
-        views.append(View(name, [Panel(chart)]))
+        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets, reached=reached)
+        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}".strip()
+        views.append(View(name, [Panel(chart)], about))
         data |= own
-    longest = max(reading.num_rounds for _, readings in rows for reading in readings)
-    note = seeds_note(story, band=has_band(over_rounds))
-    if longest > POINTS:
-        note += f" Each point over rounds is the mean of {-(-longest // POINTS)} rounds."
-    note += f" Over time and bytes, a point is the latest {score.name} at that time or size.{_about_carried(frames.values())}"
-    note += about_marks(marks[0], over_rounds)
-    note += cut
-    if NO_TIME in about_questions(reading.run for _, readings in rows for reading in readings):
-        note += f" {NO_TIME}"
-    return Figure("accuracy", f"Test {score.name}", note, views, data)
+    return Figure(
+        "accuracy", f"Test {score.name}", f"{seeds_note(story, band=has_band(over_rounds))}{cut}", views, data
+    )
 
 
-def _about_carried(frames: Iterable[tuple[pd.DataFrame, str, str]]) -> str:
+def _about_view(story: Story, name: str) -> str:
+    """What the caption says about the accuracy over rounds, over time, or over bytes alone."""
+    readings = [reading for _, readings in story.played for reading in readings]
+    longest = max(reading.num_rounds for reading in readings)
+    if name == "rounds":
+        return f"Each point is the mean of {-(-longest // POINTS)} rounds." if longest > POINTS else ""
+    what = "number of bytes" if name == "bytes" else "time"
+    note = f"A point is the latest {story.score.name} at that {what}."
+    asked = name != "bytes" and NO_TIME in about_questions(reading.run for reading in readings)
+    return f"{note} {NO_TIME}" if asked else note
+
+
+def _about_carried(frames: Iterable[pd.DataFrame]) -> str:
     """A sentence about seeds that end before others of their row, with a space before it; empty if they end together."""
-    if not any((frame["playing"] < frame["seeds"]).any() for frame, _, _ in frames if "playing" in frame):
+    if not any((frame["playing"] < frame["seeds"]).any() for frame in frames if "playing" in frame):
         return ""
     return " A seed that has played all its rounds keeps its last value: lines are thin where a seed has ended before others."
 

@@ -77,7 +77,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
         rows = _Shown(labels, shown, [label for label in shown if label in here])
-        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))]))
+        about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
+        views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
     note = _note(compared, frame, look, dodged=dodged)
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
@@ -129,9 +130,12 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
         note += " Vertical line: 95% interval of the mean (Student's t)."
-    if NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values()):
-        note += f" {NO_TIME}"
     return note
+
+
+def _asks(compared: Comparison) -> bool:
+    """Whether a strategy asks clients, which simulated time does not include."""
+    return NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values())
 
 
 def _most(compared: Comparison) -> int:

@@ -55,6 +55,12 @@ def ledger(story: Story) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
+ABOUT_COSTS = {
+    "bytes": "Bytes are uncompressed payload.",
+    "passes": "A client pass is one forward pass of a client over its training data; an epoch of training counts as three.",
+}
+"""What captions say about a column of the ledger."""
+
 LONG = 16
 """Number of characters from which names of parts need a line of the legend each."""
 
@@ -84,11 +90,9 @@ def cost(story: Story, look: Look) -> Figure | None:
         tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("exchange:N"), text_tooltip(field, title)]
         tooltip += directions if field == "bytes" else []
         x = _stacked(field, title, number, frame, look)
-        views.append(View(title, [Panel(_bars("ledger", x, "exchange", exchanges, labels, look, tooltip))]))
-    note = (
-        "Whole runs, mean over seeds. Bytes are uncompressed payload. A client pass is one forward pass of a client over its training "
-        "data; an epoch of training counts as three."
-    )
+        chart = _bars("ledger", x, "exchange", exchanges, labels, look, tooltip)
+        views.append(View(title, [Panel(chart)], ABOUT_COSTS.get(field, "")))
+    note = "Whole runs, mean over seeds."
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)
 

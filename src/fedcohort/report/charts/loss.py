@@ -22,13 +22,12 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    spans: dict[str, Span] = {}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
-        spans[name] = span = span_of(frame, 0.0)
+        span = span_of(frame, 0.0)
         chart, own = lines(
             column,
             span.without_bands(frame),
@@ -36,12 +35,12 @@ def loss(story: Story, look: Look) -> Figure | None:
             look,
             Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
         )
-        views.append(View(name, [Panel(chart)]))
+        about = "Training loss is the loss of the trained clients on their own data." if column == "train_loss" else ""
+        views.append(View(name, [Panel(chart)], f"{about}{about_spans({name: span})}".strip()))
         data |= own
     if not views:
         return None
-    note = f"{seeds_note(story, band=banded)} Training loss is the loss of the trained clients on their own data."
-    note += about_spans(spans)
+    note = seeds_note(story, band=banded)
     if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
         note += " Lines have no point where the loss is infinite or not a number."
     return Figure("loss", "Loss", note, views, data)

@@ -6,7 +6,7 @@ import pandas as pd
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.loss import about_spans
-from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
+from fedcohort.report.charts.means_and_bands import by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
@@ -21,7 +21,6 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    spans: dict[str, Span] = {}
     for i, name in enumerate(names):
 
         def series(reading: Reading, name: str = name) -> np.ndarray:
@@ -31,14 +30,14 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = banded or has_band(frame)
-        spans[name] = span = span_of(frame)
+        span = span_of(frame)
         axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
-        views.append(View(name, [Panel(chart)]))
+        views.append(View(name, [Panel(chart)], about_spans({name: span}).strip()))
         data |= own
     if not views:
         return None
     note = f"{seeds_note(story, band=banded)} Computed from the predictions on the test set"
     if story.score.numeric:
         note += "; mae is the mean absolute error, in the units of the labels"
-    return Figure("own_measures", "Other measures", f"{note}.{about_spans(spans)}", views, data)
+    return Figure("own_measures", "Other measures", f"{note}.", views, data)

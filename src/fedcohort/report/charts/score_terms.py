@@ -8,7 +8,7 @@ from fedcohort.report.charts.selection_raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
 from fedcohort.report.shortened_names import drawable
 
-__all__ = ["by_block", "named", "term_names", "untried"]
+__all__ = ["GROUPS", "by_block", "named", "term_names", "untried"]
 
 NAMES = {
     "p": "share of all samples",
@@ -18,6 +18,10 @@ NAMES = {
     "done": "criterion met",
 }
 """What charts call terms that have a short name in the record."""
+
+
+GROUPS = ("cluster", "group", "stratum")
+"""Terms that only name the group of a client: their mean over clients means nothing."""
 
 
 def term_names(decisions: pd.DataFrame) -> list[str]:

@@ -9,7 +9,7 @@ from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis,
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
-from fedcohort.report.charts.score_terms import by_block, named, term_names, untried
+from fedcohort.report.charts.score_terms import GROUPS, by_block, named, term_names, untried
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.file_names import of_rows
 from fedcohort.report.report_data import Reading, Story
@@ -51,7 +51,7 @@ def _of_scores(row: str, reading: Reading, look: Look) -> list[Figure | None]:
     inputs = [name for name in names if name.startswith("x_")]
     terms = [name for name in names if name not in state and name not in inputs]
     return [
-        _terms(row, reading, frame, terms, look),
+        _terms(row, reading, frame, [name for name in terms if name not in GROUPS], look),
         _state(row, reading, frame, state, look),
         candidates(row, reading, frame, [*terms, *inputs], look) if every_candidate else None,
     ]

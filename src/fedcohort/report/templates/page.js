@@ -4,6 +4,7 @@ const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), 
 window.fedcohort = state;
 
 const NARROW = 520;
+const SHEET = 700; // about the width of a sheet without its margins
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 function read() {
@@ -86,7 +87,8 @@ async function draw(place) {
   const width = place.clientWidth || place.closest(".view").clientWidth || 600;
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
-  if (labelled && (width < NARROW || logarithmic)) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
+  const listed = labelled && (width < NARROW || logarithmic) ? [...named(spec)].filter(name => name.endsWith("_ends")) : [];
+  if (listed.length) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
   if (width < 420) shortenNames(spec);
@@ -100,6 +102,27 @@ async function draw(place) {
   apply(result.view);
   await result.view.runAsync();
   tellNames(place);
+  if (listed.length) listNames(place, tableOf(key, listed[0]));
+}
+
+/* The part of the list of strategies that belongs to a row. */
+const partOf = label => { const box = all(".strategies input").find(box => box.value === label); return box && box.closest(".strategy"); };
+
+/* Lists the names of lines below a chart that has no room for them at their ends, in the order of the ends. */
+function listNames(place, ends) {
+  const list = document.createElement("p"), off = new Set(all(".strategies input:not(:checked)").map(box => box.value));
+  list.className = "names";
+  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
+    const part = partOf(strategy);
+    if (!part) continue;
+    const item = document.createElement("span"), button = part.querySelector(".light").cloneNode(true);
+    item.dataset.strategy = strategy;
+    item.classList.toggle("away", state.away.includes(strategy));
+    item.classList.toggle("off", off.has(strategy));
+    item.append(part.querySelector(".swatch").cloneNode(true), button);
+    list.append(item);
+  }
+  place.append(list);
 }
 
 /* One tooltip with the strategies at the pointer's x, as many as the window holds: of each, the last point up to there. Charts of lines
@@ -118,12 +141,11 @@ function atOnce(key, value) {
   const rows = [...last.values()].filter(known => known.row && known.end >= at * (1 - 1e-9)).map(known => known.row);
   rows.sort((a, b) => b.mean - a.mean);
   if (!rows.length) return "";
-  const label = name => { const box = all(".strategies input").find(box => box.value === name); return box && box.closest(".strategy"); };
-  const swatch = name => label(name) ? label(name).querySelector(".swatch").outerHTML : "";
-  const shown = name => label(name) ? label(name).querySelector(".light").textContent : name;
+  const swatch = name => partOf(name) ? partOf(name).querySelector(".swatch").outerHTML : "";
+  const shown = name => partOf(name) ? partOf(name).querySelector(".light").textContent : name;
   const number = x => written(x, tip.kind);
   const spread = row => row.low === null || row.low === undefined ? "" : ` (${number(row.low)} to ${number(row.high)})`;
-  const room = Math.max(2, Math.floor(window.innerHeight / 64)), chosen = row => label(row.strategy) && label(row.strategy).querySelector(".light").dataset.name === lit;
+  const room = Math.max(2, Math.floor(window.innerHeight / 64)), chosen = row => partOf(row.strategy) && partOf(row.strategy).querySelector(".light").dataset.name === lit;
   const fitting = rows.length > room ? rows.filter((row, i) => i < room - 1 || chosen(row)) : rows, more = rows.length - fitting.length;
   const lines = fitting.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
@@ -264,11 +286,25 @@ function pause() {
 }
 
 /* Draws all charts before the page is printed: the browser first finishes the promises that this leaves behind, and no chart waits for
-   anything else. */
+   anything else. Charts of a phone are drawn again, as wide as on a large screen: a sheet has more room. */
 function hurry() {
+  if (!hurried && document.documentElement.clientWidth < SHEET) {
+    document.documentElement.classList.add("sheet-wide");
+    all(".chart").forEach(place => delete place.dataset.drawn);
+  }
+  if (!hurried) all("details.how").forEach(part => { part.dataset.closed = part.open ? "" : "yes"; part.open = true; });
   hurried = true;
   goOn();
   drawAll();
+}
+
+/* Goes back to the screen after the page was printed. */
+function printed() {
+  if (hurried) all("details.how").forEach(part => { if (part.dataset.closed) part.open = false; });
+  hurried = false;
+  if (!document.documentElement.classList.contains("sheet-wide")) return;
+  document.documentElement.classList.remove("sheet-wide");
+  redraw();
 }
 
 let drawing = Promise.resolve();
@@ -288,7 +324,7 @@ function drawAll(root = document) {
 
 function switchView(input) {
   const figure = input.closest("figure");
-  all(".view", figure).forEach(view => { view.hidden = view.dataset.view !== input.value; });
+  all("[data-view]", figure).forEach(view => { view.hidden = view.dataset.view !== input.value; });
   return drawAll(figure);
 }
 
@@ -328,6 +364,7 @@ function mark() {
     place.classList.toggle("off", off.has(place.dataset.strategy));
     place.classList.toggle("dim", dimmed.has(place.dataset.strategy));
   });
+  all(".names .light").forEach(button => button.setAttribute("aria-pressed", String(button.dataset.name === lit)));
   all(".answers, .of-point").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
   all("figure[data-seed], figure[data-points]").forEach(figure => {
     const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
@@ -422,7 +459,7 @@ function fillSheets() {
   for (const place of all(".sheet")) {
     const figure = place.closest("figure"), heads = Object.fromEntries(JSON.parse(place.dataset.sheet)), rows = tableOf(`${figure.dataset.figure}.`, place.dataset.table);
     const labels = [...new Set(rows.map(row => row.strategy))].filter(label => !state.hidden.includes(label));
-    const button = label => { const box = all(".strategies input").find(box => box.value === label); return box && box.closest(".strategy").querySelector(".light"); };
+    const button = label => partOf(label) && partOf(label).querySelector(".light");
     const named = label => button(label) ? button(label).textContent : label;
     const best = labels.find(label => button(label) && button(label).dataset.name === lit);
     const before = place.dataset.chosen, chosen = place.dataset.lit !== lit && best ? best : labels.includes(before) ? before : best || labels[0];
@@ -535,7 +572,7 @@ function restore(scrolls = true) {
     const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(chosen)}"]`);
     if (!input) continue;
     input.checked = true;
-    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
+    all("[data-view]", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== chosen; });
   }
   for (const table of all("table[data-equipped]")) {
     sortAsAddressed(table, parts);
@@ -689,7 +726,7 @@ async function renew() {
     const input = document.querySelector(`figure input[name="${CSS.escape(name)}"][value="${CSS.escape(value)}"]`);
     if (!input) return;
     input.checked = true;
-    all(".view", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
+    all("[data-view]", input.closest("figure")).forEach(view => { view.hidden = view.dataset.view !== value; });
   });
   const radio = document.querySelector(`.points input[value="${CSS.escape(here)}"]`);
   if (radio) radio.checked = true;
@@ -732,6 +769,17 @@ document.addEventListener("click", event => {
   if (button) save(button);
   if (light) highlight(light.dataset.name);
 });
+/* Keeps a tooltip inside the window: on phones, none of the places that Vega tries has room for a wide one. */
+function keepInside() {
+  const tooltip = document.getElementById("vg-tooltip-element");
+  if (!tooltip || !tooltip.classList.contains("visible")) return;
+  const box = tooltip.getBoundingClientRect();
+  if (box.left < 4) tooltip.style.left = "4px";
+  else if (box.right > window.innerWidth - 4) tooltip.style.left = `${Math.max(4, window.innerWidth - 4 - box.width)}px`;
+  if (box.top < 4) tooltip.style.top = "4px";
+}
+
+for (const name of ["pointerover", "pointermove", "pointerdown", "touchstart", "touchmove"]) document.addEventListener(name, keepInside, {passive: true});
 document.addEventListener("pointerover", event => {
   const place = event.target.closest(".chart"), text = event.target.closest("[data-whole]");
   if (place) place.title = text ? text.dataset.whole : "";
@@ -742,8 +790,8 @@ window.addEventListener("hashchange", () => {
 });
 window.addEventListener("resize", resized);
 window.addEventListener("beforeprint", hurry);
-window.addEventListener("afterprint", () => { hurried = false; });
-matchMedia("print").addEventListener("change", ({matches}) => { if (matches) hurry(); else hurried = false; });
+window.addEventListener("afterprint", printed);
+matchMedia("print").addEventListener("change", ({matches}) => { if (matches) hurry(); else printed(); });
 read();
 equip();
 for (const name of ["seed", "order"]) initial[name] = value(name);

@@ -1,0 +1,102 @@
+"""Captions say what a figure shows, all of it, and nothing about what it does not show."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.participation import participation
+from fedcohort.report.page import page as report
+from fedcohort.report.page_sections import figures
+from fedcohort.report.paper_figures import CAPTIONS, export
+from fedcohort.report.report_data import Story, find_runs, gather
+from tests.experiments import UCB, small
+from tests.report.test_browser import Watched, browser, pytestmark
+
+__all__ = ["browser"]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """A sweep of two points, with strategies that ask clients, that form strata, and that lose clients."""
+    folder = tmp_path_factory.mktemp("captions") / "runs"
+    rows = [
+        {"label": "UCB", "selection": UCB},
+        {"label": "loss", "selection": {"name": "select_by_loss"}},
+        {"label": "strata", "selection": {"name": "stratified"}},
+    ]
+    given = small(rounds=6, seeds=2, variants=rows, sweep={"training.lr": [0.05, 0.1]}, systems={"dropout": 0.3})
+    fedcohort.compare(given, runs=folder)
+    return gather(find_runs([folder]))
+
+
+@pytest.fixture(scope="module")
+def captions(story: Story, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("figures")
+    export(list(figures(story, paper(1))), folder, "svg", paper(1))
+    text = (folder / CAPTIONS).read_text(encoding="utf-8")
+    return dict(caption.split("\n", 1) for caption in text.strip().split("\n\n"))
+
+
+def test_figures_of_one_row_name_the_row_and_its_point(captions: dict[str, str]) -> None:
+    assert captions["terms-ucb-lr-0.1.svg"].startswith(
+        "UCB, lr=0.1: scores of the selected clients, by term, seed 0. Mean"
+    )
+    assert captions["map-ucb-lr-0.05-score.svg"].startswith(
+        "UCB, lr=0.05: scores of all candidates by round, seed 0, score."
+    )
+
+
+def test_captions_are_about_what_their_file_shows(captions: dict[str, str]) -> None:
+    """The caption of accuracy over rounds spoke of time and bytes, and that of the test loss of training loss."""
+    over_rounds, over_time, over_bytes = (
+        captions[f"accuracy-lr-0.1-{name}.svg"] for name in ("rounds", "simulated-time", "bytes")
+    )
+    assert not [word for word in ("time", "bytes", "shortest seed") if word in over_rounds]
+    assert over_time.endswith(
+        "ends with its shortest seed. Simulated time does not include answers to questions of a strategy."
+    )
+    assert over_bytes.endswith(
+        "A point is the latest accuracy at that number of bytes, and a line ends with its shortest seed."
+    )
+    assert "raining loss" not in captions["loss-lr-0.1-test-loss.svg"]
+    assert "Training loss is" in captions["loss-lr-0.1-training-loss.svg"]
+    assert "client pass" not in captions["cost-bytes.svg"].partition(". ")[2]
+    assert "A client pass is" in captions["cost-client-passes.svg"]
+    assert "Simulated time" not in captions["tradeoff-lr-0.1-client-passes.svg"]
+
+
+def test_groups_of_clients_have_no_mean(story: Story, captions: dict[str, str]) -> None:
+    """A stratum has a number as its name: the mean over the selected clients says nothing."""
+    assert [name for name in captions if name.startswith("map-strata")]
+    assert not [name for name in captions if name.startswith("terms-strata")]
+    assert not [table for figure in figures(story, PAGE) for table in figure.data if table.startswith("terms_strata")]
+
+
+def test_lines_on_each_other_are_named(story: Story, captions: dict[str, str]) -> None:
+    """With the same losses of clients in all rows, the lines of four rows looked like one."""
+    about = captions["participation-lr-0.1-available.svg"]
+    assert "Rows with the same numbers lie on each other: uniform, UCB, loss, strata." in about
+    selected = captions["participation-lr-0.1-selected.svg"]
+    figure = participation(story, PAGE)
+    assert figure is not None
+    values = figure.data["clients_available"].pivot_table(index="x", columns="strategy", values="mean")
+    assert np.ptp(values.to_numpy(), axis=1).max() == 0, "the rows are equal"
+    assert "lie on each other" in selected
+
+
+@pytestmark
+def test_the_page_shows_the_words_of_the_chosen_view_only(browser: Any, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(report(gather(find_runs([runs]))), encoding="utf-8")
+    page = Watched(browser).open((tmp_path / "page.html").as_uri())
+    caption = page.locator("#figure-accuracy figcaption")
+    assert "shortest seed" not in caption.inner_text()
+    page.locator('#figure-accuracy .switch input[value="2"]').check(force=True)
+    assert "at that number of bytes" in caption.inner_text()
+    assert "at that time" not in caption.inner_text()
+    page.locator('#figure-accuracy .switch input[value="0"]').check(force=True)
+    assert "shortest seed" not in caption.inner_text()
+    page.close()

@@ -1,0 +1,95 @@
+"""Pages in a window as narrow as a phone: names of lines, tooltips, the verdict, and charts on paper."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcohort.report.page import page as report
+from fedcohort.report.report_data import find_runs, gather
+from tests.report.test_browser import Watched, browser, pytestmark
+
+__all__ = ["browser", "pytestmark"]
+
+PHONE = {"viewport": {"width": 375, "height": 700}}
+SHOWN = "#figure-accuracy .view:not([hidden])"
+LISTED = f"[...document.querySelectorAll('{SHOWN} .names span')].filter(s => s.offsetParent).map(s => s.textContent)"
+CHART = f"{SHOWN} .chart svg"
+
+
+@pytest.fixture(scope="module")
+def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("phones") / "report.html"
+    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def phone(browser: Any, file: str) -> Iterator[Any]:
+    watched = Watched(browser, **PHONE)
+    yield watched.open(file)
+    assert watched.complaints == []
+    watched.page.close()
+
+
+def test_lines_have_names_below_the_chart_in_the_order_of_their_ends(phone: Any) -> None:
+    ends = phone.evaluate("fedcohort.data.accuracy_rounds_ends")
+    in_order = [row["strategy"] for row in sorted(ends, key=lambda row: -row["y"])]
+    assert len(in_order) == 3
+    assert phone.evaluate(LISTED) == in_order
+    phone.locator('.strategies input[value="UCB"]').uncheck()
+    assert phone.evaluate(LISTED) == [name for name in in_order if name != "UCB"]
+    phone.locator('.strategies input[value="UCB"]').check()
+    phone.locator(f"{SHOWN} .names button", has_text="UCB").click()
+    assert phone.evaluate("fedcohort.dimmed").count("uniform") == 1, "names highlight their lines"
+    phone.locator(f"{SHOWN} .names button", has_text="UCB").click()
+
+
+def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: Any, file: str) -> None:
+    page = Watched(browser).open(file)
+    assert page.evaluate(LISTED) == []
+    page.locator('.controls input[name="log"]').check()
+    page.evaluate("fedcohort.drawAll()")
+    has_log = "'y' in fedcohort.charts['loss.0.0'].usermeta.log"
+    shown = page.locator("#figure-loss .view:not([hidden]) .names span").count()
+    assert shown == (3 if page.evaluate(has_log) else 0)
+    page.close()
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.9])
+def test_tooltips_stay_inside_the_window(phone: Any, share: float) -> None:
+    chart = phone.locator(CHART).first
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    for moved in (share, share + 0.02):
+        phone.mouse.move(box["x"] + moved * box["width"], box["y"] + 0.4 * box["height"])
+    tooltip = phone.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for(timeout=5000)
+    place = tooltip.bounding_box()
+    assert place["x"] >= 0
+    assert place["x"] + place["width"] <= 375
+    phone.mouse.move(2, 2)
+
+
+def test_the_verdict_is_inside_the_window(phone: Any) -> None:
+    right = "[...document.querySelectorAll('#results .verdict')].map(cell => cell.getBoundingClientRect().right)"
+    assert len(phone.evaluate(right)) == 3
+    assert max(phone.evaluate(right)) <= 375
+
+
+def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> None:
+    watched = Watched(browser, **PHONE)
+    page = watched.open(file)
+    width = f"document.querySelector('{CHART}').viewBox.baseVal.width"
+    before = page.evaluate(width)
+    page.evaluate(f"""window.wide = 0;
+        new MutationObserver(() => {{ if (document.querySelector('{CHART}')) window.wide = Math.max(window.wide, {width}); }})
+            .observe(document.querySelector('#figure-accuracy'), {{childList: true, subtree: true}})""")
+    page.pdf(format="A4")
+    assert before < 375
+    assert page.evaluate("window.wide") > 1000
+    page.wait_for_function(f"{width} === {before}", timeout=10_000)  # the screen has its own charts again
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert watched.complaints == []
+    page.close()
