@@ -15,7 +15,7 @@ from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
 from fedcohort.selection.fedcor import FedCor, greedy
-from fedcohort.selection.gaussian_process import Dense, LowRank, _dense, _kernel, _low_rank, covariance, fit
+from fedcohort.selection.gaussian_process import Dense, LowRank, _Adam, _dense, _kernel, _low_rank, covariance, fit
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, an_outcome, the_why
 
@@ -112,6 +112,20 @@ def test_a_covariance_that_is_not_positive_gets_jitter() -> None:
     record, weight = torch.ones((1, 4), dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     assert bool(torch.isfinite(_dense(flat, record, weight, 1e-9, "marginal")))
     assert bool(torch.isnan(_dense(-flat, record, weight, 1e-9, "marginal")))
+
+
+def test_steps_have_the_bits_of_pytorch() -> None:
+    g = RNG(3)
+    start, log_scale = torch.from_numpy(g.normal(size=(3, 5))), torch.tensor(0.2, dtype=torch.float64)
+    ours, theirs = ([start.clone().requires_grad_(), log_scale.clone().requires_grad_()] for _ in range(2))
+    own, reference = _Adam(ours, 0.01), torch.optim.Adam(theirs, lr=0.01)
+    for _ in range(50):
+        for a, b in zip(ours, theirs, strict=True):
+            gradient = torch.from_numpy(g.normal(size=tuple(a.shape))).reshape(a.shape)
+            a.grad, b.grad = gradient.clone(), gradient.clone()
+        own.step()
+        reference.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 @pytest.mark.parametrize("objective", ["marginal", "leave_one_out"])

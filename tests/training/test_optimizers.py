@@ -106,7 +106,7 @@ def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
 
 def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
     """It takes a second to load, and so does sympy, which autograd imports when it is given a gradient. The second run compares the
-    bits of a program with those of autograd, and its stacks use autograd."""
+    bits of a program with those of autograd, and its stacks use autograd. FedCor trains its embeddings."""
     code = """
 import sys, fedcohort
 fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1), runs=sys.argv[1])
@@ -114,6 +114,9 @@ from torch import nn
 network = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 10))
 run = fedcohort.run(fedcohort.Experiment(rounds=1, seeds=1, engine={"plan": "stacked"}), model=network, runs=sys.argv[1])
 assert run.experiment.engine.plan == "stacked"
+import numpy as np
+from fedcohort.selection.gaussian_process import fit
+fit(np.ones((2, 3)), 0.0, np.eye(3), np.ones(3), kernel="se", steps=3)
 print("torch" in sys.modules, "torch._dynamo" in sys.modules or "sympy" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

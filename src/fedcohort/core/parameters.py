@@ -80,7 +80,7 @@ def describe(cls: type) -> list[Parameter]:
 
 
 def defaults(cls: type) -> dict[str, object]:
-    """The default values of the parameters of a ``@parameters`` class, in their order; ``"required"`` for those without one."""
+    """The default values of the parameters of a ``@parameters`` class, in the order of their definition; ``"required"`` without."""
     infos: dict[str, FieldInfo] = getattr(cls, "__pydantic_fields__", {})
     return {
         name: "required" if info.is_required() else info.get_default(call_default_factory=True, validated_data={})

@@ -79,7 +79,9 @@ def _ask_for_consent(file: Path, values: Mapping[str, object]) -> None:
 def _text(file: Path) -> str:
     """The text of an experiment file."""
     kind = kind_of(file)
-    named_pipe = kind == "a pipe" and not str(file).startswith(("/dev/", "/proc/"))  # it would be waited for
+    named_pipe = kind == "a pipe" and not str(file).startswith(
+        ("/dev/fd/", "/dev/stdin", "/proc/")
+    )  # it would be waited for
     if kind in ("a folder", "a socket") or named_pipe:
         raise UsageError(f"{file}: is {kind}; give the path of an experiment file (.toml)")
     try:

@@ -16,6 +16,7 @@ Tang et al. 2022, arXiv:2103.13822; Yoruko-Tang/FedCor, ``src/GPR.py``.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -31,6 +32,9 @@ __all__ = ["Dense", "Kernel", "LowRank", "Objective", "covariance", "fit"]
 
 Kernel = Literal["linear", "polynomial", "se"]
 Objective = Literal["marginal", "leave_one_out"]
+
+BETAS = 0.9, 0.999
+EPSILON = 1e-8
 
 
 # --- the covariance --------------------------------------------------------------------------------------------------------
@@ -129,11 +133,11 @@ def fit(
     with one_thread():
         points = torch.tensor(X, dtype=torch.float64, requires_grad=True)
         scale = torch.tensor(log_scale, dtype=torch.float64, requires_grad=True)
-        optimizer = torch.optim.Adam([points, scale] if kernel == "se" else [points], lr=lr)
+        optimizer = _Adam([points, scale] if kernel == "se" else [points], lr)
         before = points.detach().clone(), scale.item()
         for _ in range(steps):
             before = points.detach().clone(), scale.item()
-            optimizer.zero_grad()
+            points.grad = scale.grad = None
             loss = torch.zeros((), dtype=torch.float64)
             for group in groups:
                 loss = loss + _loss(group, points, scale, kernel, degree, noise, objective)
@@ -144,6 +148,29 @@ def fit(
         if not bool(torch.isfinite(points).all()):
             return np.asarray(before[0].numpy()), before[1]
         return np.asarray(points.detach().numpy()), scale.item()
+
+
+class _Adam:
+    """Adam with the bits of ``torch.optim.Adam``, whose first instance loads PyTorch's compiler, which takes a second."""
+
+    def __init__(self, parameters: "Sequence[torch.Tensor]", lr: float) -> None:
+        import torch
+
+        self._lr, self._steps = lr, 0
+        self._moments = [(p, torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
+
+    def step(self) -> None:
+        """Move the parameters by their ``.grad``."""
+        import torch
+
+        self._steps += 1
+        size, scale = self._lr / (1 - BETAS[0] ** self._steps), (1 - BETAS[1] ** self._steps) ** 0.5
+        with torch.no_grad():
+            for parameter, mean, square in self._moments:
+                assert parameter.grad is not None
+                mean.lerp_(parameter.grad, 1 - BETAS[0])
+                square.mul_(BETAS[1]).addcmul_(parameter.grad, parameter.grad, value=1 - BETAS[1])
+                parameter.addcdiv_(mean, (square.sqrt() / scale).add_(EPSILON), value=-size)
 
 
 class _Group(NamedTuple):
