@@ -82,7 +82,7 @@ def test_a_diverging_row_does_not_flatten_the_losses_of_the_others(tmp_path: Pat
     assert log is not None
     assert usual is not None
     assert (
-        "The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30" in cut.note
+        " The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30" in cut.note
     )
     assert "The axis of the test loss is logarithmic" in log.note
     assert "axis" not in usual.note
@@ -102,7 +102,9 @@ def test_names_of_lines_that_leave_the_chart_stand_at_its_end(tmp_path: Path) ->
 def test_an_infinite_loss_is_named(tmp_path: Path) -> None:
     figure = loss(losses(tmp_path, sound=SOUND, infinite=[2.3, 1e9, np.inf, np.inf, np.inf]), PAGE)
     assert figure is not None
-    assert figure.note.endswith("Lines have no point where the loss is infinite or not a number.")
+    assert figure.note.endswith(
+        "Lines end (×) where the test loss is infinite or not a number under a seed: 'infinite' from round 3 on (seed 0)."
+    )
 
 
 def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,4 +41,4 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     note = f"{seeds_note(story, band=banded)} Computed from the predictions on the test set"
     if story.score.numeric:
         note += "; mae is the mean absolute error, in the units of the labels"
-    return Figure("own_measures", "Other measures", f"{note}.{about_spans(spans)}", views, data)
+    return Figure("own_measures", "Other measures", f"{note}.{about_spans(spans, switch=look.page)}", views, data)
