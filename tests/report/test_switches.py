@@ -114,6 +114,8 @@ def test_clients_are_ordered_and_axes_become_logarithmic(shown: Watched) -> None
     assert "most often selected first" in " ".join(texts(page, "#figure-raster text"))
     choose(page, "document.querySelector('.controls input[name=log]').click()")
     assert "round (log)" in texts(page, "#figure-loss text")
+    names = {text.rstrip(" ↑↓") for text in texts(page, "#figure-loss text")}
+    assert {"uniform", "UCB", "loss"} <= names, "names at the ends of lines stay, at places of their own"
     assert "test accuracy (log)" not in texts(page, "#figure-accuracy text"), "an accuracy has no logarithmic axis"
     choose(page, "document.querySelector('.controls input[name=log]').click()")
     order_by(page, "own")

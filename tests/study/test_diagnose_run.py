@@ -16,7 +16,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, create_run
 from fedcohort.record import Run as RecordedRun
 from fedcohort.report import terminal
-from fedcohort.study.diagnose_run import Correlation, diagnose, greedy_probability, over_seeds
+from fedcohort.study.diagnose_run import Correlation, Diagnosis, diagnose, greedy_probability, over_seeds
 from tests.experiments import small
 from tests.records import played, written
 
@@ -140,6 +140,38 @@ def test_mean_scores_are_compared_with_the_gain(tmp_path: Path) -> None:
     assert gain.rank_correlation == pytest.approx(1)  # gains 0.1, 0.2, 0.3, 0.05 with scores 2, 3, 4, 0
 
 
+def test_selections_without_a_score_are_counted(run: fedcohort.Run, tmp_path: Path) -> None:
+    """One of the seven selections has no score: the agreement and the correlations say nothing about it."""
+    found = diagnose(run)
+    assert found.unscored == pytest.approx(1 / 7)
+    text = " ".join(terminal.as_text(terminal.diagnosis(found)).split())
+    assert "14% of all selections are of clients without a score, which these shares and correlations leave out" in text
+    both = over_seeds([found, dataclasses.replace(found, unscored=3 / 7)])
+    assert both.unscored == pytest.approx(2 / 7)
+    table = " ".join(terminal.as_text(terminal.diagnoses([both], ["0 and 1"], 200)).split())
+    assert "29%" in table
+    assert "Without score: share of the selections of clients without a score" in table
+    scored = dataclasses.replace(found, unscored=0.0)
+    assert "without a score, which" not in terminal.as_text(terminal.diagnosis(scored))
+    assert "Without score" not in terminal.as_text(terminal.diagnoses([scored], ["0"], 200))
+    assert found.to_json()["unscored"] == pytest.approx(1 / 7)
+    plain = fedcohort.run(small(rounds=2), runs=tmp_path)
+    assert diagnose(plain).scored_rounds or diagnose(plain).to_json()["unscored"] is None
+
+
+def test_correlations_over_few_rounds_have_a_mark() -> None:
+    few, many = Correlation("loss", 0.5, 9), Correlation("accuracy", -0.25, 10)
+    assert (few.doubtful, many.doubtful) == (True, False)
+    found = Diagnosis("ucb", 0, 12, 10, 0.5, 0.5, 0.5, 0.1, (few, many))
+    for shown in (terminal.diagnosis(found), terminal.diagnoses([found], ["0"], 200)):
+        text = " ".join(terminal.as_text(shown).split())
+        assert " 50? " in text
+        assert " −25 " in text
+        assert "?: fewer than 10 rounds, so that it can be large by chance." in text
+    sure = dataclasses.replace(found, correlations=(many,))
+    assert "?" not in terminal.as_text(terminal.diagnosis(sure))
+
+
 def test_a_strategy_without_scores_has_no_shares(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     found = diagnose(run)
@@ -190,14 +222,14 @@ def test_seeds_become_means_and_rows_one_table(run: fedcohort.Run) -> None:
     assert by_outcome == {"loss": (pytest.approx(0.25), 5), "gain": (1.0, 4)}
     plain = dataclasses.replace(first, label="uniform", greedy=math.nan, correlations=())
     mean = dataclasses.replace(mean, label="UCB")
-    text = terminal.as_text(terminal.diagnoses([mean, plain], ["seeds 0 to 1", "seed 0"], 80), 80)
+    text = terminal.as_text(terminal.diagnoses([mean, plain], ["seeds 0 and 1", "seed 0"], 100), 100)
     lines = [line.split() for line in text.splitlines()]
     (ucb,) = [words for words in lines if words[:1] == ["UCB"]]
     (uniform,) = [words for words in lines if words[:1] == ["uniform"]]
-    assert ucb[-5:] == ["67%", "75%", "79%", "25", "100"]
+    assert ucb[-6:] == ["67%", "75%", "79%", "14%", "25?", "100?"]
     assert "correlation" in text.splitlines()[0], "a correlation of 25% with the gain is no gain of 25%"
     assert "with gain, %" in text
-    assert uniform[-5:] == ["–", "75%", "57%", "–", "–"]
+    assert uniform[-6:] == ["–", "75%", "57%", "14%", "–", "–"]
 
 
 def test_the_diagnosis_of_a_regression_names_its_scores(run: fedcohort.Run) -> None:

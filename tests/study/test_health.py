@@ -111,7 +111,9 @@ def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row)
         ("few seeds", ()),
     ]
     by_kind = {finding.kind: finding for finding in Comparison("x", (good, one, guess, hot)).health}
-    assert by_kind["diverged"].text == "3 of 6 updates had NaN or infinite entries and were dropped"
+    assert by_kind["diverged"].text == (
+        "3 of 6 updates had NaN or infinite entries and were dropped, the first in round 1 of seeds 0, 1 and 2"
+    )
     assert by_kind["one class"].text == "the last model of 3 of 3 seeds predicts one class for every sample"
     assert by_kind["chance"].text == "test accuracy is at chance, 25% with 4 classes"
 

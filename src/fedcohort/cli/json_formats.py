@@ -251,6 +251,7 @@ new: number? - Share of the selections of clients that were selected for the fir
 correlations: [Correlation] - How well scores predict outcomes.
 labels: text - `classes` or `numbers`.
 prediction: text - What `greedy` goes by: a term of the score without exploration, `score − exploration`, `score − bonus`, or `score`.
+unscored: number? - Share of the selections of clients without a score, which the other shares and correlations leave out.
 """,
     "Correlation": """
 outcome: text - What the score is compared with.

@@ -27,6 +27,9 @@ NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "
 FEWEST = 3
 """Smallest number of clients, or rounds, of a rank correlation."""
 
+MANY = 10
+"""Rank correlations over fewer rounds can be large by chance."""
+
 EXPLORATION = ("exploration", "bonus")
 """Names of the term that a strategy adds to its score for exploration."""
 
@@ -49,6 +52,11 @@ class Correlation:
     rank_correlation: float
     rounds: int
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it covers so few rounds that it can be large by chance."""
+        return self.rounds < MANY
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -62,6 +70,8 @@ class Diagnosis:
         chance: the same share for uniform selection among the candidates.
         exploration: share of selected clients with a score that a greedy choice does not select, 1 − greedy.
         new: share of selections, over all rounds, of clients that had not been selected before.
+        unscored: share of selections, over all rounds, of clients without a score, such as those that a strategy draws at random; NaN
+            if it gives no scores. The shares above and the correlations leave them out.
         correlations: scores compared with outcomes.
         labels: ``classes``, or ``numbers``: the test accuracy is then R², and the accuracy of a client its score.
         prediction: what a greedy choice goes by: the name of the term that is the score without exploration; ``score − exploration``
@@ -79,6 +89,7 @@ class Diagnosis:
     correlations: tuple[Correlation, ...]
     labels: str = "classes"
     prediction: str = SCORE
+    unscored: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; unknown values are None."""
@@ -116,7 +127,15 @@ def diagnose(run: Run) -> Diagnosis:
         correlations=(*_with_outcomes(scored, clients), *_with_gain(scored, rounds["test_accuracy"])),
         labels=run.labels,
         prediction=prediction,
+        unscored=_unscored(decisions, predicted) if greedy else math.nan,
     )
+
+
+def _unscored(decisions: "pd.DataFrame", predicted: "pd.DataFrame") -> float:
+    """The share of selections of clients that have neither a finite score nor a prediction."""
+    selected = decisions[decisions["selected"].astype(bool)]
+    known = np.isfinite(selected["score"]) | selected.index.isin(predicted.index)
+    return float((~known).mean()) if len(selected) else math.nan
 
 
 def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
@@ -139,6 +158,7 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
         chance=_mean([run.chance for run in runs]),
         exploration=_mean([run.exploration for run in runs]),
         new=_mean([run.new for run in runs]),
+        unscored=_mean([run.unscored for run in runs]),
         correlations=tuple(correlations),
         prediction=", ".join(dict.fromkeys(run.prediction for run in runs)),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import hardly_changed, rates, smaller_steps, unsettled_loss, value_range
@@ -161,7 +162,16 @@ def _words_of_diverged(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_dropped(row) for row in rows]
     updates = value_range(of for _, of in counts) + (" updates" if counts[0][1] != 1 else " update")
     text = f"{value_range(dropped for dropped, _ in counts)} of {updates} had NaN or infinite entries and were dropped"
+    text += f", the first in round {_first_diverged(rows[0])}" if len(rows) == 1 else ""
     return text, f"{_scaling(rows[0])}lower training.lr, or limit gradients with training.clip_norm"
+
+
+def _first_diverged(row: Checked) -> str:
+    """The first round with such an update, and its seeds."""
+    rounds = [(run.clients.loc[run.clients["status"] == "diverged", "round"].min(), run) for run in row.runs]
+    first = int(min(t for t, _ in rounds if t == t))
+    seeds = [str(run.experiment.seed) for t, run in rounds if t == first]
+    return f"{first} of seed{'s' * (len(seeds) > 1)} {in_words(seeds)}"
 
 
 def _one_class(row: Checked) -> Hashable | None:

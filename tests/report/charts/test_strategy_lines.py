@@ -13,7 +13,8 @@ from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
-from fedcohort.report.charts.strategy_lines import Axes, name_positions
+from fedcohort.report.charts.line_ends import name_positions
+from fedcohort.report.charts.strategy_lines import Axes
 from fedcohort.report.page_sections import figures
 from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.paper_figures import composed, draw

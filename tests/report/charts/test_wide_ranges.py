@@ -103,7 +103,9 @@ def test_names_of_lines_that_leave_the_chart_stand_at_its_end(tmp_path: Path) ->
 def test_an_infinite_loss_is_named(tmp_path: Path) -> None:
     figure = loss(losses(tmp_path, sound=SOUND, infinite=[2.3, 1e9, np.inf, np.inf, np.inf]), PAGE)
     assert figure is not None
-    assert figure.note.endswith("Lines have no point where the loss is infinite or not a number.")
+    assert figure.views[0].note.endswith(
+        "Lines end (×) where the test loss is infinite or not a number under a seed: 'infinite' from round 3 on (seed 0)."
+    )
 
 
 def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     views: list[View] = []
     shades: list[str] = []
     data: dict[str, pd.DataFrame] = {}
+    circled = False
     for name in dict.fromkeys(("score", *terms)):
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
         if known.empty or known[name].nunique() < 2:
@@ -49,7 +50,11 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
             continue
         data[key] = cells.assign(round=1 + cells["round"] * wide)
         ends = _ends(cells, blocked=wide > 1)
-        chart = _chart(key, reading, wide, drawn, ends, look, has_untried="state" in cells)
+        without = _without(frame, name, cells, columns, drawn, reading.num_clients)
+        if len(without):
+            circled = True
+            data[f"{key}_without"] = without.assign(round=1 + without["round"] * wide)
+        chart = _chart(key, reading, wide, drawn, ends, look, has_untried="state" in cells, circled=len(without) > 0)
         shades.append(
             f"{formatted_values.share(ends[0])} (palest) to {formatted_values.share(ends[1])} for {named(name)}"
         )
@@ -62,6 +67,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     if wide > 1:
         shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
         about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest: {', '.join(shades)}."
+    if circled:
+        about += f" A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about} Seed {reading.seed}."
@@ -125,8 +132,33 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, drawn: Indices, 
     return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
 
 
+def _without(
+    frame: pd.DataFrame, name: str, cells: pd.DataFrame, columns: np.ndarray, drawn: Indices, clients: int
+) -> pd.DataFrame:
+    """The drawn clients that were selected without a value, and have no cell in that block of rounds; blocks are numbered from 0."""
+    lacking = (
+        frame["selected"].astype(bool) & ~np.isfinite(frame[name].to_numpy(np.float64)) & frame["client"].isin(drawn)
+    )
+    own = frame.loc[lacking, ["round", "client"]]
+    own = own.assign(round=columns[own["round"].to_numpy(np.int64) - 1]).drop_duplicates()
+    known = set(zip(cells["round"].tolist(), cells["client"].tolist(), strict=True))
+    empty = [place not in known for place in zip(own["round"].tolist(), own["client"].tolist(), strict=True)]
+    own = pd.DataFrame(own.loc[np.array(empty, dtype=bool)]).reset_index(drop=True)
+    if len(drawn) < clients:
+        own["place"] = own["client"].map({client: place for place, client in enumerate(drawn.tolist())})
+    return own
+
+
 def _chart(
-    key: str, reading: Reading, wide: int, drawn: Indices, ends: tuple[float, float], look: Look, *, has_untried: bool
+    key: str,
+    reading: Reading,
+    wide: int,
+    drawn: Indices,
+    ends: tuple[float, float],
+    look: Look,
+    *,
+    has_untried: bool,
+    circled: bool,
 ) -> Drawing:
     whole = len(drawn) == reading.num_clients
     labels: dict[str, Any] = {} if whole else {"labelExpr": f"{drawn.tolist()}[datum.value]"}
@@ -151,14 +183,21 @@ def _chart(
     x = round_axis(reading.num_rounds)
     cells = base.transform_calculate(**edges).mark_rect(color=look.heat)
     cells = cells.encode(x, y, alt.X2("x2:Q"), alt.Y2("y2:Q"), opacity=shade, tooltip=tooltip)
+    at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title=title, axis=axis))
+    circles: list[alt.Chart] = []
+    if circled:
+        empty = alt.Chart(alt.NamedData(name=f"{key}_without")).transform_calculate(
+            at=place["at"], middle=f"datum.round + {(wide - 1) / 2}"
+        )
+        ring = empty.mark_point(color=look.cold, filled=False, size=22 if look.page else 8, strokeWidth=1, opacity=1)
+        circles = [ring.encode(alt.X("middle:Q", title="round"), at[1], tooltip=tooltip[:2])]
     if wide > 1:
-        chart: Drawing = cells
+        chart: Drawing = layered(cells, *circles) if circles else cells
         return chart
     dots = (
         base.transform_filter("datum.selected > 0")
         .transform_calculate(**place)
         .mark_point(color=look.cold, size=22 if look.page else 8, opacity=1)
     )
-    at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title=title, axis=axis))
     more = {"usermeta": {"clients": reading.num_clients}} if whole else {}
-    return layered(cells, dots.encode(*at, tooltip=tooltip), **more)
+    return layered(cells, dots.encode(*at, tooltip=tooltip), *circles, **more)

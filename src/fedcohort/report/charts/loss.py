@@ -8,10 +8,11 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.lost_losses import about_lost, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.report_data import Story
 
 __all__ = ["about_spans", "loss"]
 
@@ -22,8 +23,11 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
+    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
-        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
+        ended = lost_rows(story.played, column)
+        until = {label: own.round for label, own in ended.items()}
+        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column], before=until)  # type: ignore[misc]
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
@@ -34,27 +38,22 @@ def loss(story: Story, look: Look) -> Figure | None:
             labels,
             look,
             Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
+            lost=ended,
         )
         about = "Training loss is the loss of the trained clients on their own data." if column == "train_loss" else ""
-        views.append(View(name, [Panel(chart)], f"{about}{about_spans({name: span})}".strip()))
+        about += about_spans({name: span}, switch=look.page) + about_lost({name: ended}, full)
+        views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
     if not views:
         return None
-    note = seeds_note(story, band=banded)
-    if any(_has_lost_losses(reading) for _, readings in story.played for reading in readings):
-        note += " Lines have no point where the loss is infinite or not a number."
-    return Figure("loss", "Loss", note, views, data)
+    return Figure("loss", "Loss", seeds_note(story, band=banded), views, data)
 
 
-def _has_lost_losses(reading: Reading) -> bool:
-    """Whether the test loss of a round that was tested is infinite or not a number, although others are known."""
-    tested = np.isfinite(reading.rounds["test_accuracy"].to_numpy(np.float64))
-    known = np.isfinite(reading.rounds["test_loss"].to_numpy(np.float64))
-    return bool(known.any() and (tested & ~known).any())
+def about_spans(spans: Mapping[str, Span], *, switch: bool) -> str:
+    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number.
 
-
-def about_spans(spans: Mapping[str, Span]) -> str:
-    """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number."""
+    With ``switch``, readers can make axes logarithmic; then they do not end below the largest number.
+    """
     log = [name for name, span in spans.items() if span.log]
     text = ""
     if log:
@@ -63,5 +62,6 @@ def about_spans(spans: Mapping[str, Span]) -> str:
     for name, span in spans.items():
         if span.beyond is not None:
             end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
-            text += f" The axis of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
+            begin = " Unless it is made logarithmic, the axis" if switch and not span.log else " The axis"
+            text += f"{begin} of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
     return text

@@ -1,7 +1,7 @@
 """Turn runs into the tables that charts draw: means and bands over seeds, and the range of an axis."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,16 +38,20 @@ SHARES: Limits = (0.0, 1.0)
 
 
 def by_round(
-    rows: Sequence[tuple[str, Sequence[Reading]]], series: Series, limits: Limits = ANY_NUMBER
+    rows: Sequence[tuple[str, Sequence[Reading]]],
+    series: Series,
+    limits: Limits = ANY_NUMBER,
+    before: Mapping[str, int] | None = None,
 ) -> pd.DataFrame:
     """Mean and band over seeds of ``series`` for each round; more than :data:`POINTS` rounds are averaged in blocks.
 
     Columns: ``strategy``, ``x`` (the round), ``mean``, ``low`` and ``high`` (mean ± standard deviation, within ``limits``; NaN with
-    one seed), ``seeds``.
+    one seed), ``seeds``. Rows in ``before`` end before the given round.
     """
     frames = []
     for label, readings in rows:
-        values = [np.asarray(series(reading), np.float64) for reading in readings]
+        known = before[label] - 1 if before and label in before else None
+        values = [np.asarray(series(reading), np.float64)[:known] for reading in readings]
         longest = max(map(len, values), default=0)
         if not longest:
             continue

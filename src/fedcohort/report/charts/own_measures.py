@@ -33,7 +33,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         span = span_of(frame)
         axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
-        views.append(View(name, [Panel(chart)], about_spans({name: span}).strip()))
+        views.append(View(name, [Panel(chart)], about_spans({name: span}, switch=look.page).strip()))
         data |= own
     if not views:
         return None

@@ -21,6 +21,8 @@ MOST_CANDIDATES = 400_000
 
 UNTRIED_LEFT_OUT = " Clients that had never been selected are left out: they come first, whatever their scores."
 
+UNSCORED_LEFT_OUT = " Clients that were selected without a score are left out."
+
 CUT = " The axis is cut: scores of the first rounds are many times larger."
 
 
@@ -86,6 +88,7 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
         panels, cut = _single(key, reading, long, names, look, tooltip)
     note = "Mean over the selected clients of each round."
     note += UNTRIED_LEFT_OUT if first_time.any() else ""
+    note += UNSCORED_LEFT_OUT if np.isnan(frame.loc[frame["selected"].astype(bool), "score"]).any() else ""
     note += " The terms add up to the score." if sums else ""
     note += f" Each {'bar' if sums else 'point'} is the mean of {wide} rounds." if wide > 1 else ""
     note += f" Seed {reading.seed}.{CUT if cut else ''}"

@@ -12,7 +12,6 @@ import pandas as pd
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.chart_style import REST, Look, tick
 from fedcohort.report.charts.axes_and_legends import (
-    NAMED,
     color,
     crowded,
     dash,
@@ -24,12 +23,14 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log_ticks, whole_axis
+from fedcohort.report.charts.line_ends import names_at_ends
+from fedcohort.report.charts.lost_losses import Lost, crosses, last_points
 from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
 from fedcohort.report.charts.target_marks import triangles
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
-__all__ = ["Axes", "apart", "lines", "log_ticks"]
+__all__ = ["Axes", "lines", "log_ticks"]
 
 
 WIDTH = 700
@@ -49,6 +50,7 @@ def lines(
     reference: bool = False,
     targets: Mapping[tuple[str, ...], Target] | None = None,
     reached: pd.DataFrame | None = None,
+    lost: Mapping[str, Lost] | None = None,
 ) -> tuple[Drawing, dict[str, pd.DataFrame]]:
     """Mean lines with bands.
 
@@ -65,6 +67,7 @@ def lines(
         targets: levels that are marked if they are within the range of the y axis, each by the strategies that it is for. Papers
             show them only if there is one.
         reached: marks on these levels, from :func:`~fedcohort.report.charts.target_marks.when_reached`.
+        lost: the strategies whose lines end with a cross.
 
     Returns:
         the chart, and its tables by name.
@@ -82,7 +85,10 @@ def lines(
     if reached is not None and len(reached):
         data[f"{name}_reached"] = reached
         layers.append(chart.triangles())
-    ends = _ends(frame, labels, look, axes)
+    if lost:
+        data[f"{name}_lost"] = last_points(frame, lost)
+        layers.append(chart.crosses())
+    ends = names_at_ends(frame, labels, look, axes, chart.log_axes().get("y"), list(lost or ()))
     if ends is not None:
         data[f"{name}_ends"] = ends
         layers.append(chart.names())
@@ -96,17 +102,6 @@ def lines(
         }
         whole = with_properties(whole, usermeta={"tip": tip, "log": chart.log_axes()})
     return sized(whole, look, look.height, look.height), data
-
-
-def _ends(frame: pd.DataFrame, labels: Sequence[str], look: Look, axes: Axes) -> pd.DataFrame | None:
-    """Where names stand at the ends of lines, at each point of a sweep; None if no line has its name there."""
-    groups = look.rows.groups or (tuple(labels),)
-    few = max(map(len, groups)) <= NAMED or look.rows.named
-    if not (look.page and len(labels) > 1 and few and len(frame)):
-        return None
-    named = look.rows.named or set(labels)
-    ends = [name_positions(frame[frame["strategy"].isin(named.intersection(group))], axes, look) for group in groups]
-    return pd.concat(ends, ignore_index=True)
 
 
 class _Lines:
@@ -248,6 +243,12 @@ class _Lines:
         )
         return marks
 
+    def crosses(self) -> alt.Chart:
+        """Crosses at the ends of lines."""
+        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_lost")), self.look)
+        marks: alt.Chart = crosses(base, page=self.look.page).encode(self.x, self.y("mean"), self.color)
+        return marks
+
     def points(self) -> list[alt.Chart]:
         """Points, for lines that are too short to be seen."""
         parts = in_order(self.base, self.look.strong(self.labels))
@@ -304,38 +305,3 @@ def _zoom() -> alt.Parameter:
         zoom="wheel![event.shiftKey]",
         translate="[pointerdown, window:pointerup] > window:pointermove!",
     )
-
-
-def name_positions(frame: pd.DataFrame, axes: Axes, look: Look) -> pd.DataFrame:
-    """Where the names at the ends of lines are placed: at the last value, moved apart until no name covers another.
-
-    Names of lines that leave the chart have an arrow.
-    """
-    last = frame[np.isfinite(frame["mean"].to_numpy(np.float64))].groupby("strategy", sort=False).tail(1)
-    last, span = last.sort_values("mean"), np.asarray(axes.span, np.float64)
-    arrows = ["" if span[0] <= mean <= span[1] else " ↑" if mean > span[1] else " ↓" for mean in last["mean"]]
-    heights = last["mean"].to_numpy(np.float64).clip(*span)
-    if axes.log:
-        heights, span = np.log10(heights), np.log10(span)
-    gap = 1.25 * look.size * (span[1] - span[0]) / look.height
-    places = apart(heights, gap, span.tolist())
-    if axes.log:
-        places = 10**places
-    names = [look.rows.names.get(label, label) + arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
-    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
-
-
-def apart(heights: np.ndarray, gap: float, span: Sequence[float]) -> np.ndarray:
-    """Ascending heights of names, moved until they are at least ``gap`` apart, and into the range of the axis if they fit."""
-    places = heights.copy()
-    for _ in range(60):
-        moved = False
-        for i in range(len(places) - 1):
-            overlap = gap - (places[i + 1] - places[i])
-            if overlap > 1e-9:
-                places[i], places[i + 1], moved = places[i] - overlap / 2, places[i + 1] + overlap / 2, True
-        if not moved:
-            break
-    if len(places):
-        places += max(0.0, span[0] - places[0]) - max(0.0, places[-1] - span[1])
-    return places

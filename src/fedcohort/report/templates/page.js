@@ -69,7 +69,7 @@ function tellNames(place) {
   const whole = new Map();
   for (const {name, shown, narrow} of Object.values(state.names || {})) for (const cut of [shown, narrow]) if (cut !== name) whole.set(cut, name);
   for (const text of all("svg text", place)) {
-    const name = whole.get(text.textContent.replace(/ [↑↓]$/, ""));
+    const name = whole.get(text.textContent.replace(/ [↑↓×]$/, ""));
     if (!name) continue;
     text.dataset.whole = name;
     text.style.pointerEvents = "auto"; // axes and legends have none of their own
@@ -82,12 +82,12 @@ async function draw(place) {
   spec.datasets = spec.datasets || {};
   for (const name of named(spec)) spec.datasets[name] ??= tableOf(key, name);
   reorder(spec, place);
-  const logarithmic = toLog(spec);
+  toLog(spec);
   spec.config = state.config;
   const width = place.clientWidth || place.closest(".view").clientWidth || 600;
   const has = name => JSON.stringify(spec).includes(`"name":"${name}"`);
   const labelled = has("named");
-  const listed = labelled && (width < NARROW || logarithmic) ? [...named(spec)].filter(name => name.endsWith("_ends")) : [];
+  const listed = labelled && width < NARROW ? [...named(spec)].filter(name => name.endsWith("_ends")) : [];
   if (listed.length) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
@@ -225,7 +225,7 @@ function reorder(spec, place) {
   }
   encodings(spec, "x", x => {
     if (x.field !== "client") return;
-    const clients = Array.isArray(x.sort) ? x.sort : [...new Set(Object.values(spec.datasets).flat().map(row => row.client).filter(client => client !== undefined))];
+    const clients = Array.isArray(x.sort) ? x.sort : [...new Set(Object.values(spec.datasets).flat().map(row => row.client).filter(client => client != null))];
     const order = ordered(place, clients);
     if (!order) return;
     const step = Math.max(1, Math.ceil(order.length / 30));
@@ -255,10 +255,11 @@ function logTicks([low, high]) {
   return ticks.filter(tick => low <= tick && tick <= high);
 }
 
-/* Makes the axes that allow it logarithmic, if the reader wants that; whether the y axis became so. */
+/* Makes the axes that allow it logarithmic, if the reader wants that. Names at the ends of lines have other places there. */
 function toLog(spec) {
   const log = (spec.usermeta || {}).log;
-  if (!log || !document.querySelector('.controls input[name="log"]:checked')) return false;
+  if (!log || !document.querySelector('.controls input[name="log"]:checked')) return;
+  if (log.y) encodings(spec, "text", part => { if (part.field === "name") part.field = "name_log"; });
   for (const [channel, domain] of Object.entries(log)) {
     encodings(spec, channel, part => {
       if (part.value !== undefined || part.datum !== undefined) return;
@@ -266,12 +267,12 @@ function toLog(spec) {
       part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
       if (part.field === "at") part.field = "at_log"; // rows with the same cost side by side
+      if (part.field === "y") part.field = "y_log";
     });
   }
   for (const {transform} of spec.layer || []) for (const step of transform || []) {
     if (typeof step.filter === "string") step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
   }
-  return "y" in log;
 }
 
 /* Lets the browser do other things between two charts; not while it waits for all of them to print the page. */

@@ -10,10 +10,10 @@ from rich.text import Text
 from fedcohort.core.formatted_values import count, counted, percent, share
 from fedcohort.core.score_style import score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
-from fedcohort.study.diagnose_run import SCORE
+from fedcohort.study.diagnose_run import MANY, SCORE
 
 if TYPE_CHECKING:
-    from fedcohort.study.diagnose_run import Diagnosis
+    from fedcohort.study.diagnose_run import Correlation, Diagnosis
 
 __all__ = ["diagnoses", "diagnosis"]
 
@@ -34,6 +34,13 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
             )
         )
         parts.append(Text(f"Prediction: {_about_prediction(found.prediction)}."))
+        if found.unscored > 0:
+            parts.append(
+                Text(
+                    f"{share(found.unscored)} of all selections are of clients without a score, which these shares and correlations "
+                    "leave out: the strategy explores more than they say."
+                )
+            )
     else:
         parts.append(Text("The strategy gives no scores that choose between clients."))
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
@@ -42,7 +49,7 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
             Column("outcome", [names.get(each.outcome, each.outcome) for each in found.correlations], left=True),
             Column(
                 "rank correlation\nwith the score, %",
-                [percent(each.rank_correlation, 0) for each in found.correlations],
+                [_written(each) for each in found.correlations],
             ),
             Column("rounds", [count(each.rounds) for each in found.correlations]),
         ]
@@ -68,6 +75,11 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
         Column("by\nchance", [share(one.chance) for one in found]),
         Column("first\ntime", [share(one.new) for one in found], 40),
         *(
+            [Column("without\nscore", [share(one.unscored) for one in found], 38)]
+            if any(one.unscored > 0 for one in found)
+            else []
+        ),
+        *(
             Column(
                 f"correlation\nwith {names.get(outcome, outcome)}, %",
                 [_correlation(one, outcome) for one in found],
@@ -81,7 +93,7 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     shown = [outcome for outcome in outcomes if f"correlation with {names.get(outcome, outcome)}" not in hidden]
     about_scores, about_gain = _about_correlations(found)
     notes = dimmed(
-        _about_shares(hidden),
+        _about_shares(hidden, unscored=any(one.unscored > 0 for one in found)),
         f"Correlation: {_lower(about_scores)} {UNKNOWN_CORRELATION}" if shown else "",
         about_gain if "gain" in shown else "",
         about_hidden(hidden),
@@ -92,7 +104,7 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
 UNKNOWN_CORRELATION = "–: in no round did both the scores and the outcomes of the selected clients differ."
 
 
-def _about_shares(hidden: Sequence[str]) -> str:
+def _about_shares(hidden: Sequence[str], *, unscored: bool) -> str:
     """Notes on the columns of shares that are not hidden."""
     shares = (
         "Highest predictions: share of the selected clients with a score that have the highest predictions; by chance: "
@@ -106,6 +118,10 @@ def _about_shares(hidden: Sequence[str]) -> str:
         )
     if "first time" not in hidden:
         sentences.append("First time: share of the selections of clients that had not been selected before.")
+    if unscored and "without score" not in hidden:
+        sentences.append(
+            "Without score: share of the selections of clients without a score, which the other columns leave out."
+        )
     return " ".join([*sentences, "Means over seeds."])
 
 
@@ -119,9 +135,14 @@ def _about_prediction(name: str) -> str:
 
 
 def _correlation(one: "Diagnosis", outcome: str) -> str:
-    """The rank correlation with an outcome in percent."""
-    known = {each.outcome: each.rank_correlation for each in one.correlations}
-    return percent(known.get(outcome, math.nan), 0)
+    """The rank correlation with an outcome."""
+    known = {each.outcome: _written(each) for each in one.correlations}
+    return known.get(outcome, percent(math.nan, 0))
+
+
+def _written(correlation: "Correlation") -> str:
+    """A rank correlation in percent, with a mark if it covers few rounds."""
+    return f"{percent(correlation.rank_correlation, 0)}{'?' * correlation.doubtful}"
 
 
 def _names(found: "Sequence[Diagnosis]") -> dict[str, str]:
@@ -134,9 +155,10 @@ def _lower(sentence: str) -> str:
 
 
 def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
-    """Notes about rank correlations; empty texts without any."""
+    """Notes about rank correlations, and about the change of the test accuracy; empty texts without any."""
     if not any(one.correlations for one in found):
         return ["", ""]
+    doubtful = any(each.doubtful for one in found for each in one.correlations)
     gain = any(each.outcome == "gain" for one in found for each in one.correlations)
     score = score_style(one.labels for one in found)
     about_gain = (
@@ -147,6 +169,7 @@ def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
             "Rank correlation (Spearman) of scores with outcomes: 100 means that higher scores always go with higher outcomes, 0 no "
             "relation, −100 the opposite. It is the mean over rounds, among the selected clients. Only selected clients have "
             "outcomes, so that a strategy that selects by score shows less than the whole relation."
+            + (f" ?: fewer than {MANY} rounds, so that it can be large by chance." if doubtful else "")
         ),
         about_gain if gain else "",
     ]

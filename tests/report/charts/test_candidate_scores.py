@@ -1,0 +1,73 @@
+"""Maps of scores show every selected client, also those without a score."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+import fedcohort
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.selection_reasons import reasons
+from fedcohort.report.charts.shown_clients import SHOWN
+from fedcohort.report.figure import Figure
+from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.report_data import gather
+from tests.records import played, written
+
+
+def run_of(path: Path, *, clients: int = 12, rounds: int = 3, unscored: bool = True) -> fedcohort.Run:
+    """In each round, client 0 is selected with the highest score, and client 1 without any; client 2 is not selected."""
+    value = math.nan if unscored else 0.5
+    rows = [
+        played(
+            t,
+            [0, 1],
+            decisions=[
+                (0, True, 2.0 + t, {"loss": 2.0 + t}),
+                (2, False, 1.0, {"loss": 1.0}),
+                (1, True, value, {"loss": value}),
+            ],
+        )
+        for t in range(1, rounds + 1)
+    ]
+    return written(path, rows, label="oort", selection={"name": "oort"}, federation={"clients": clients})
+
+
+def score_map(run: fedcohort.Run) -> Figure:
+    ((_, figures),) = reasons(gather([run]), PAGE)
+    return next(figure for figure in figures if figure.key.startswith("map"))
+
+
+def test_selected_clients_without_a_score_have_a_circle(tmp_path: Path) -> None:
+    """They had no mark, so that the map showed fewer selected clients than there were."""
+    run = run_of(tmp_path / "a")
+    figure = score_map(run)
+    circles = figure.data["map_oort_0_without"]
+    assert circles[["round", "client"]].to_numpy().tolist() == [[1, 1], [2, 1], [3, 1]]
+    cells = figure.data["map_oort_0"]
+    assert set(cells["client"]) == {0, 2}
+    assert int((cells["selected"] > 0).sum()) + len(circles) == int(run.rounds["selected"].sum())
+    assert (
+        "A dot is a client that was selected. A circle is a client that was selected without this value." in figure.note
+    )
+    svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
+    assert svg.count('aria-roledescription="point"') == 6, "a dot and a circle in each round"
+    ((_, figures),) = reasons(gather([run]), PAGE)
+    terms = next(one for one in figures if one.key.startswith("terms"))
+    assert "Clients that were selected without a score are left out." in terms.note
+
+
+def test_without_such_clients_there_are_no_circles(tmp_path: Path) -> None:
+    figure = score_map(run_of(tmp_path / "a", unscored=False))
+    assert [name for name in figure.data if name.endswith("_without")] == []
+    assert "circle" not in figure.note
+
+
+@pytest.mark.parametrize(("clients", "rounds"), [(12, 400), (SHOWN + 1, 3)])
+def test_blocks_of_rounds_and_samples_of_clients_have_circles_too(clients: int, rounds: int, tmp_path: Path) -> None:
+    figure = score_map(run_of(tmp_path / "a", clients=clients, rounds=rounds))
+    circles = figure.data["map_oort_0_without"]
+    assert set(circles["client"]) == {1}
+    assert circles["round"].tolist() == sorted(figure.data["map_oort_0"]["round"].unique())
+    assert ("place" in circles) == (clients > SHOWN)
+    assert ("without this value in these rounds." in figure.note) == (rounds > 3)
