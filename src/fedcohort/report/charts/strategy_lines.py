@@ -34,6 +34,9 @@ __all__ = ["Axes", "apart", "lines", "log_ticks"]
 WIDTH = 700
 """About the width of a chart on a wide page, in pixels."""
 
+LEADER = 12
+"""Width of a line from the end of a row's line to its name, in pixels."""
+
 WIDE = 400
 """Charts from this width in points on have room for long names."""
 
@@ -79,7 +82,7 @@ def lines(
     ends = _ends(frame, labels, look, axes)
     if ends is not None:
         data[f"{name}_ends"] = ends
-        layers.append(chart.names())
+        layers += chart.names()
     whole = layered(*layers)
     if look.page:
         tip = {
@@ -252,18 +255,16 @@ class _Lines:
         )
         return [points, line.add_params(_hover())]
 
-    def names(self) -> alt.Chart:
-        """The names of strategies at the ends of their lines."""
+    def names(self) -> list[alt.Chart]:
+        """The names of strategies at the ends of their lines, and lines to the ends from names that had to be moved away."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
-        text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
-        chart: alt.Chart = text.encode(
-            alt.X("x:Q", scale=self.x_scale),
-            alt.Y("y:Q", scale=self.y_scale),
-            self.color,
-            text=alt.Text("name:N"),
-            opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
-        )
-        return chart
+        shown = alt.OpacityValue(alt.ExprRef("named ? 1 : 0"))
+        leader = base.transform_filter("datum.moved").mark_rule(clip=False, x2Offset=LEADER, strokeWidth=1, aria=False)
+        at, end = alt.X("x:Q", scale=self.x_scale), alt.Y("end:Q", scale=self.y_scale)
+        to_name = leader.encode(at, end, alt.X2("x:Q"), alt.Y2("y:Q"), self.color, opacity=shown)
+        text = base.mark_text(align="left", dx=LEADER + 2, fontWeight=600, fontSize=self.look.size, clip=False)
+        y = alt.Y("y:Q", scale=self.y_scale)
+        return [to_name, text.encode(at, y, self.color, text=alt.Text("name:N"), opacity=shown)]
 
 
 def _hover() -> alt.Parameter:
@@ -303,10 +304,20 @@ def name_positions(frame: pd.DataFrame, axes: Axes, look: Look) -> pd.DataFrame:
         heights, span = np.log10(heights), np.log10(span)
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
+    moved = np.abs(places - heights) > 0.35 * gap
     if axes.log:
-        places = 10**places
+        places, heights = 10**places, 10**heights
     names = [look.rows.names.get(label, label) + arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
-    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
+    return pd.DataFrame(
+        {
+            "strategy": last["strategy"],
+            "x": frame["x"].max(),
+            "y": places,
+            "end": heights,
+            "moved": moved,
+            "name": names,
+        }
+    )
 
 
 def apart(heights: np.ndarray, gap: float, span: Sequence[float]) -> np.ndarray:
