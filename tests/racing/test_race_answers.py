@@ -136,6 +136,27 @@ def test_intervals_without_an_end_are_explained() -> None:
     assert ["[−∞, ∞]: too few seeds for an interval." in text for text in texts] == [True, False]
 
 
+@pytest.mark.parametrize("width", [60, 72, 80, 100])
+def test_narrow_terminals_have_the_differences(width: int) -> None:
+    """At 60 columns, the table hid the differences, which the race is about, and kept the numbers of seeds."""
+    worse = row(
+        "select by loss",
+        DROPPED,
+        [0.7] * 4,
+        dropped_by="A",
+        dropped_after=8,
+        difference=-0.105,
+        low=-0.161,
+        high=-0.031,
+    )
+    text = terminal.as_text(terminal.race(race(row("uniform", BEST, [0.8] * 4), worse), width), width)
+    assert "difference" in text
+    assert ("−10.5 [−16.1, −3.1]" in text) == (width == 100)
+    assert "[−16.1, −3.1]" in text
+    assert "dropped after 8" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_a_front_names_the_rows_that_missed_the_target_once() -> None:
     costs = [-math.log1p(2000)] * 4
     rows = [

@@ -4,7 +4,9 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-__all__ = ["Page"]
+from fedcohort.report.figure import Figure
+
+__all__ = ["Page", "caption"]
 
 
 class Page(HTMLParser):
@@ -70,3 +72,8 @@ class Page(HTMLParser):
     def row(self, table: str, strategy: str) -> dict[str, str]:
         """The numbers of one row."""
         return next(row for row in self.cells[table] if row["strategy"] == strategy)
+
+
+def caption(figure: Figure) -> str:
+    """What the caption says about the figure and all its views."""
+    return " ".join([figure.note, *(view.note for view in figure.views if view.note)])

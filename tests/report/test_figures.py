@@ -3,7 +3,7 @@
 import io
 import re
 import xml.etree.ElementTree as ET
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedcohort.report.charts.axes_and_legends import legend_columns as columns
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.figure import Panel, View
+from fedcohort.report.page_assets import DARK_STRATEGIES, LIGHT_STRATEGIES
 from fedcohort.report.page_sections import figures
 from fedcohort.report.panel_rows import OWN_COLORS
 from fedcohort.report.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
@@ -66,6 +67,24 @@ def luminance_of(color: str) -> float:
     """The relative luminance of a color, 1 for white."""
     linear = np.power([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)], 2.2)
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def lab(color: str) -> np.ndarray:
+    """A color in CIELAB, in which distances are about as large as they look."""
+    own = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(own <= 0.04045, own / 12.92, ((own + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = np.cbrt(to_xyz @ linear / np.array([0.9505, 1, 1.089]))
+    found: np.ndarray = np.array([116 * xyz[1] - 16, 500 * (xyz[0] - xyz[1]), 200 * (xyz[1] - xyz[2])])
+    return found
+
+
+@pytest.mark.parametrize("colors", [STRATEGIES, LIGHT_STRATEGIES, DARK_STRATEGIES])
+def test_no_two_strategies_have_nearly_the_same_color(colors: tuple[str, ...]) -> None:
+    """Of six rows, the first and the sixth were both blue, at a distance of 11."""
+    distances = [float(np.linalg.norm(lab(a) - lab(b))) for a, b in combinations(colors, 2)]
+    assert len(distances) == 28
+    assert min(distances) >= 24
 
 
 def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:

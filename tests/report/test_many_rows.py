@@ -82,7 +82,12 @@ def test_the_reference_and_the_best_lines_are_named(browser: Any, file: str) -> 
     assert before.count(1) == NAMES
     page.locator(".strategies .light", has_text="d=5,").click()
     page.wait_for_function(f"({STROKES}).filter(o => o === 1).length === 1")
-    assert max(value for value in page.evaluate(STROKES) if value < 1) < 0.3, "all others are paler"
+    assert max(value for value in page.evaluate(STROKES) if value < 1) <= 0.12, "all others are much paler"
+    lines = page.evaluate("""[...document.querySelectorAll('#figure-accuracy .view:not([hidden]) .mark-line path')]
+        .map(path => [Number(path.getAttribute('opacity') ?? 1), Number(path.getAttribute('stroke-width'))])""")
+    assert {width for opacity, width in lines if opacity == 1} == {3.5}, "the chosen line is thicker"
+    assert {width for opacity, width in lines if opacity < 1} == {2}
+    assert lines[-1] == [1, 3.5], "no other line is drawn over it"
     assert watched.complaints == []
     page.close()
 

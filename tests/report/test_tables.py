@@ -1,5 +1,6 @@
 """Tables of the page in a browser: numbers of every size have one format and stand in line, and marks explain themselves."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from fedcohort.record import ClientRow
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
-from tests.records import played, written
+from tests.records import exchange, played, written
+from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
@@ -57,4 +59,24 @@ def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> N
     assert marks.get_attribute("title").startswith("round_robin: an own design or reading of its source")
     words = page.locator("#result .note").first.inner_text()
     assert '"Not published" marks rows with a part that is an own design' in words
+    page.close()
+
+
+@pytest.mark.parametrize("alphas", [[0.1], [0.1, 1.0]])
+def test_results_fit_their_place_on_a_usual_screen(browser: Any, tmp_path: Path, alphas: list[float]) -> None:
+    """The last column was cut by a few pixels, which looked like a number without its unit."""
+    runs = []
+    for alpha in alphas:
+        of_point = {"partition": {"name": "dirichlet_class", "alpha": alpha, "min_size": 1}, "clients": 12}
+        for label, shift in (("uniform", 0.0), ("a rather long name", 0.1), ("select-by-loss", 0.05)):
+            rows = [0.5 + alpha / 10 + shift + seed / 100 for seed in range(3)]
+            name = label if len(alphas) == 1 else f"{label}, alpha={alpha}"
+            selection = "uniform" if label == "uniform" else {"name": "ucb" if shift == 0.1 else "select_by_loss"}
+            costs = [exchange(2_300_000, 100_000)]
+            runs += runs_of(tmp_path / str(alpha), name, rows, costs, selection=selection, federation=of_point)
+    (tmp_path / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    page = Watched(browser, viewport={"width": 1280, "height": 900}).open((tmp_path / "page.html").as_uri())
+    beyond = "(s => s.scrollWidth - s.clientWidth)(document.querySelector('#results').closest('.scroll'))"
+    assert page.locator("#results").count() == 1
+    assert page.evaluate(beyond) <= 0
     page.close()

@@ -24,8 +24,9 @@ __all__ = [
     "tick",
 ]
 
-STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#3B98CF", "#000000", "#7A5195")
-"""Okabe–Ito without its yellow, which cannot be seen on white paper: ochre and violet replace it, and its sky blue is darker."""
+STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#000000", "#7A5195", "#8B4513")
+"""Okabe–Ito without its yellow, which cannot be seen on white paper, and without its sky blue, which is too near to its blue where it
+is dark enough for lines and names: ochre, violet and brown replace them."""
 
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [12, 4], [4, 2, 1, 2], [1, 3], [6, 1])
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")

@@ -23,6 +23,10 @@ Spec = dict[str, Any]
 """A Vega-Lite specification, or a part of one."""
 
 
+AXES = 46
+"""About the height of an axis with its title below a chart on the page, in pixels."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One Altair chart.
@@ -36,6 +40,12 @@ class Panel:
     chart: Drawing
     title: str = ""
     strategy: str | None = None
+
+    @property
+    def room(self) -> int:
+        """About the height of the chart with its axes, in pixels, which the page keeps free until the chart is drawn; 0 if unknown."""
+        own = getattr(self.chart, "own", {}).get("height", getattr(self.chart, "height", 0))
+        return round(own) + AXES if isinstance(own, int | float) else 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
-from fedcohort.study.verdicts import BASELINE
+from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -75,7 +75,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     heads = [
         "strategy",
         f"test {score.name}",
-        "difference [95% interval]",
+        f"difference{' [95% interval]' * with_intervals(records)}",
         "verdict, p",
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         *(["target"] if several else []),

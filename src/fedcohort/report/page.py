@@ -28,6 +28,7 @@ from fedcohort.report.table_rows import (
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
+from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
 
@@ -62,6 +63,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
         "seed": next(iter(asked or ()), None),
         "all_seeds": len(story.seeds),
+        "over": "mean over seeds" if len(story.seeds) != 1 else f"seed {story.seeds[0]}",
         "orders": orders,
         "results": result_rows(story),
         "score": score,
@@ -113,13 +115,14 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             ),
             "",
         )
-        return {"health": [], "own_measures": [], "several_targets": False} | words
+        return {"health": [], "own_measures": [], "intervals": False, "several_targets": False} | words
     return {
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
         "about_targets": compared.about_targets
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
+        "intervals": with_intervals(compared.table.to_dict("records")),
         "several_targets": len(set(compared.targets)) > 1,
         "about_points": _about_points(compared),
         "about_times": compared.about_times,

@@ -52,10 +52,10 @@ def _variables(prefix: str, colors: Sequence[str]) -> str:
     return "".join(f"--{prefix}{i}:{color};" for i, color in enumerate(colors))
 
 
-LIGHT_STRATEGIES = ("#0072B2", "#B85000", "#00795A", "#A8497F", "#8A6500", "#2F7FB0", "#000000", "#6B4A86")
+LIGHT_STRATEGIES = ("#0072B2", "#B85000", "#00795A", "#A8497F", "#8A6500", "#000000", "#6B4A86", "#8C3A2B")
 """Okabe and Ito's hues, dark enough for text on white."""
 
-DARK_STRATEGIES = ("#4FA8E8", "#F08A4B", "#2FC79A", "#E5A3C8", "#D9B44A", "#8FD0F5", "#F2F2F2", "#B48BD6")
+DARK_STRATEGIES = ("#4FA8E8", "#F08A4B", "#2FC79A", "#E5A3C8", "#D9B44A", "#F2F2F2", "#B48BD6", "#B5785A")
 DARK_CLASSES = (
     "#7B74D4",
     "#88CCEE",

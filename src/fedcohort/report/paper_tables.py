@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
+from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
 
@@ -151,7 +152,9 @@ def _columns(
         columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
     columns.append(_score(rows, score))
     if rows[1:]:
-        columns.append(("Difference [95% CI]", "r", [_difference(row, score) for row in rows]))
+        columns.append(
+            (f"Difference{' [95% CI]' * with_intervals(rows)}", "r", [_difference(row, score) for row in rows])
+        )
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
     columns += measured_columns(rows, own_measures, score)
     columns += _costs(rows, goal, score)
@@ -206,9 +209,10 @@ def _caption(
     sentences = [f"{name}: test {score.name} after the last round, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))
+        interval = ", with a 95% interval (Student's t)" if with_intervals(rows) else "; one seed gives no interval"
         first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
-            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds, with a 95% interval (Student's t)."
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{interval}."
         )
     tested = sum(math.isfinite(row["p_holm"]) for row in rows)
     if tested:

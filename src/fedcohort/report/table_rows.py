@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Cell",
     "chart_names",
+    "failed_rows",
     "fairness_rows",
     "how",
     "ledger_rows",
@@ -207,22 +208,33 @@ def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]
     return sentences
 
 
+def failed_rows(story: Story) -> set[str]:
+    """The labels of the rows in which training failed: none of them is marked as the best of a column."""
+    compared = story.comparison
+    return {label for i, (label, _) in enumerate(story.played) if compared is not None and problem(compared, i)}
+
+
+BEST_OF_CLIENTS = ("worst", "personal", "personal_worst")
+"""Columns of the table of fairness in which the highest mean is marked."""
+
 PARTICIPATION = ("jain", "gini", "entropy", "coverage")
 
 
 def fairness_rows(story: Story) -> list[dict[str, Any]]:
     """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
+    failed = failed_rows(story)
     rows = [
         {
             "label": label,
             "point": strategy["point"],
             "strategy": strategy,
+            "partial": BEST_OF_CLIENTS if label in failed else (),
             "declined": any((reading.admitted != reading.selected).any() for reading in readings),
             **_participation(readings),
         }
         for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
     ]
-    mark_best(rows, ["worst", "personal", "personal_worst"])
+    mark_best(rows, BEST_OF_CLIENTS)
     return rows
 
 

@@ -1,8 +1,9 @@
 """Whether the differences of a comparison are clear: paired permutation tests, corrected for the number of comparisons."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
@@ -24,6 +25,7 @@ __all__ = [
     "rounded_seeds",
     "seeds_to_be_clear",
     "verdicts",
+    "with_intervals",
 ]
 
 LEVEL = 0.05
@@ -84,6 +86,11 @@ def _in_words(difference: float, p_holm: float) -> str:
     if p_holm > LEVEL:
         return UNCLEAR
     return BETTER if difference > 0 else WORSE
+
+
+def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
+    """Whether any row of a comparison's table has an interval: one seed in common with the reference gives none."""
+    return any(math.isfinite(row["difference_low"]) for row in rows)
 
 
 def difference_columns(

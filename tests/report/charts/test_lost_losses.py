@@ -16,6 +16,7 @@ from fedcohort.report.figure import Figure, View
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import played, written
+from tests.report.pages import caption
 
 NAN, INF = np.nan, np.inf
 SOUND = [2.3, 1.4, 0.9, 0.7, 0.6]
@@ -46,11 +47,6 @@ def runs(folder: Path, label: str, *seeds: list[float], train: Any = None, **val
 def _untested(row: Any) -> Any:
     row.test_loss = NAN
     return row
-
-
-def caption(figure: Figure) -> str:
-    """What the caption says about all views of the figure."""
-    return " ".join([figure.note, *(view.note for view in figure.views if view.note)])
 
 
 def drawn(found: list[fedcohort.Run], look: Any = PAGE) -> Figure:
@@ -120,7 +116,7 @@ def test_training_losses_end_where_updates_diverged(tmp_path: Path) -> None:
     found = runs(tmp_path, "a", SOUND, SOUND, train=[2.0, 1e9, NAN, 3.0, NAN], selection="uniform")
     figure = drawn(found)
     assert figure.data["train_loss"]["x"].tolist() == [1.0, 2.0]
-    assert figure.views[0].note.endswith(
+    assert figure.views[1].note.endswith(
         "training loss is infinite or not a number under a seed: 'a' from round 3 on (seeds 0 and 1)."
     )
 

@@ -1,6 +1,7 @@
 """Lines of strategies: where their names stand, and what is drawn over other clocks than rounds."""
 
 import json
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.line_ends import name_positions
-from fedcohort.report.charts.strategy_lines import Axes
+from fedcohort.report.charts.strategy_lines import LEADER, Axes, lines
+from fedcohort.report.figure import records, spec
 from fedcohort.report.page_sections import figures
 from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.paper_figures import composed, draw
@@ -54,6 +56,21 @@ def test_names_that_would_cover_each_other_move_apart_in_their_order_and_stay_in
     assert at.mean() == pytest.approx(0.5 + APART / 4), "each gives way by the same amount"
     above = name_positions(drawn(a=[0.0, 1.0], b=[0.0, 1.0]), UNIT, PAGE)["y"]
     assert sorted(above) == pytest.approx([1 - APART, 1.0])
+
+
+def test_moved_names_have_a_line_to_the_end_of_theirs() -> None:
+    """A name that was moved away stood at another value, and read as if it were that of its line."""
+    frame = drawn(a=[0.1, 0.5], b=[0.1, 0.5], c=[0.1, 0.5], d=[0.1, 0.9])
+    places = name_positions(frame, UNIT, PAGE).set_index("strategy")
+    assert places["moved"].to_dict() == {"a": True, "b": False, "c": True, "d": False}
+    assert places["end"].to_dict() == {"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.9}
+    chart, data = lines("same", frame.assign(low=np.nan, high=np.nan), list("abcd"), PAGE, UNIT)
+    specification = spec(chart, PAGE.config()) | {"datasets": {name: records(rows) for name, rows in data.items()}}
+    svg = ET.fromstring(draw({**specification, "width": 300}, "svg"))
+    rules = [g for g in svg.iter("{http://www.w3.org/2000/svg}g") if "mark-rule" in (g.get("class") or "")]
+    slanted = [line for g in rules for line in g if float(line.get("x2") or 0) and float(line.get("y2") or 0)]
+    assert len(slanted) == 2
+    assert {abs(float(line.get("x2") or 0)) for line in slanted} == {LEADER}
 
 
 def test_names_on_a_logarithmic_axis_are_apart_by_factors() -> None:

@@ -15,6 +15,7 @@ from fedcohort.report.figure import Figure
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
+from tests.report.pages import caption
 
 RISING = {"fast": ([0.2, 0.4, 0.7, 0.6], 10.0), "slow": ([0.1, 0.3, 0.5, 0.8], 40.0)}
 """Accuracies of two seeds by round, and the time of a round: one ends at 40, the other at 160."""
@@ -56,8 +57,8 @@ def test_a_line_over_time_ends_with_its_longest_seed_at_the_accuracy_of_the_tabl
     assert (frame["seeds"] == 2).all(), "every point is a mean over all seeds"
     assert frame.loc[:40.0, "playing"].eq(2).all()
     assert frame.loc[40.1:, "playing"].eq(1).all()
-    assert "A seed that has played all its rounds keeps its last value: lines are thin where" in figure.note
-    assert "shortest seed" not in figure.note
+    assert "A seed that has played all its rounds keeps its last value: lines are thin where" in caption(figure)
+    assert "shortest seed" not in caption(figure)
 
 
 def test_lines_are_thin_where_a_seed_has_ended(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_marks_on_the_target_stand_where_the_table_says_that_it_was_reached(tmp_
         assert marks["seeds"].tolist() == ["2 of 2", "1 of 2"]
     assert figure.data["accuracy_time_reached"]["x"].tolist() == [(30 + 160) / 2, 160]
     assert figure.data["accuracy_bytes_reached"]["x_text"].tolist() == ["350 B", "400 B"]
-    assert figure.note.endswith(
+    assert figure.views[0].note.endswith(
         "Triangle: when the row reached the target, as in the table, the mean over the seeds that did; hollow if not all seeds did. "
         "A line of means can stay below the target although seeds reach it, each in another round."
     )
@@ -111,10 +112,10 @@ def test_there_are_no_marks_without_a_target_on_the_chart_or_for_many_lines(tmp_
     unknown = written(tmp_path / "one", [played(1, [0], test_accuracy=0.5), played(2, [0], test_accuracy=0.9)])
     alone = drawn([unknown])
     assert alone.data["accuracy_rounds_reached"]["x"].tolist() == [2.0]
-    assert alone.note.count("Triangle: when the row reached the target, as in the table.") == 1
+    assert alone.views[0].note.count("Triangle: when the row reached the target, as in the table.") == 1
     constant = written(tmp_path / "two", [played(t, [0], test_accuracy=0.0) for t in (1, 2)])
     assert not [name for name in drawn([constant]).data if name.endswith("_reached")]
     many = [run for i in range(NAMED + 1) for run in seeds(tmp_path / str(i), f"row {i}")]
     crowded = drawn(many, replace(PAGE, rows=gather(many).row_looks))
     assert not [name for name in crowded.data if name.endswith("_reached")]
-    assert "Triangle" not in crowded.note
+    assert "Triangle" not in caption(crowded)

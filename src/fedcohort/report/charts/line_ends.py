@@ -28,7 +28,7 @@ def names_at_ends(
         labels: all strategies, in order.
         look: how charts look.
         axes: the axes.
-        log: the range of the y axis if readers make it logarithmic; None if they cannot. Columns ``y_log`` and ``name_log`` are the
+        log: the range of the y axis if readers make it logarithmic; None if they cannot. Columns that end in ``_log`` are the
             places and names there.
         lost: strategies whose lines end because there is no further value; names of those without any value stand at the top.
     """
@@ -46,7 +46,8 @@ def names_at_ends(
         places = name_positions(own, axes, look, lost).assign(x=frame["x"].max())
         if log is not None:
             other = name_positions(own, replace(axes, span=log, log=True), look, lost).set_index("strategy")
-            places["y_log"], places["name_log"] = (places["strategy"].map(other[column]) for column in ("y", "name"))
+            for column in ("y", "name", "end", "moved"):
+                places[f"{column}_log"] = places["strategy"].map(other[column])
         ends.append(places)
     return pd.concat(ends, ignore_index=True)
 
@@ -65,11 +66,21 @@ def name_positions(frame: pd.DataFrame, axes: Axes, look: Look, lost: Collection
         heights, span = np.log10(heights), np.log10(span)
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
+    moved = np.abs(places - heights) > 0.35 * gap
     if axes.log:
-        places = 10**places
+        places, heights = 10**places, 10**heights
     arrows = [" ×" if label in lost else arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
     names = [look.rows.names.get(label, label) + arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
-    return pd.DataFrame({"strategy": last["strategy"], "x": frame["x"].max(), "y": places, "name": names})
+    return pd.DataFrame(
+        {
+            "strategy": last["strategy"],
+            "x": frame["x"].max(),
+            "y": places,
+            "end": heights,
+            "moved": moved,
+            "name": names,
+        }
+    )
 
 
 def apart(heights: np.ndarray, gap: float, span: Sequence[float]) -> np.ndarray:

@@ -36,6 +36,9 @@ __all__ = ["Axes", "lines", "log_ticks"]
 WIDTH = 700
 """About the width of a chart on a wide page, in pixels."""
 
+LEADER = 12
+"""Width of a line from the end of a row's line to its name, in pixels."""
+
 WIDE = 400
 """Charts from this width in points on have room for long names."""
 
@@ -91,7 +94,7 @@ def lines(
     ends = names_at_ends(frame, labels, look, axes, chart.log_axes().get("y"), list(lost or ()))
     if ends is not None:
         data[f"{name}_ends"] = ends
-        layers.append(chart.names())
+        layers += chart.names()
     whole = layered(*layers)
     if look.page:
         tip = {
@@ -269,18 +272,16 @@ class _Lines:
         )
         return [points, line.add_params(_hover())]
 
-    def names(self) -> alt.Chart:
-        """The names of strategies at the ends of their lines."""
+    def names(self) -> list[alt.Chart]:
+        """The names of strategies at the ends of their lines, and lines to the ends from names that had to be moved away."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
-        text = base.mark_text(align="left", dx=7, fontWeight=600, fontSize=self.look.size, clip=False)
-        chart: alt.Chart = text.encode(
-            alt.X("x:Q", scale=self.x_scale),
-            alt.Y("y:Q", scale=self.y_scale),
-            self.color,
-            text=alt.Text("name:N"),
-            opacity=alt.OpacityValue(alt.ExprRef("named ? 1 : 0")),
-        )
-        return chart
+        shown = alt.OpacityValue(alt.ExprRef("named ? 1 : 0"))
+        leader = base.transform_filter("datum.moved").mark_rule(clip=False, x2Offset=LEADER, strokeWidth=1, aria=False)
+        at, end = alt.X("x:Q", scale=self.x_scale), alt.Y("end:Q", scale=self.y_scale)
+        to_name = leader.encode(at, end, alt.X2("x:Q"), alt.Y2("y:Q"), self.color, opacity=shown)
+        text = base.mark_text(align="left", dx=LEADER + 2, fontWeight=600, fontSize=self.look.size, clip=False)
+        y = alt.Y("y:Q", scale=self.y_scale)
+        return [to_name, text.encode(at, y, self.color, text=alt.Text("name:N"), opacity=shown)]
 
 
 def _hover() -> alt.Parameter:

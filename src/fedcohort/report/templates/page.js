@@ -174,7 +174,8 @@ function apply(view) {
 
 /* --- highlighting: marks of the other strategies become pale ----------------------------------------------------------------- */
 
-const PALE = "indexof(dimmed, datum.strategy) >= 0 ? 0.18 : 1";
+const PALE = "indexof(dimmed, datum.strategy) >= 0 ? (length(dimmed) > 12 ? 0.12 : 0.18) : 1"; // many pale lines together are dark
+const LIT = "length(dimmed) > 0 && indexof(dimmed, datum.strategy) < 0";
 
 function dimmable(spec) {
   spec.signals = [...(spec.signals || []), {name: "dimmed", value: state.dimmed}];
@@ -183,8 +184,13 @@ function dimmable(spec) {
   (function walk(marks) {
     for (const mark of marks || []) {
       walk(mark.marks);
+      const facet = mark.from && mark.from.facet;
+      if (mark.type === "group" && facet && [].concat(facet.groupby || []).includes("strategy")) {
+        mark.encode = {...mark.encode, update: {...(mark.encode || {}).update, zindex: {signal: `${LIT} ? 1 : 0`}}};
+      }
       const update = mark.encode && mark.encode.update;
       if (!update || mark.type === "group" || mark.role === "legend") continue;
+      if (mark.type === "line") update.strokeWidth = {signal: `${(update.strokeWidth || {}).value || 2} * (${LIT} ? 1.75 : 1)`};
       const own = update.opacity;
       update.opacity = own === undefined ? {signal: PALE} : Array.isArray(own) ? own.map(pale) : pale(own);
     }
@@ -267,11 +273,14 @@ function toLog(spec) {
       part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
       if (part.field === "at") part.field = "at_log"; // rows with the same cost side by side
-      if (part.field === "y") part.field = "y_log";
+      if (part.field === "y" || part.field === "end") part.field += "_log";
     });
   }
+  if (log.y) encodings(spec, "y2", part => { if (part.field === "y") part.field = "y_log"; });
   for (const {transform} of spec.layer || []) for (const step of transform || []) {
-    if (typeof step.filter === "string") step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
+    if (typeof step.filter !== "string") continue;
+    step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
+    if (log.y) step.filter = step.filter.replace(/datum\.moved\b/, "datum.moved_log");
   }
 }
 
@@ -316,7 +325,7 @@ function drawAll(root = document) {
     for (const place of all(".view:not([hidden]) .chart", root)) {
       if (place.dataset.drawn || place.closest(".away")) continue;
       place.dataset.drawn = "yes";
-      try { await draw(place); place.dataset.drawn = "done"; } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
+      try { await draw(place); place.dataset.drawn = "done"; place.style.minHeight = ""; } catch (error) { state.problems.push(`${place.dataset.chart}: ${error}`); console.error(place.dataset.chart, error); }
       await pause();
     }
   });

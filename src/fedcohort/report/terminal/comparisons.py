@@ -21,7 +21,7 @@ from fedcohort.report.terminal.layout import (
     label_width,
     one_line,
 )
-from fedcohort.study.verdicts import BASELINE
+from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -74,7 +74,7 @@ def _columns(
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column(f"test\n{score.name}", score.means(rows)),
-        Column("difference\n[95% interval]" + "\nverdict, p (Holm)" * below, differences),
+        Column("difference" + "\n[95% interval]" * with_intervals(rows) + "\nverdict, p (Holm)" * below, differences),
         *([Column(VERDICT, verdicts, 50)] if rows[1:] and not below else []),
         *_of_clients(rows, score),
         *(

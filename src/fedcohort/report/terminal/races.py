@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["race", "race_details"]
 
 
+NARROW = 90
+"""In terminals with fewer columns, the interval of a difference stands below it, and heads are broken into lines."""
+
+
 def race(result: "Race", width: int = WIDE) -> Group:
     """The recommendation, the table of the rows, and notes on how to read it."""
     return Group(Text(result.name, style="bold"), "", Text(result.recommendation), "", *race_details(result, width))
@@ -27,15 +31,19 @@ def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
     """The table of the rows, and notes on how to read it."""
     rows, single = result.rows, len(result.objectives) == 1
     objective = result.objectives[0]
+    differences = [_difference(row, objective) for row in rows]
+    joint = "\n" if width < NARROW and single else " "
+    if width < NARROW:
+        differences = [difference.replace(" [", "\n[") for difference in differences]
     columns = [
         Column("strategy", [Text(row.label, style="bold") for row in rows], left=True, widest=label_width(width)),
-        Column("seeds", [str(row.seeds) for row in rows]),
+        Column("seeds", [str(row.seeds) for row in rows], 3),
         *(
-            Column(f"mean {each.heading}".replace("@", "\n@"), [_mean(row, each, i) for row in rows])
+            Column(f"mean{joint}{each.heading}".replace("@", "\n@"), [_mean(row, each, i) for row in rows])
             for i, each in enumerate(result.objectives)
         ),
-        *([Column("difference\n[any time]", [_difference(row, objective) for row in rows], 4)] if single else []),
-        Column("state", [row.words for row in rows], left=True, widest=max(24, width // 4)),
+        *([Column("difference\n[any time]", differences, 4)] if single else []),
+        Column("state", [row.words for row in rows], left=True, widest=max(24, width // 4) if width >= NARROW else 16),
         *(
             [Column("reached", [f"{row.reached}/{row.seeds}" for row in rows], 2)]
             if any(each.about_target for each in result.objectives)

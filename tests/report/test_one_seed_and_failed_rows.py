@@ -1,0 +1,59 @@
+"""Tables of one seed do not speak of intervals, and a row in which training failed is never marked as the best."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcohort.record import Run
+from fedcohort.report import terminal
+from fedcohort.report.detail_rows import class_rows
+from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.page import page
+from fedcohort.report.paper_tables import to_latex
+from fedcohort.report.report_data import gather
+from fedcohort.report.table_rows import failed_rows
+from tests.experiments import UCB
+from tests.records import played, written
+from tests.report.pages import Page
+from tests.report.test_answers import runs_of
+
+
+def texts(runs: list[Run]) -> dict[str, str]:
+    """The table of a comparison in each of its forms."""
+    compared = gather(runs).comparison
+    assert compared is not None
+    screen = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    return {
+        "page": Page(page(gather(runs))).prose,
+        "terminal": screen,
+        "notebook": str(comparison_in_notebook(compared)["text/html"]),
+        "latex": to_latex(compared),
+    }
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_tables_of_one_seed_have_no_intervals_in_their_words(tmp_path: Path, seeds: int) -> None:
+    """They said "mean ± standard deviation over seeds" and "95% interval" where there was neither."""
+    uniform, mine = [0.5, 0.52, 0.54], [0.6, 0.61, 0.65]
+    runs = [*runs_of(tmp_path, "uniform", uniform[:seeds]), *runs_of(tmp_path, "mine", mine[:seeds], selection=UCB)]
+    found = texts(runs)
+    for name, text in found.items():
+        table = text.partition("Test accuracy Mean")[0]
+        assert ("95% interval" in table or r"95\% CI" in table) == (seeds > 1), name
+        assert ("One seed gives no" in text or "one seed gives no" in text) == (seeds == 1), name
+    assert ("mean ± standard deviation over seeds" in found["page"]) == (seeds > 1)
+    assert ("Test accuracy after the last round, seed 0." in found["page"]) == (seeds == 1)
+
+
+def test_a_failed_row_is_not_marked_as_the_best_of_a_class(tmp_path: Path) -> None:
+    """A model that predicts one class is always right about its samples, and was marked as the best of the class."""
+    runs = []
+    for label, classes in (("uniform", [0.8, 0.5, 0.7]), ("mine", [0.9, 0.4, 0.8]), ("one class", [1.0, 0.0, 0.0])):
+        rounds = [played(t, [0, 1], test_accuracy=float(np.mean(classes)), class_accuracy=classes) for t in (1, 2)]
+        runs.append(written(tmp_path / label, rounds, label=label, selection="uniform" if label == "uniform" else UCB))
+    story = gather(runs)
+    assert failed_rows(story) == {"one class"}
+    marked = {row["label"]: row["best"] for row in class_rows(story)["rows"]}
+    assert marked == {"uniform": {"class_1"}, "mine": {"class_0", "class_2"}, "one class": set()}
+    assert "except in rows in which training failed" in Page(page(story)).prose
