@@ -59,12 +59,17 @@ class Findings:
 
     def seeds(self, federation: str) -> int:
         """The number of seeds, from 0 on, that all strategies have played."""
-        runs = self.atlas[federation]["runs"]
+        return self._seeds[federation]
+
+    @cached_property
+    def _seeds(self) -> dict[str, int]:
         everywhere = {name for entry in self.atlas.values() for name in entry["runs"]}
-        wanted = everywhere - self.atlas[federation]["refused"].keys()
-        if REFERENCE not in wanted:
-            return 0
-        return min(len(runs.get(name, {}).get("accuracy", [])) for name in wanted)
+        found = {}
+        for federation, entry in self.atlas.items():
+            wanted = everywhere - entry["refused"].keys()
+            numbers = (len(entry["runs"].get(name, {}).get("accuracy", [])) for name in wanted)
+            found[federation] = min(numbers) if REFERENCE in wanted else 0
+        return found
 
     @cached_property
     def strategies(self) -> list[str]:

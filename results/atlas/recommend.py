@@ -71,6 +71,9 @@ RULES: Mapping[str, Rule] = {
 }
 """The rules that are checked; the first one is the recommendation."""
 
+WITHOUT_TRAITS = (everywhere, ranked)
+"""Rules that choose the same strategy for every federation that is held out."""
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -133,8 +136,10 @@ def _regrets(rule: Rule, halves: Sequence[Values], traits: Values) -> tuple[Valu
     for held in splits(number):
         training = np.setdiff1d(np.arange(number), held)
         for choosing, measuring in (halves, halves[::-1]):
+            scores, known = choosing[training], traits[training]
+            for_all = rule(scores, known, traits[held[0]]) if rule in WITHOUT_TRAITS else None
             for federation in held:
-                strategy = rule(choosing[training], traits[training], traits[federation])
+                strategy = rule(scores, known, traits[federation]) if for_all is None else for_all
                 best = int(choosing[federation].argmax())
                 total[federation] += measuring[federation, best] - measuring[federation, strategy]
                 times[federation] += 1

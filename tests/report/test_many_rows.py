@@ -177,28 +177,37 @@ def test_names_beside_points_cover_no_name_and_no_point(browser: Any, crowd: str
     page.close()
 
 
-@pytest.mark.parametrize("width", [1200, 375])
-def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any, tmp_path: Path, width: int) -> None:
-    """The name of a row stood on the point of the next one, although there was room on its other side."""
-    rows = {"md": 0.68, "uniform": 0.71, "ucb": 0.57, "divfl": 0.74, "oort": 0.65}
+FEW = {"md": 0.68, "uniform": 0.71, "ucb": 0.57, "divfl": 0.74, "oort": 0.65}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Six rows, five of which have nearly the same cost."""
+    folder = tmp_path_factory.mktemp("few")
     runs = [
         run
-        for i, (label, accuracy) in enumerate(rows.items())
+        for i, (label, accuracy) in enumerate(FEW.items())
         for run in runs_of(
-            tmp_path,
+            folder,
             label,
             [accuracy] * 2,
             [exchange(1000 + (100 if i else 0), 1000)],
             selection="uniform" if label == "uniform" else {"name": "powd", "d": 3 + i},
         )
     ]
-    runs += runs_of(tmp_path, "powd", [0.72] * 2, [exchange(3000, 1000)], selection=UCB)
-    (tmp_path / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    runs += runs_of(folder, "powd", [0.72] * 2, [exchange(3000, 1000)], selection=UCB)
+    (folder / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    return (folder / "page.html").as_uri()
+
+
+@pytest.mark.parametrize("width", [1200, 375])
+def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any, few: str, width: int) -> None:
+    """The name of a row stood on the point of the next one, although there was room on its other side."""
     watched = Watched(browser, viewport={"width": width, "height": 900})
-    page = watched.open((tmp_path / "page.html").as_uri())
+    page = watched.open(few)
     names, marks = (page.evaluate(BOXES, part) for part in (".mark-text.role-mark text", ".mark-symbol path"))
-    assert {name[0] for name in names} == {*rows, "powd"}
-    assert len(marks) == len(rows) + 1
+    assert {name[0] for name in names} == {*FEW, "powd"}
+    assert len(marks) == len(FEW) + 1
     for name in names:
         assert all(apart(name, mark) for mark in marks), name
     assert watched.complaints == []

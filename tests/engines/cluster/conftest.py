@@ -12,7 +12,10 @@ from fedcohort.engines.cluster.host_pool import HostPool
 def hosts() -> Iterator[HostPool]:
     """Three hosts on a private cluster."""
     pytest.importorskip("ray")
-    os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # with Ray's 15, hosts start only when the other tests leave a core idle
     pool = HostPool(hosts=3, patience=60)
     yield pool
     pool.close()
