@@ -10,6 +10,7 @@ import pytest
 import fedcohort
 from fedcohort.core.report_names import REPORTS
 from fedcohort.record import Run
+from fedcohort.report import page_sections
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_accuracy import class_accuracy
@@ -430,3 +431,18 @@ def test_lines_have_the_same_axes_at_all_points(browser: Any, swept: list[Run], 
     assert [page.evaluate(texts % key) for key in ("accuracy", "loss")] == before
     assert all(before)
     page.close()
+
+
+def test_captions_of_federations_go_by_the_number_of_their_points_not_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A point whose own name has the words "other point" was called one of several points of the sweep."""
+    story = gather([written(tmp_path / "a", [played(1, [0])])])
+    figure = Figure("sizes", "Sizes", "12 clients.", [])
+    named = [("file=an other point", 0), ("alpha=1 and 2 other points", 2)]
+    monkeypatch.setattr(page_sections, "_federation_names", lambda _: named)
+    notes = [page_sections._at_points(story, figure, number, PAGE).note for number in (0, 1)]
+    assert notes == [
+        "12 clients. Clients at file=an other point.",
+        "12 clients. Clients at alpha=1 and 2 other points of the sweep.",
+    ]

@@ -145,6 +145,32 @@ def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> N
     assert kinds(guess) == [("chance", ("guess",))]
 
 
+def test_health_and_target_call_the_same_rows_at_chance(tmp_path: Path, good: Row) -> None:
+    """The caption of the target went by the best accuracy over samples, and health by the last one over classes: a model that guesses
+    the larger class lowered the target to 70%, and one that is at chance only after its best round was not named there."""
+    guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.7, class_accuracy=[0.2, 0.25, 0.25, 0.3]))
+    back = Row(
+        "back",
+        guess.experiment,
+        {
+            seed: written(
+                tmp_path / f"back{seed}",
+                [
+                    played(1, [0], test_accuracy=0.75, class_accuracy=[0.7] * 4),
+                    played(2, [0], test_accuracy=0.25, class_accuracy=[0.2, 0.3, 0.3, 0.2]),
+                ],
+                label="back",
+                seed=seed,
+            )
+            for seed in range(3)
+        },
+    )
+    compared = Comparison("x", (good, guess, back))
+    (chance,) = [finding for finding in compared.health if finding.kind == "chance"]
+    assert chance.rows == ("guess", "back")
+    assert compared.target == Target(0.8, f"{FROM_RESULTS} (without rows at chance: 'guess', 'back')")
+
+
 def test_a_small_excess_over_chance_within_the_spread_of_seeds_is_no_success(tmp_path: Path) -> None:
     """13.2 ± 3.1% with 10 classes: the 95% interval of the mean is 5.5% to 20.9%; 13.2 ± 0.3% is better than chance."""
     for name, spread, found in (("wide", 0.031, ["chance"]), ("narrow", 0.003, [])):

@@ -13,7 +13,7 @@ from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.references import Entry, grouped
+from fedcohort.study.references import Entry, _name_of_federation, grouped
 from fedcohort.study.summary import summaries
 from fedcohort.study.targets import Target
 from tests.experiments import UCB, small
@@ -174,6 +174,12 @@ def test_groups_with_the_same_clients_and_data_have_the_same_name_of_it() -> Non
     rates = [each for each in rows if "alpha=0.1" in each.label]
     assert federations(rates) == ["", ""], "points that differ in training only have one federation"
     assert federations(rows[:1]) == [""]
+
+
+def test_points_without_settings_of_their_own_are_counted() -> None:
+    own, others = [("a", "alpha=1"), ("a", "k=2"), ("a", "k=3")], [("a", "k=4")]
+    assert _name_of_federation(own, others, "x") == ("alpha=1 and 2 other points", 2)
+    assert _name_of_federation([("a", "k=2", "lr=1"), ("a", "k=2", "lr=2")], others, "x") == ("k=2", 0)
 
 
 def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:

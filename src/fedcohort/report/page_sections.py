@@ -185,25 +185,27 @@ def _federation(story: Story, look: Look) -> list[Figure]:
 
 def _at_points(story: Story, figure: Figure, number: int, look: Look) -> Figure:
     """The figure of one of several federations, with the points of the sweep that have it."""
-    names = _federation_names(story)
-    files = distinct(file_name(name, "point") for name in names)
-    others = " of the sweep" if " other point" in names[number] else ""
+    named = _federation_names(story)
+    files = distinct(file_name(name, "point") for name, _ in named)
+    name, other_points = named[number]
+    others = " of the sweep" if other_points else ""
     return replace(
         figure,
         key=figure.key if look.page else f"{figure.key}-{files[number]}",
-        note=f"{figure.note} Clients at {names[number]}{others}.",
+        note=f"{figure.note} Clients at {name}{others}.",
         points=tuple(i for i, own in enumerate(story.federation_of_point) if own == number),
         federation=number,
         family="" if look.page else figure.key,
     )
 
 
-def _federation_names(story: Story) -> list[str]:
-    """What each federation of a sweep is called: the settings that its points share, and no others, or else its first point."""
+def _federation_names(story: Story) -> list[tuple[str, int]]:
+    """What each federation of a sweep is called: the settings that its points share, and no others, or else its first point and the
+    number of the others; and this number."""
     groups = story.comparison.groups if story.comparison is not None else []
-    named: dict[int, str] = {}
+    named: dict[int, tuple[str, int]] = {}
     for group, number in zip(groups, story.federation_of_point, strict=True):
-        named.setdefault(number, group.federation or group.point)
+        named.setdefault(number, (group.federation or group.point, group.other_points))
     return list(named.values())
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
+from fedcohort.study.guessing import guessing
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import hardly_changed, rates, smaller_steps, unsettled_loss, value_range
-from fedcohort.study.targets import Target, at_chance, chance_level, one_class
+from fedcohort.study.targets import Target, one_class
 
 __all__ = ["AT_CHANCE", "CHECKS", "LARGE_LOSS", "NOT_BETTER", "Check", "Checked", "Finding", "failing_rows"]
 
@@ -238,22 +239,9 @@ def _may_need_scale(measured: Measured) -> bool:
     return data.standardise is None and is_own(data.name)
 
 
-def _guesses(row: Checked) -> tuple[int, bool] | None:
-    """For a row at chance: the number of classes, and whether its mean accuracy is at most that of chance. None for other rows.
-
-    At chance means that the accuracy, as a mean over classes, cannot be told from that of a model that guesses.
-    """
-    last = [run.class_accuracy for run in row.runs if len(run.class_accuracy) > 1]
-    if not last:
-        return None
-    number = len(last[0])
-    means = [float(np.nan_to_num(classes).mean()) for classes in last]
-    return (number, bool(np.mean(means) <= chance_level(number))) if at_chance(means, number) else None
-
-
 def _chance(row: Checked) -> Hashable | None:
     """Models at chance: they are not clearly better than a model that guesses."""
-    guesses = _guesses(row)
+    guesses = guessing(row.runs)
     return (
         (*guesses, len(row.runs), _scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs))
         if guesses
@@ -262,20 +250,20 @@ def _chance(row: Checked) -> Hashable | None:
 
 
 def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
-    number, at_most = _guesses(rows[0]) or (0, True)
-    guessing = f"chance, {formatted_values.share(1 / number)} with {number} classes"
+    number, at_most = guessing(rows[0].runs) or (0, True)
+    chance = f"chance, {formatted_values.share(1 / number)} with {number} classes"
     seeds = sum(len(run.class_accuracy) > 1 for run in rows[0].runs)
-    text = f"test accuracy is at {guessing}"
+    text = f"test accuracy is at {chance}"
     if not at_most:
-        text = f"test accuracy cannot be told from {guessing}, "
+        text = f"test accuracy cannot be told from {chance}, "
         text += "with one seed" if seeds == 1 else f"which its 95% interval over {seeds} seeds contains"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
 
 def _no_better_than_the_mean(row: Checked) -> Hashable | None:
     """Models that are not better than the mean of the labels: R², as a mean over seeds, is at most 0."""
-    low = float(np.mean([run.accuracy for run in row.runs])) <= chance_level(0, numeric=True)
-    return (_scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs)) if low else None
+    at_most = guessing(row.runs)
+    return (_scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs)) if at_most else None
 
 
 def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:

@@ -54,12 +54,15 @@ class Group:
         reference: position of the row that the others are compared with.
         federation: the settings that groups with the same clients and data share, in words, which are different for other clients or
             data; empty if all groups have the same.
+        other_points: if they share no such settings, so that ``federation`` is the first of these groups and the number of the others,
+            this number; otherwise 0.
     """
 
     point: str
     rows: tuple[int, ...]
     reference: int
     federation: str = ""
+    other_points: int = 0
 
 
 def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
@@ -90,7 +93,7 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
             _in_words(point, entries[rows[0]].label) if len(points) > 1 else "",
             tuple(rows),
             _reference(entries, names, rows, reference),
-            federations[point],
+            *federations[point],
         )
         for point, rows in points.items()
     ]
@@ -100,30 +103,31 @@ Point = tuple[str, ...]
 """The family of a point and its settings, such as ``k=3``."""
 
 
-def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]) -> dict[Point, str]:
+def _federations(points: Mapping[Point, Sequence[int]], entries: Sequence[Entry]) -> dict[Point, tuple[str, int]]:
     """For each point, its clients and data in words: the settings that all points with the same ones share, and no others.
 
-    Without such settings, it is the first of these points, and the number of the others.
+    Without such settings, it is the first of these points, and the number of the others, which is also returned by itself.
     """
     alike: dict[frozenset[str], list[Point]] = {}
     for point, rows in points.items():
         alike.setdefault(frozenset(_clients_and_data(entries[i]) for i in rows), []).append(point)
     if len(alike) < 2:
-        return dict.fromkeys(points, "")
-    names: dict[Point, str] = {}
+        return dict.fromkeys(points, ("", 0))
+    names: dict[Point, tuple[str, int]] = {}
     for own in alike.values():
         others = [point for point in points if point not in own]
         names |= dict.fromkeys(own, _name_of_federation(own, others, entries[points[own[0]][0]].label))
     return names
 
 
-def _name_of_federation(own: Sequence[Point], others: Sequence[Point], label: str) -> str:
-    """The settings that some points share and no others have, in words; or else the first point, and the number of the others."""
+def _name_of_federation(own: Sequence[Point], others: Sequence[Point], label: str) -> tuple[str, int]:
+    """The settings that some points share and no others have, in words, and 0; or else the first point and the number of the others,
+    in words, and that number."""
     shared = tuple(part for part in own[0] if all(part in point for point in own))
     if any(shared) and not any(set(shared) <= set(point) for point in others):
-        return _in_words(shared, label)
+        return _in_words(shared, label), 0
     more = f" and {len(own) - 1} other point{'s' * (len(own) > 2)}" if len(own) > 1 else ""
-    return f"{_in_words(own[0], label)}{more}"
+    return f"{_in_words(own[0], label)}{more}", len(own) - 1
 
 
 def _clients_and_data(entry: Entry) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort import measures
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.study.guessing import guessing
 from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured, level_below
 
@@ -18,8 +18,6 @@ __all__ = [
     "Target",
     "about_reached",
     "about_targets",
-    "at_chance",
-    "chance_level",
     "common_target",
     "costs_of_target",
     "failure",
@@ -32,34 +30,6 @@ TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
 
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
-
-
-ABOVE_CHANCE = 0.25
-"""Above chance begins at 1/K + ABOVE_CHANCE/K · (1 − 1/K)."""
-
-
-def chance_level(classes: int, *, numeric: bool = False) -> float:
-    """The accuracy over K classes up to which a model is not better than chance; −inf for an unknown number of classes.
-
-    For numeric labels, it is R² = 0, that of a model which predicts the mean of the labels for every sample.
-    """
-    if numeric:
-        return 0.0
-    return 1 / classes + ABOVE_CHANCE / classes * (1 - 1 / classes) if classes > 1 else -math.inf
-
-
-SMALL_EXCESS = 0.5
-"""Up to 1/K + SMALL_EXCESS/K · (1 − 1/K), a mean is at chance if its 95% interval over seeds contains 1/K, and that of one seed."""
-
-
-def at_chance(scores: Sequence[float], classes: int, *, numeric: bool = False) -> bool:
-    """Whether scores of several seeds over K classes are not better than chance, or cannot be told from it by a small excess."""
-    mean = float(np.mean(scores))
-    if numeric or mean <= chance_level(classes) or classes < 2:
-        return mean <= chance_level(classes, numeric=numeric)
-    if mean > 1 / classes + SMALL_EXCESS / classes * (1 - 1 / classes):
-        return False
-    return len(scores) == 1 or measures.paired_interval(scores, np.zeros(len(scores))).low <= 1 / classes
 
 
 def one_class(run: Measured) -> bool:
@@ -75,10 +45,7 @@ def failure(runs: Sequence[Measured]) -> str:
         return "in which no update was admitted under a seed"
     if any(map(one_class, runs)):
         return "that predict one class"
-    best = [run.best_accuracy for run in runs if not math.isnan(run.best_accuracy)]
-    if best and at_chance(best, len(runs[0].class_accuracy), numeric=runs[0].run.labels == "numbers"):
-        return "at chance"
-    return ""
+    return "at chance" if guessing(runs) else ""
 
 
 @dataclass(frozen=True)
