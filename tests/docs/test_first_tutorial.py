@@ -106,3 +106,30 @@ def test_the_numbers_in_the_text_are_those_of_the_runs(tmp_path: Path) -> None:
     three: dict[str, dict[Any, Any]] = {row["label"]: row for row in few}
     assert three["highest loss"]["difference"] < 0, "in the first three seeds, it looked worse"
     assert f"although taking turns is {100 * three['taking turns']['difference']:.0f} points ahead" in text
+
+
+def test_the_tutorial_speaks_of_columns_that_its_table_shows() -> None:
+    """It explained the column of bytes, which the window of the site is too narrow for."""
+    text = prose()
+    about = text[text.index("The other columns tell") : text.index("With three seeds, the verdict")]
+    assert "too narrow, such as the bytes that a strategy sends" in about
+    shown = about[: about.index("The last note")]
+    assert "target accuracy" in shown
+    assert "Jain's index" in shown
+    assert "bytes" not in shown
+
+
+def test_strategies_have_one_name_on_all_pages() -> None:
+    """Two pages called power-of-choice "highest loss", which is select-by-loss in this tutorial, and said that it draws at random."""
+    called: dict[str, set[str]] = {}
+    for file in [*(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").rglob("*.toml"), ROOT / "README.md"]:
+        text = file.read_text(encoding="utf-8")
+        pairs = re.findall(
+            r"""label"?\s*[:=]\s*"([^"]+)",?\s*"?selection"?\s*[:=]\s*\{\s*"?name"?\s*[:=]\s*"(\w+)\"""", text
+        )
+        for label, name in pairs:
+            called.setdefault(label.lower(), set()).add(name)
+    assert called["highest loss"] == {"select_by_loss"}
+    assert called["power-of-choice"] == {"powd"}
+    own = read(ROOT / "docs" / "tutorials" / "my-data.md")
+    assert "draws five hospitals, large ones more often than small ones" in " ".join(own.split())

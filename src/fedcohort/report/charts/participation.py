@@ -9,6 +9,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.axes_and_legends import by_point
+from fedcohort.report.charts.equal_lines import about_equal
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
@@ -113,7 +114,7 @@ def participation(story: Story, look: Look) -> Figure | None:
         highest = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
         axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)], whole=True)
         chart, own = lines(f"clients_{column}", frame, labels, look, axes)
-        views.append(View(column, [Panel(chart)], _about_equal(frame, story.row_looks.groups if look.page else ())))
+        views.append(View(column, [Panel(chart)], about_equal(frame, story.row_looks.groups if look.page else ())))
         data |= own
     return Figure(
         "participation", "Clients per round", f"{seeds_note(story, band=banded)}{_without_data(story)}", views, data
@@ -124,37 +125,6 @@ def _without_data(story: Story) -> str:
     """A sentence about clients without data, with a space before it; empty if all have some."""
     empty = any((reading.portrait.facts.get("samples", np.ones(1)) == 0).any() for reading in story.first)
     return " Clients without data do not count as available: they cannot be selected." if empty else ""
-
-
-MOST_NAMES = 6
-"""Largest number of rows on one line that a caption names."""
-
-
-def _about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
-    """A sentence about rows with the same numbers, whose lines lie on each other; empty if there are none at any point of a sweep."""
-    labels = list(dict.fromkeys(frame["strategy"]))
-    values = frame.pivot_table(index="strategy", columns="x", values="mean", sort=False, dropna=False)
-    together = [
-        same
-        for group in groups or (labels,)
-        for _, same in sorted(_same(values, [label for label in group if label in values.index]).items())
-    ]
-    if not together:
-        return ""
-    if len(groups) > 1:
-        return "Rows with the same numbers lie on each other."
-    named = [", ".join(same) if len(same) <= MOST_NAMES else f"{len(same)} of {len(labels)} rows" for same in together]
-    return f"Rows with the same numbers lie on each other: {'; '.join(named)}."
-
-
-def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:
-    """Rows with the same values, by the position of the first of them."""
-    by_values: dict[bytes, list[str]] = {}
-    for label in labels:
-        by_values.setdefault(np.nan_to_num(values.loc[label].to_numpy(np.float64), nan=-1.0).tobytes(), []).append(
-            label
-        )
-    return {labels.index(same[0]): same for same in by_values.values() if len(same) > 1}
 
 
 def _varies(rounds: pd.DataFrame) -> bool:

@@ -1,0 +1,41 @@
+"""Name the rows of a chart of lines that have the same numbers, so that their lines lie on each other."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["about_equal"]
+
+MOST_NAMES = 6
+"""Largest number of rows on one line that a caption names."""
+
+
+def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
+    """A sentence about rows with the same numbers; empty if there are none.
+
+    Args:
+        frame: a row for each point: ``strategy``, ``x`` and ``mean``.
+        groups: the rows that a chart shows together, such as those at each point of a sweep; empty for all rows.
+    """
+    labels = list(dict.fromkeys(frame["strategy"]))
+    values = frame.pivot_table(index="strategy", columns="x", values="mean", sort=False, dropna=False)
+    together = [
+        same
+        for group in groups or (labels,)
+        for _, same in sorted(_same(values, [label for label in group if label in values.index]).items())
+    ]
+    if not together:
+        return ""
+    if len(groups) > 1:
+        return "Rows with the same numbers lie on each other."
+    named = [", ".join(same) if len(same) <= MOST_NAMES else f"{len(same)} of {len(labels)} rows" for same in together]
+    return f"Rows with the same numbers lie on each other: {'; '.join(named)}."
+
+
+def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:
+    """Rows with the same values, by the position of the first of them."""
+    by_values: dict[bytes, list[str]] = {}
+    for label in labels:
+        by_values.setdefault(np.nan_to_num(values.loc[label].to_numpy(np.float64), nan=-1.0).tobytes(), []).append(label)
+    return {labels.index(same[0]): same for same in by_values.values() if len(same) > 1}
