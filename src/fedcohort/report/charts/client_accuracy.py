@@ -42,10 +42,7 @@ SINGLE = 400
 
 def client_accuracy(story: Story, look: Look) -> list[Figure]:
     """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution at the last measurement."""
-    rows = [
-        (label, [reading for reading in readings if len(reading.client_accuracy)]) for label, readings in story.played
-    ]
-    rows = [(label, readings) for label, readings in rows if readings]
+    rows = _measured(story)
     labels, score = [label for label, _ in story.played], story.score
     name_of_score = "score" if score.numeric else "accuracy"
     views: list[View] = []
@@ -69,6 +66,14 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     note = f"{named} of the global model on each client's own {samples}. {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
     return [over_rounds, _distribution(rows, story.in_order, look, score)]
+
+
+def _measured(story: Story) -> list[tuple[str, list[Reading]]]:
+    """The rows with accuracies of clients, and their runs that have them."""
+    rows = [
+        (label, [reading for reading in readings if len(reading.client_accuracy)]) for label, readings in story.played
+    ]
+    return [(label, readings) for label, readings in rows if readings]
 
 
 def _mean(accuracies: Values) -> float:

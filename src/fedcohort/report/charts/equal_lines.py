@@ -37,5 +37,7 @@ def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:
     """Rows with the same values, by the position of the first of them."""
     by_values: dict[bytes, list[str]] = {}
     for label in labels:
-        by_values.setdefault(np.nan_to_num(values.loc[label].to_numpy(np.float64), nan=-1.0).tobytes(), []).append(label)
+        by_values.setdefault(np.nan_to_num(values.loc[label].to_numpy(np.float64), nan=-1.0).tobytes(), []).append(
+            label
+        )
     return {labels.index(same[0]): same for same in by_values.values() if len(same) > 1}
