@@ -600,8 +600,8 @@ def test_bad_files(text: str, tmp_path: Path) -> None:
         refused(call(command, tmp_path / "bad.toml", "--runs", tmp_path / "runs"), *FILES[text])
 
 
-def test_missing_file_in_a_process(tmp_path: Path) -> None:
-    refused(process("run", tmp_path / "none.toml"), "none.toml: no such experiment file")
+def test_a_missing_file(tmp_path: Path) -> None:
+    refused(call("run", tmp_path / "none.toml"), "none.toml: no such experiment file")
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

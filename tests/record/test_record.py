@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,8 +47,10 @@ def rounds(draw: st.DrawFn, t: int = 1) -> RoundRow:
 
 @settings(max_examples=25, deadline=None)
 @given(rounds(1), rounds(2))
-def test_whatever_is_recorded_is_found_as_it_was_sealed(first: RoundRow, second: RoundRow) -> None:
-    with TemporaryDirectory() as folder:
+def test_whatever_is_recorded_is_found_as_it_was_sealed(
+    tmp_path_factory: pytest.TempPathFactory, first: RoundRow, second: RoundRow
+) -> None:
+    with TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as folder:
         run = create_run(Path(folder) / "run", "x = 1", FACTS)
         with writing(run) as writer:
             writer.record([first])

@@ -1,5 +1,7 @@
 """H3: a mixture of classes per client, drawn from finite pools."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,11 @@ def by_hand(alphas, sizes, pools, rng):
     return counts
 
 
+@cache
+def draws_by_hand(alphas, sizes, pools, seeds):
+    return [by_hand(alphas, sizes, pools, np.random.default_rng(9_000 + seed)) for seed in range(seeds)]
+
+
 @pytest.mark.parametrize("convention", ["alpha_total", "alpha_each"])
 @pytest.mark.parametrize("alpha", [0.3, 2.0])
 @pytest.mark.parametrize("cells", [mixtures.CELLS, 8])  # all clients at once; two at a time
@@ -48,9 +55,8 @@ def test_agrees_with_the_rule_written_out_by_hand(convention, alpha, cells, monk
     draws = [counts_of(rule, labels, m, np.random.default_rng(seed)) for seed in range(seeds)]
     assert all((counts.sum(axis=1) == sizes).all() and (counts.sum(axis=0) == pools).all() for counts in draws)
     ours = np.array([statistics(counts) for counts in draws])
-    theirs = np.array(
-        [statistics(by_hand(alphas, sizes, pools, np.random.default_rng(9_000 + seed))) for seed in range(seeds)]
-    )
+    expected = draws_by_hand(tuple(alphas.tolist()), tuple(sizes.tolist()), tuple(pools.tolist()), seeds)
+    theirs = np.array([statistics(counts) for counts in expected])
     error = np.sqrt((ours.var(axis=0) + theirs.var(axis=0)) / seeds)
     assert np.all(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) < 4.5 * error)
 
