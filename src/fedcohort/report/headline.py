@@ -191,10 +191,11 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
             f"is due to chance.{'' if useless else f' Run {enough} seeds or more.'}"
         )
     clear = p_value <= LEVEL
+    cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
         f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
-        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
+        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
     if clear or useless or _uneven(compared, _group_of(compared, best)):

@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
+from fedcohort.study.verdicts import about_cut
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
 
@@ -208,7 +209,8 @@ def _caption(
         references = list(dict.fromkeys(row["reference"] for row in rows))
         first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
-            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds, with a 95% interval (Student's t)."
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds, with a 95% interval (Student's t)"
+            f"{about_cut(rows)}."
         )
     tested = sum(math.isfinite(row["p_holm"]) for row in rows)
     if tested:
