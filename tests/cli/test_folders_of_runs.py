@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from fedcohort.report.runs_on_disk import begun
 from tests.cli.test_cli import call, done, refused
+from tests.records import played, written
 
 __all__ = ["done"]
 
@@ -88,3 +89,12 @@ def test_a_narrow_terminal_keeps_the_verdict(done: Path, monkeypatch: pytest.Mon
     assert "verdict," in head, "below the difference if it has no column of its own"
     assert "worst" not in head
     assert "worst tenth" in shown.partition("Hidden for lack of width:")[2]
+
+
+def test_two_seeds_are_named_with_and(tmp_path: Path) -> None:
+    """They were "seeds 0 to 1"."""
+    for seed in (0, 1):
+        written(tmp_path / f"run{seed}", [played(1, [0, 1])], seed=seed)
+    assert "seeds 0 and 1" in call("measures", str(tmp_path)).stdout
+    written(tmp_path / "run2", [played(1, [0, 1])], seed=2)
+    assert "seeds 0 to 2" in call("measures", str(tmp_path)).stdout

@@ -195,6 +195,24 @@ def test_an_undecided_race_says_how_many_more_seeds_would_decide_it() -> None:
     assert "more)" not in race(first, row("B", DROPPED, [0.5] * 6, needed=9)).recommendation, "it is decided"
 
 
+def test_an_undecided_front_says_how_many_more_seeds_would_decide_it() -> None:
+    """With two objectives, only that rows are not decided yet was said."""
+
+    def front(*needed: float) -> Race:
+        rows = [row(f"row {i}", UNDECIDED, [0.5] * 6, needed=each) for i, each in enumerate(needed)]
+        both = [RacedRow(**{**vars(each), "scores": each.scores * 2}) for each in rows]
+        return Race("made up", tuple(objectives(["accuracy", "bytes"])), tuple(both), "seeds", 0.95, {})
+
+    assert front(9, 12).recommendation.endswith(
+        " 2 rows are not decided yet. The race ended at its largest number of seeds. About 12 seeds (6 more) would probably decide "
+        "the race, if differences and their spread stay as they are."
+    )
+    assert front(9, math.inf).recommendation.endswith(
+        " 'row 1': differences are small beside the spread from seed to seed; more than 50 seeds would be needed to tell them apart. "
+        "About 9 seeds (3 more) would probably decide about the other rows, if differences and their spread stay as they are."
+    )
+
+
 def test_a_recommended_row_whose_training_failed_is_named() -> None:
     failure = "test accuracy is at chance, 10% with 10 classes. Try: train longer."
     said = race(row("A", BEST, [0.1] * 6, failure=failure), row("B", DROPPED, [0.05] * 6)).recommendation

@@ -202,3 +202,26 @@ def test_the_number_of_seeds_that_would_decide_is_that_of_a_race_that_goes_on_al
     assert begun.seeds_to_decide(1, 0, int(predicted)) == predicted
     assert begun.seeds_to_decide(1, 0, int(predicted) - 1) == math.inf
     assert raced(scores[:, :, :1]).seeds_to_decide(1, 0, 300) == 0, "one seed has no spread"
+
+
+@pytest.mark.parametrize(("accuracy", "cost"), [(0.03, 0.10), (0.03, -0.10), (0.0, 0.0)])
+def test_the_number_of_seeds_that_would_settle_a_front_is_that_of_a_race_that_goes_on_alike(
+    accuracy: float, cost: float
+) -> None:
+    """Row 1 is less accurate, and dearer, cheaper, or as dear; differences swing around their means in turn."""
+    swing = np.tile([1.0, -1.0], 150)
+    scores = np.stack(
+        [
+            np.stack([np.full(300, 0.9), 0.9 - accuracy + 0.03 * swing]),
+            np.stack([np.full(300, -1.0), -1.0 - cost + 0.10 * swing]),
+        ]
+    )
+    margins = (0.01, 0.05)
+    begun, whole = raced(scores[:, :, :6], margins), raced(scores, margins)
+    assert not begun.decided
+    assert whole.decided
+    predicted = begun.seeds_to_settle(1, 300)
+    assert predicted == begun.seeds_to_settle(0, 300)
+    assert whole.depth - 1 <= predicted <= 1.2 * whole.depth
+    assert begun.seeds_to_settle(1, int(predicted) - 1) == math.inf
+    assert raced(scores[:, :, :1], margins).seeds_to_settle(1, 300) == 0, "one seed has no spread"

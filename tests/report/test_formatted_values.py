@@ -19,6 +19,7 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.page import page
 from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
+from tests.experiments import small
 from tests.report.pages import Page
 
 FIELDS = {
@@ -219,3 +220,12 @@ def test_huge_numbers_have_an_exponent() -> None:
     assert formatted_values.number(1_754_658e24) == "1.755e+30"
     assert formatted_values.number(-1.5e300) == "−1.5e+300"
     assert formatted_values.number(2e20) == "200,000,000,000,000,000,000"
+
+
+def test_settings_from_a_million_on_have_an_exponent() -> None:
+    """A learning rate of 1e6 was written 1000000.0, also in names of rows."""
+    values = (0.5, 20.0, 100000.0, 1e6, 2.5e7, 1234567.0, 1e16, -1e6, 1e-9)
+    texts = ["0.5", "20.0", "100000.0", "1e6", "2.5e7", "1234567.0", "1e16", "-1e6", "1e-09"]
+    assert [formatted_values.setting(value) for value in values] == texts
+    rows = small(sweep={"training.lr": [0.05, 1e6]}).rows()
+    assert [label for label, _ in rows] == ["uniform, lr=0.05", "uniform, lr=1e6"]

@@ -106,6 +106,19 @@ def test_a_reference_that_failed_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_failed_row_with_the_second_highest_accuracy_is_named(tmp_path: Path) -> None:
+    """The best row was compared with it, in accuracy and in cost, without a word about that."""
+    sound = row(tmp_path, "uniform", {"clients": [0]})
+    one = {"class_accuracy": [0.0, 1.0, 0.0, 0.0]}
+    failed = row(tmp_path, "mine", {"clients": [1], **one}, accuracy=0.6, selection={"name": "ucb"})
+    sure = said(sound, failed)["How sure?"]
+    assert (
+        "'mine', which has the second highest accuracy, is no sound result: its last model predicts one class for every"
+        in sure
+    )
+    assert "no sound result" not in said(sound, row(tmp_path, "other", {"clients": [2]}, accuracy=0.6))["How sure?"]
+
+
 EARLY = {"note": "random: first rounds"}
 
 

@@ -177,9 +177,9 @@ def test_groups_with_the_same_clients_and_data_have_the_same_name_of_it() -> Non
 
 
 def test_points_without_settings_of_their_own_are_counted() -> None:
-    own, others = [("a", "alpha=1"), ("a", "k=2"), ("a", "k=3")], [("a", "k=4")]
+    own, others = [("", "alpha=1"), ("", "k=2"), ("", "k=3")], [("", "k=4")]
     assert _name_of_federation(own, others, "x") == ("alpha=1 and 2 other points", 2)
-    assert _name_of_federation([("a", "k=2", "lr=1"), ("a", "k=2", "lr=2")], others, "x") == ("k=2", 0)
+    assert _name_of_federation([("", "k=2", "lr=1"), ("", "k=2", "lr=2")], others, "x") == ("k=2", 0)
 
 
 def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:

@@ -110,6 +110,8 @@ def _seeds(runs: "Sequence[Run]") -> str:
     seeds = sorted(int(run.meta["seed"]) for run in runs)
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
+    if len(seeds) == 2:
+        return f"seeds {seeds[0]} and {seeds[1]}"
     if seeds == list(range(seeds[0], seeds[-1] + 1)):
         return f"seeds {seeds[0]} to {seeds[-1]}"
     return f"{len(seeds)} seeds"

@@ -22,6 +22,7 @@ __all__ = [
     "duration",
     "in_words",
     "index",
+    "large",
     "magnitude",
     "number",
     "number_spread",
@@ -200,14 +201,20 @@ def clock(seconds: float) -> str:
 
 
 def setting(value: object) -> str:
-    """The value of a setting as an experiment file has it: 0.5, 20.0, true, none, uniform; long lists as their number: 40 values."""
+    """The value of a setting as an experiment file has it: 0.5, 20.0, 1e6, true, none; long lists as their number: 40 values."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:.1f}" if value.is_integer() else f"{value:.6g}"
+        return large(value) or (f"{value:.1f}" if value.is_integer() else f"{value:.6g}")
     if isinstance(value, list) and len(str(value)) > LONGEST_LIST:
         return f"{len(value)} values"
     return "none" if value is None else str(value)
+
+
+def large(value: float) -> str:
+    """A whole number from a million on with an exponent, if that is exact: 1e6, 2.5e7. Empty for all others."""
+    short = f"{value:.6g}".replace("e+0", "e").replace("e+", "e")
+    return short if "e" in short and abs(value) >= 1e6 and float(short) == value else ""
 
 
 def _not_finite(value: float) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import large
 from fedcohort.core.python_plugins import is_python_plugin, keep, name_of_class
 from fedcohort.experiment.completion import choices, plug_in_sections
 from fedcohort.experiment.sections import Choice, Variant
@@ -171,10 +172,10 @@ def names_in(experiment: Any) -> list[str]:
 
 
 def in_label(value: object) -> object:
-    """A value of the sweep as labels show it: a class or an object from Python as its class with its parameters."""
+    """A value of the sweep as labels show it: a class or an object from Python as its class with its parameters, 1000000.0 as 1e6."""
     if isinstance(value, str) and is_python_plugin(value):
         return name_of_class(value)
     if isinstance(value, Mapping) and isinstance(value.get("name"), str) and is_python_plugin(value["name"]):
         given = ", ".join(f"{key}={inner}" for key, inner in value.items() if key != "name")
         return f"{name_of_class(value['name'])}({given})" if given else name_of_class(value["name"])
-    return value
+    return (large(value) or value) if isinstance(value, float) else value

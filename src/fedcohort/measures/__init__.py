@@ -33,6 +33,7 @@ from fedcohort.measures.seeds import (
     ACCURACY_DIFFERENCES,
     PairedInterval,
     holm,
+    is_cut,
     mean_sd,
     paired_interval,
     paired_p_value,
@@ -43,7 +44,7 @@ from fedcohort.measures.uniform_chance import JainReference, binomial, jain_rand
 __all__ = [
     "ACCURACY_DIFFERENCES", "AccuracyOverClients", "EarlyStop", "JainReference", "PairedInterval", "Participation", "UniformChance",
     "accuracy", "best_accuracy", "best_batch_size", "binomial", "bytes_to", "coverage", "early_stop", "entropy", "final_accuracy",
-    "forgetting", "gini", "hindsight_regret", "holm", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
+    "forgetting", "gini", "hindsight_regret", "holm", "is_cut", "jain", "jain_random", "largest_drop", "macro_accuracy", "mean_sd",
     "over_clients", "overall_accuracy", "paired_interval", "paired_p_value", "participation", "participation_random", "regret",
     "rounds_since", "rounds_to", "selection_counts", "tail_sd", "time_to", "uniform_chance", "worst_accuracy",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.measures.argument_checks import as_series, same_length
 
-__all__ = ["ACCURACY_DIFFERENCES", "PairedInterval", "holm", "mean_sd", "paired_interval", "paired_p_value"]
+__all__ = ["ACCURACY_DIFFERENCES", "PairedInterval", "holm", "is_cut", "mean_sd", "paired_interval", "paired_p_value"]
 
 ACCURACY_DIFFERENCES = (-1.0, 1.0)
 """The differences that two accuracies can have: limits of :func:`paired_interval`."""
@@ -67,6 +67,15 @@ def paired_interval(
     half = float(stdtrit(len(first) - 1, (1 + confidence) / 2)) * sd / math.sqrt(len(first))
     smallest, largest = limits(second) if callable(limits) else limits
     return PairedInterval(mean, max(mean - half, smallest), min(mean + half, largest))
+
+
+def is_cut(mean: float, low: float, high: float) -> bool:
+    """Whether an interval of :func:`paired_interval` ends at a limit: then it is not symmetric around its mean.
+
+    >>> is_cut(0.9, 0.8, 1.0), is_cut(0.95, 0.8, 1.0), is_cut(0.5, math.nan, math.nan)
+    (False, True, False)
+    """
+    return abs((high - mean) - (mean - low)) > 1e-9
 
 
 def paired_p_value(a: ArrayLike, b: ArrayLike) -> float:

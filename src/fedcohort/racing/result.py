@@ -159,6 +159,8 @@ class Race:
 
     def _close(self, rows: Sequence[RacedRow]) -> str:
         """That rows cannot be told from the recommended one, and by how much at most they are better, as far as that is known."""
+        if len(self.objectives) > 1:
+            return f"{_listed([row.label for row in rows])}: differences are small beside the spread from seed to seed"
         objective, bound = self.objectives[0], max(0.0, *(row.high for row in rows))
         differences = "The difference is" if len(rows) == 1 else "Differences are"
         known = bound < (math.log(2) if objective.is_cost else 1.0)

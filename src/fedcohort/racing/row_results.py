@@ -71,8 +71,9 @@ class RacedRow:
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.
-        needed: about how many seeds would decide between it and the recommended row, if their mean difference and its spread stay as
-            they are; 0 if that is decided, or not known, and infinite if it is too many to be advised.
+        needed: about how many seeds would decide between it and the recommended row, or with two objectives between it and all
+            others, if mean differences and their spread stay as they are; 0 if that is decided, or not known, and infinite if it is
+            too many to be advised.
         failure: why its training failed, and what to try, in sentences; empty if it did not, or if the row is dropped.
     """
 

@@ -173,6 +173,49 @@ class RaceRule:
                 return seeds + self.first
         return math.inf
 
+    def seeds_to_settle(self, row: int, most: int) -> float:
+        """The same with two objectives: about how many seeds would settle a row with every other one, or drop one of the two.
+
+        Args:
+            row: the row.
+            most: largest number of seeds that is tried.
+
+        Returns:
+            The number of seeds; infinite if it is above ``most``, and 0 if there is not yet a spread to judge by.
+        """
+        others = [other for other in self.alive if other != row]
+        if self.counts[[row, *others]].min() < 2:
+            return 0
+        compared = [
+            paired(scores, self.counts, FLOOR * margin)
+            for scores, margin in zip(self.scores, self.margins, strict=True)
+        ]
+        leads = [[(float(each.mean[row, other]), float(each.sd[row, other])) for each in compared] for other in others]
+        threshold = -math.log(self.alpha * float(self.shares[0]))
+        for seeds in range(self.depth + 1, most + 1):
+            one, two = (critical_ratio(seeds, threshold + math.log(tests)) for tests in (1, 2))
+            if all(self._would_settle(lead, one, two) for lead in leads):
+                return seeds
+        return math.inf
+
+    def _would_settle(self, leads: Sequence[tuple[float, float]], one: float, two: float) -> bool:
+        """Whether two rows are settled, or one of them is dropped.
+
+        Args:
+            leads: in each objective, the mean and the standard deviation of their differences.
+            one, two: the ratios of them that are clear for one test, and corrected for two.
+        """
+        (better, worse), (also_better, also_worse) = ((mean >= one * sd, -mean >= one * sd) for mean, sd in leads)
+        opposed = (better and also_worse) or (worse and also_better)
+        equal = all(abs(mean) + one * sd <= margin for (mean, sd), margin in zip(leads, self.margins, strict=True))
+        return opposed or equal or any(self._would_drop(leads, sign, one, two) for sign in (1, -1))
+
+    def _would_drop(self, leads: Sequence[tuple[float, float]], sign: int, one: float, two: float) -> bool:
+        """Whether the first of two rows (sign 1) would drop the second one, or the second (−1) the first one."""
+        better = any(sign * mean >= two * sd for mean, sd in leads)
+        pairs = zip(leads, self.margins, strict=True)
+        return better and all(sign * mean + margin >= one * sd for (mean, sd), margin in pairs)
+
     def _judge(self) -> None:
         """Drop rows until no more are clearly worse, then find the rows that rest."""
         compared = [

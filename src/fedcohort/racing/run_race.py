@@ -239,7 +239,11 @@ class PlannedRace:
 
     def _needed(self, row: int, leader: int, rule: RaceRule) -> float:
         """About how many seeds would decide about a row; see :class:`RacedRow`."""
-        if len(self.objectives) > 1 or rule.decided or row == leader or self._state(row, leader, rule) != UNDECIDED:
+        if rule.decided or self._state(row, leader, rule) != UNDECIDED:
+            return 0
+        if len(self.objectives) > 1:
+            return rule.seeds_to_settle(row, most_advised(rule.depth))
+        if row == leader:
             return 0
         return rule.seeds_to_decide(row, leader, most_advised(rule.depth))
 

@@ -12,7 +12,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.headline_costs import cost_sentences
-from fedcohort.report.headline_doubts import doubts, never_trained, none_learned, problem, untrained
+from fedcohort.report.headline_doubts import doubt_about, doubts, never_trained, none_learned, problem, untrained
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
@@ -142,6 +142,8 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         sentences.append(_about_corrections(len(group.rows)))
     named = [best, *(other for other, _, _ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
+    if second not in (best, group.reference):
+        sentences += doubt_about(compared, names, second)
     if _uneven(compared, group):
         sentences.append(
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
@@ -191,10 +193,11 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
             f"is due to chance.{'' if useless else f' Run {enough} seeds or more.'}"
         )
     clear = p_value <= LEVEL
+    cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
     sentence = (
         f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
-        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}). "
+        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
         f"{_clearness(p_value, len(own), comparisons, why)}"
     ).replace("p = <", "p < ")
     if clear or useless or _uneven(compared, _group_of(compared, best)):

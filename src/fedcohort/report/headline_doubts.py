@@ -8,7 +8,7 @@ from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import one_class
 
-__all__ = ["doubts", "never_trained", "none_learned", "problem", "untrained"]
+__all__ = ["doubt_about", "doubts", "never_trained", "none_learned", "problem", "untrained"]
 
 
 def problem(compared: Comparison, position: int) -> str:
@@ -54,6 +54,14 @@ def doubts(compared: Comparison, group: Group, names: Sequence[str], best: int) 
             "one with --reference."
         )
     return sentences
+
+
+def doubt_about(compared: Comparison, names: Sequence[str], second: int) -> list[str]:
+    """A sentence about the row with the second highest accuracy, which the best one is compared with, if its training failed."""
+    reason = "" if untrained(compared, second) else problem(compared, second)
+    if not reason:
+        return []
+    return [f"{names[second]}, which has the second highest accuracy, is no sound result: {reason}. See Health."]
 
 
 def _best_sound(compared: Comparison, group: Group, names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
-from fedcohort.study.verdicts import with_intervals
+from fedcohort.study.verdicts import about_cut, with_intervals
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
 
@@ -212,7 +212,7 @@ def _caption(
         interval = ", with a 95% interval (Student's t)" if with_intervals(rows) else "; one seed gives no interval"
         first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
-            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{interval}."
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{interval}{about_cut(rows)}."
         )
     tested = sum(math.isfinite(row["p_holm"]) for row in rows)
     if tested:

@@ -11,11 +11,13 @@ from fedcohort.core.score_style import ScoreStyle
 
 __all__ = [
     "BASELINE",
+    "CUT",
     "FEWEST",
     "LEVEL",
     "TOO_FEW",
     "UNCLEAR",
     "Verdict",
+    "about_cut",
     "about_more_seeds",
     "about_verdicts",
     "difference_columns",
@@ -112,6 +114,16 @@ def difference_columns(
     if comparisons:
         ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=score.differences)[1:]
     return dict(zip(names, (mean, low, high, *ends), strict=True))
+
+
+CUT = "which ends where no larger difference is possible"
+"""What is said about an interval of differences that is cut at the possible range."""
+
+
+def about_cut(rows: Iterable[Mapping[Any, Any]]) -> str:
+    """:data:`CUT` with a comma before it, if that is so for any row of a comparison's table; otherwise empty."""
+    columns = ("difference", "difference_low", "difference_high")
+    return f", {CUT}" if any(measures.is_cut(*(row[column] for column in columns)) for row in rows) else ""
 
 
 def needed_seeds(comparisons: int) -> int:

@@ -7,11 +7,15 @@ import pandas as pd
 import pytest
 
 from fedcohort.core.score_style import R_SQUARED
+from fedcohort.record import Run
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy, differences
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.means_and_bands import SHARES, by_round
 from fedcohort.report.charts.sweeps import studies
+from fedcohort.report.headline import answers
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import Story, gather
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison
@@ -81,6 +85,50 @@ def test_intervals_of_differences_end_where_the_accuracy_would_be_0(tmp_path: Pa
     low = Comparison("x", side_by_side(runs)).table["difference_low"].iloc[1]
     assert low == pytest.approx(-0.262)
     assert R_SQUARED.differences([0.2, 0.4]) == (-math.inf, pytest.approx(0.7))
+
+
+CUT = "which ends where no larger difference is possible"
+
+
+def runs_with(folder: Path, **rows: tuple[float, ...]) -> list[Run]:
+    """Runs of one round with these accuracies by seed."""
+    return [
+        written(
+            folder / f"{label}{seed}", [played(1, [0], test_accuracy=value, ledger=[exchange(9, 9)])], label=label, seed=seed,
+            selection="uniform" if label == "uniform" else {"name": "powd", "d": 4},
+        )
+        for label, values in rows.items()
+        for seed, value in enumerate(values)
+    ]  # fmt: skip
+
+
+def test_everything_with_an_interval_says_that_it_is_cut(story: Story) -> None:
+    """Only the chart of differences said so."""
+    compared = story.comparison
+    assert compared is not None
+    told = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    assert f"Its 95% interval (Student's t), {CUT}, is not corrected for multiple comparisons" in told
+    assert f"with a 95\\% interval (Student's t), {CUT}." in to_latex(compared)
+    (sure,) = [sentences for question, sentences in answers(story)[0].answers if question == "How sure?"]
+    assert "; the interval ends where no larger difference is possible)." in sure[0]
+    cost = accuracy_and_cost(story, PAGE)
+    assert cost is not None
+    assert "(Student's t), which ends at 0% and at 100%, where the possible range ends." in cost.note
+
+
+def test_intervals_that_are_not_cut_are_not_called_so(tmp_path: Path) -> None:
+    found = gather(runs_with(tmp_path, uniform=(0.5, 0.52, 0.51), other=(0.6, 0.61, 0.63)))
+    compared, cost = found.comparison, accuracy_and_cost(found, PAGE)
+    assert compared is not None
+    assert cost is not None
+    assert "Vertical line: 95% interval of the mean (Student's t)." in cost.note
+    texts = [terminal.as_text(terminal.comparison(compared)), to_latex(compared), *answers(found)[0].answers[1][1]]
+    assert not [text for text in texts if "difference is possible" in text]
+    one_end = accuracy_and_cost(
+        gather(runs_with(tmp_path / "a", uniform=(0.5, 0.52, 0.51), other=(1.0, 0.9, 0.99))), PAGE
+    )
+    assert one_end is not None
+    assert "(Student's t), which ends at 100%, where the possible range ends." in one_end.note
 
 
 def test_bands_of_sweeps_end_at_1(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import UNCLEAR, Look
@@ -34,7 +35,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import TO_TARGET, Target
-from fedcohort.study.verdicts import LEVEL
+from fedcohort.study.verdicts import CUT, LEVEL
 
 __all__ = ["accuracy", "differences", "seeds_note"]
 
@@ -200,8 +201,8 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
             "due to chance. Run more seeds."
         )
     uncorrected = ", which is not corrected," if len(intervals) > 1 else ""
-    below, above = intervals["mean"] - intervals["low"], intervals["high"] - intervals["mean"]
-    ends = ", which ends where no larger difference is possible" if ((above - below).abs() > 1e-6).any() else ""
+    cut = [measures.is_cut(*ends) for ends in intervals[["mean", "low", "high"]].itertuples(index=False)]
+    ends = f", {CUT}" if any(cut) else ""
     single = (
         " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
     )

@@ -129,13 +129,23 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
-        note += " Vertical line: 95% interval of the mean (Student's t)."
+        note += f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}."
     return note
 
 
 def _asks(compared: Comparison) -> bool:
     """Whether a strategy asks clients, which simulated time does not include."""
     return NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values())
+
+
+def _ends(compared: Comparison, frame: pd.DataFrame) -> str:
+    """Where intervals are cut at the possible range, in words with a comma before them; empty if none is."""
+    low, high = compared.score.limits
+    cut = frame[[measures.is_cut(*ends) for ends in frame[["accuracy", "low", "high"]].itertuples(index=False)]]
+    limits = [limit for limit, column in ((low, "low"), (high, "high")) if (cut[column] == limit).any()]
+    if not limits:
+        return ""
+    return f", which ends at {' and at '.join(map(compared.score.target, limits))}, where the possible range ends"
 
 
 def _most(compared: Comparison) -> int:

@@ -10,7 +10,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.study.targets import about_reached
-from fedcohort.study.verdicts import UNCLEAR, with_intervals
+from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -132,9 +132,11 @@ def about_references(compared: "Comparison") -> str:
 def _about_intervals(compared: "Comparison") -> str:
     """What the intervals of differences are, and why they can say more than the verdicts."""
     table = compared.table
-    if not with_intervals(table.to_dict("records")):
+    rows = table.to_dict("records")
+    if not with_intervals(rows):
         return "One seed gives no interval."
-    about = "Its 95% interval (Student's t) is not corrected for multiple comparisons"
+    cut = about_cut(rows)
+    about = f"Its 95% interval (Student's t){cut}{',' if cut else ''} is not corrected for multiple comparisons"
     unclear = table["verdict"] == UNCLEAR
     if (unclear & ((table["difference_low"] > 0) | (table["difference_high"] < 0))).any():
         return f"{about}: it can exclude 0 although the verdict is {UNCLEAR}."
