@@ -20,11 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from command_pages import command_pages, experiment_schema
 from entry_pages import entry_pages, without_entries
 from formulas import typeset
-from gallery import gallery_page
+from gallery import LARGE, gallery_page
 from links import relink
 from navigation import CLONE, DOCS, PARTS, handwritten
 from picks import pictures
 from public_names import ENTRIES, api_pages, undocumented
+from search_texts import write_search_texts
 
 __all__ = ["assemble", "made_pages", "main"]
 
@@ -47,6 +48,7 @@ def main() -> None:
     assemble(source, pictures(runs), runs)
     print(f"pages and pictures: {time.monotonic() - start:.0f} s")
     build(source, given.out, given.work)
+    write_search_texts(given.out)
     print(f"{given.out / 'index.html'}: {time.monotonic() - start:.0f} s")
 
 
@@ -66,7 +68,11 @@ def build(source: Path, out: Path, work: Path) -> None:
         "--keep-going",
         "-q",
     ]
-    command += ["-D", f"nb_execution_cache_path={work / 'notebooks'}", str(source), str(out)]
+    large = source / LARGE
+    large.mkdir(parents=True, exist_ok=True)  # figures in full size, which Sphinx copies as they are
+    settings = {"nb_execution_cache_path": work / "notebooks", "html_extra_path": large}
+    command += [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
+    command += [str(source), str(out)]
     path = os.pathsep.join([str(CLONE / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     if subprocess.run(command, env={**os.environ, "PYTHONPATH": path, "COLUMNS": "100"}).returncode:
         raise SystemExit("the site was not built: see the warnings above")

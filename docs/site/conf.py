@@ -14,16 +14,17 @@ author = "The FedCohort authors"
 copyright = author  # noqa: A001 - the name that Sphinx reads
 release = version = fedcohort.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns: list[str] = ["runs/**"]
+exclude_patterns: list[str] = ["runs/**", "full-size/**"]
 nitpicky = True
 
 html_theme = "furo"
 html_title = "FedCohort"
 html_static_path = [str(Path(__file__).parent / "static")]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_show_sourcelink = False
 html_copy_source = False
-html_show_search_summary = False  # a browser does not let a page in a folder read other pages
+html_show_search_summary = False  # search.js has excerpts that also work from a folder
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f5fae", "color-brand-content": "#1f5fae"},
     "dark_css_variables": {"color-brand-primary": "#7db3f5", "color-brand-content": "#7db3f5"},

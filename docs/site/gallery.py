@@ -10,12 +10,15 @@ from fedcohort.report.chart_style import paper
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import gather
 
-__all__ = ["gallery_page"]
+__all__ = ["LARGE", "gallery_page"]
+
+LARGE = "full-size"
+"""The folder with figures that fill the window, from which Sphinx copies them as they are."""
 
 QUICKSTART = CLONE / "experiments" / "quickstart.toml"
 INTRODUCTION = (
     "Every chart that FedCohort draws about the quickstart comparison: three strategies, twelve clients, three seeds. The figures "
-    "have the width of one column of a paper. These commands make them:"
+    "have the width of one column of a paper. A click on a figure opens it in full size. These commands make them:"
 )
 COMMANDS = """
 ```console
@@ -35,6 +38,8 @@ def gallery_page(runs: Path, source: Path) -> str:
     experiment = fedcohort.load_experiment(QUICKSTART, ["measures.clients_every=1"])
     comparison = fedcohort.compare(experiment, runs=runs)
     files = [path.name for path in comparison.figures(source / "gallery", suffix="svg")]
+    for name in files:
+        _write_large(source / "gallery" / name, source / LARGE / "figures" / name)
     story = gather([run for row in comparison.rows for run in row.runs.values()], experiment.name)
     parts = [
         "# Gallery of figures",
@@ -47,12 +52,22 @@ def gallery_page(runs: Path, source: Path) -> str:
         own = [name for name in files if name in left and re.fullmatch(rf"{re.escape(figure.key)}(-.*)?\.svg", name)]
         left -= set(own)
         if own:
-            pictures = [f"![{figure.title}: {Path(name).stem}](gallery/{name})" for name in own]
+            pictures = [
+                f'<a href="figures/{name}">![{figure.title}: {Path(name).stem}](gallery/{name})</a>' for name in own
+            ]
+            notes = " ".join(filter(None, [figure.note, *(view.note for view in figure.views)]))
             parts += [
                 f"## {figure.title}",
-                f"{figure.note} Files: {', '.join(f'`{name}`' for name in own)}.",
+                f"{notes} Files: {', '.join(f'`{name}`' for name in own)}.",
                 " ".join(pictures),
             ]
     if left:
         raise SystemExit(f"figures without a place in the gallery: {sorted(left)}")
     return "\n\n".join(parts)
+
+
+def _write_large(drawing: Path, target: Path) -> None:
+    """Write a drawing without a size of its own, so that it fills the window of a browser."""
+    text = re.sub(r'(<svg [^>]*?)width="[0-9.]+" height="[0-9.]+"', r"\1", drawing.read_text(encoding="utf-8"), count=1)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")

@@ -232,6 +232,48 @@ def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
     page.close()
 
 
+@pytest.mark.parametrize(
+    ("word", "first"), [("power-of-choice", "strategy/powd"), ("accuracy", ""), ("oort", "strategy/oort")]
+)
+def test_pages_and_functions_come_before_attributes_and_have_excerpts(
+    word: str, first: str, site: Path, browser: Any
+) -> None:
+    """A search listed attributes of classes first, and no result said where the word stands."""
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + f"?q={word}")
+    page.wait_for_function(
+        "document.querySelector('#search-results .search-summary')?.textContent.includes('found')", timeout=20_000
+    )
+    page.wait_for_function("document.querySelectorAll('#search-results .context').length > 0", timeout=20_000)
+    items = page.locator("#search-results ul.search > li").all_inner_texts()
+    kinds = [re.search(r" \(Python (attribute|property)", text) is not None for text in items]
+    places = [i for i, attribute in enumerate(kinds) if not attribute]
+    assert places
+    assert max(places) < min([i for i, attribute in enumerate(kinds) if attribute], default=len(kinds))
+    found = page.evaluate(
+        "[...document.querySelectorAll('#search-results ul.search > li a')].map(a => a.getAttribute('href'))"
+    )
+    assert found[0].startswith(first)
+    texts = page.evaluate("[...document.querySelectorAll('#search-results .context')].map(p => p.textContent)")
+    assert sum(word.lower()[:5] in text.lower() for text in texts) > 0.5 * len(texts)
+    page.close()
+
+
+def test_a_click_on_a_figure_of_the_gallery_fills_the_window_with_it(site: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto((site / "gallery.html").as_uri())
+    picture = page.locator('article a[href^="figures/"] img')
+    assert picture.count() > 10
+    assert {link.get_attribute("href") for link in page.locator('article a[href^="figures/"]').all()} == {
+        f"figures/{file.name}" for file in (site / "figures").glob("*.svg")
+    }
+    picture.first.click()
+    page.wait_for_url("**/figures/*.svg")
+    box = page.evaluate("(({width, height}) => [width, height])(document.documentElement.getBoundingClientRect())")
+    assert box[0] >= 1100
+    page.close()
+
+
 def test_the_picture_of_picks_changes_with_the_theme(site: Path, browser: Any) -> None:
     page = browser.new_page(color_scheme="light")
     page.goto((site / "strategy" / "ucb.html").as_uri())

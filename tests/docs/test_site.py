@@ -310,3 +310,24 @@ def test_every_formula_of_the_strategies_and_algorithms_is_typeset(pages: dict[s
         left = re.findall(r"(?<![\w])[A-Za-zα-ωΑ-Ω](?:_(?:[a-z]{1,2}\b|\{)|\^[a-z])", shown)
         assert not left, f"{name}: {left}"
     assert blocks >= 50
+
+
+def test_the_search_has_the_words_of_pages_without_their_menus(modules: dict[str, Any], tmp_path: Path) -> None:
+    page = (
+        '<nav>menu</nav><article role="main" id="x"><section><h1>Title<a class="headerlink" href="#x">¶</a></h1>'
+        "<p>Uniform &amp; <b>fair</b>, as ever .</p><svg><text>5</text></svg><script>no()</script></section></article>"
+        "<footer>end</footer>"
+    )
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api" / "one.html").write_text(page, encoding="utf-8")
+    (tmp_path / "search.html").write_text(page, encoding="utf-8")
+    modules["search_texts"].write_search_texts(tmp_path)
+    assert read(tmp_path / "search-texts.js") == 'window.searchTexts = {"api/one": "Uniform & fair, as ever."};\n'
+
+
+def test_figures_in_full_size_have_no_size_of_their_own(modules: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "small.svg").write_text(
+        '<svg xmlns="s" width="252" height="90.5" viewBox="0 0 252 90.5"><rect width="3"/></svg>'
+    )
+    modules["gallery"]._write_large(tmp_path / "small.svg", tmp_path / "figures" / "small.svg")
+    assert read(tmp_path / "figures" / "small.svg") == '<svg xmlns="s"  viewBox="0 0 252 90.5"><rect width="3"/></svg>'

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedcohort
 from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.equal_lines import about_equal
 from fedcohort.report.charts.participation import participation
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import figures
@@ -99,3 +101,18 @@ def test_the_page_shows_the_words_of_the_chosen_view_only(browser: Any, runs: Pa
     page.locator('#figure-accuracy .switch input[value="0"]').check(force=True)
     assert "shortest seed" not in caption.inner_text()
     page.close()
+
+
+def test_many_sets_of_equal_lines_are_counted() -> None:
+    """With 100 rows, the caption named seven sets of them."""
+
+    def said(*means: float) -> str:
+        rows = [{"strategy": f"row-{i}", "x": 1.0, "mean": mean} for i, mean in enumerate(means)]
+        return about_equal(pd.DataFrame(rows), ())
+
+    start = "Rows with the same numbers lie on each other: "
+    assert said(1, 2, 3) == ""
+    assert said(1, 2, 1, 2) == f"{start}row-0, row-2; row-1, row-3."
+    assert said(1, 1, 2, 2, 3, 3) == f"{start}row-0, row-1; row-2, row-3; row-4, row-5."
+    many = said(*([0] * 8), 1, 1, 2, 2, 3, 3)
+    assert many == f"{start}8 of 14 rows; row-8, row-9; and 2 more sets of rows."

@@ -57,3 +57,10 @@ def test_a_failed_row_is_not_marked_as_the_best_of_a_class(tmp_path: Path) -> No
     marked = {row["label"]: row["best"] for row in class_rows(story)["rows"]}
     assert marked == {"uniform": {"class_1"}, "mine": {"class_0", "class_2"}, "one class": set()}
     assert "except in rows in which training failed" in Page(page(story)).prose
+
+
+def test_marks_are_explained_only_where_there_are_some(tmp_path: Path) -> None:
+    rounds = [played(t, [0, 1], test_accuracy=0.6, class_accuracy=[0.7, 0.5]) for t in (1, 2)]
+    prose = Page(page(gather([written(tmp_path / "alone", rounds)]))).prose
+    assert "Accuracy in % at the last test" in prose
+    assert "▸" not in prose

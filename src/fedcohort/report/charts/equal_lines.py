@@ -11,6 +11,10 @@ MOST_NAMES = 6
 """Largest number of rows on one line that a caption names."""
 
 
+MOST_SETS = 2
+"""Largest number of sets of rows that a caption names, if there are many."""
+
+
 def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
     """A sentence about rows with the same numbers; empty if there are none.
 
@@ -29,8 +33,11 @@ def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
         return ""
     if len(groups) > 1:
         return "Rows with the same numbers lie on each other."
+    together.sort(key=len, reverse=True)
     named = [", ".join(same) if len(same) <= MOST_NAMES else f"{len(same)} of {len(labels)} rows" for same in together]
-    return f"Rows with the same numbers lie on each other: {'; '.join(named)}."
+    more = len(together) - MOST_SETS
+    others = f"; and {more} more sets of rows" if more > 1 else ""
+    return f"Rows with the same numbers lie on each other: {'; '.join(named[:MOST_SETS] if others else named)}{others}."
 
 
 def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:

@@ -1,0 +1,50 @@
+/* The search of the site: pages and functions come before attributes, and results have excerpts, which also work from a folder: there, a
+   browser does not let a page read other pages, so that all texts are in a script. */
+"use strict";
+
+/* Sphinx reads this variable; higher scores come first. */
+var Scorer = {
+  score: ([, , , description, score, , kind]) => {
+    if (kind === "object" && /^Python (attribute|property|data)\b/.test(description || "")) return score - 40;
+    return kind === "title" ? score + 10 : score;
+  },
+  objNameMatch: 11, objPartialMatch: 6, objPrio: {0: 15, 1: 5, 2: -5}, objPrioDefault: 0,
+  title: 15, partialTitle: 7, term: 5, partialTerm: 2,
+};
+
+(() => {
+  const LENGTH = 240;
+  const results = document.getElementById("search-results");
+  if (!results) return;
+  const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
+
+  /* The part of a text around the first of the words in it, or its beginning; words without their ending are found, too. */
+  function excerpt(text) {
+    const lower = text.toLowerCase();
+    const found = words.flatMap(word => [lower.indexOf(word), lower.indexOf(word.slice(0, Math.max(4, word.length - 3)))]);
+    const at = found.find(place => place >= 0) ?? 0;
+    let start = Math.max(0, at - LENGTH / 3);
+    if (start > 0) start = text.indexOf(" ", start) + 1;
+    const end = start + LENGTH < text.length ? text.lastIndexOf(" ", start + LENGTH) : text.length;
+    return `${start > 0 ? "… " : ""}${text.slice(start, end)}${end < text.length ? " …" : ""}`;
+  }
+
+  function fill() {
+    for (const item of results.querySelectorAll("ul.search > li:not([data-excerpt]):not(.kind-object)")) {
+      const link = item.querySelector("a"), page = link && link.getAttribute("href").replace(/\.html.*$/, "");
+      const text = (window.searchTexts || {})[page];
+      if (!text) continue;
+      item.dataset.excerpt = "yes";
+      const part = document.createElement("p");
+      part.className = "context";
+      part.textContent = excerpt(text);
+      item.append(part);
+    }
+  }
+
+  new MutationObserver(fill).observe(results, {childList: true, subtree: true});
+  const texts = document.createElement("script");
+  texts.src = "search-texts.js";
+  texts.onload = fill;
+  document.body.append(texts);
+})();
