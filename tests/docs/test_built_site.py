@@ -233,7 +233,7 @@ def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "first"), [("power-of-choice", "strategy/powd"), ("accuracy", ""), ("oort", "strategy/oort")]
+    ("word", "first"), [("power-of-choice", "strategy/powd"), ("dirichlet", ""), ("oort", "strategy/oort")]
 )
 def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     word: str, first: str, site: Path, browser: Any
@@ -246,7 +246,7 @@ def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     )
     page.wait_for_function("document.querySelectorAll('#search-results .context').length > 0", timeout=20_000)
     items = page.locator("#search-results ul.search > li").all_inner_texts()
-    kinds = [re.search(r" \(Python (attribute|property)", text) is not None for text in items]
+    kinds = [re.search(r" \(Python (attribute|property|data)", text) is not None for text in items]
     places = [i for i, attribute in enumerate(kinds) if not attribute]
     assert places
     assert max(places) < min([i for i, attribute in enumerate(kinds) if attribute], default=len(kinds))
