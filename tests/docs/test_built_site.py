@@ -274,6 +274,21 @@ def test_a_click_on_a_figure_of_the_gallery_fills_the_window_with_it(site: Path,
     page.close()
 
 
+@pytest.mark.parametrize("name", ["stratified", "ocs", "powd", "fedcor", "oort"])
+def test_words_beside_formulas_are_not_squeezed_on_a_phone(name: str, site: Path, browser: Any) -> None:
+    """The last column of a formula was as narrow as a letter, so that its sentence was as long as five screens."""
+    page = browser.new_page(viewport={"width": 375, "height": 900})
+    page.goto((site / "strategy" / f"{name}.html").as_uri())
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.formulas > .described > span:last-child')].map(e => e.getBoundingClientRect())"
+        ".map(box => [box.width, box.height])"
+    )
+    assert boxes
+    assert all(width >= 100 or height < 60 for width, height in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.close()
+
+
 def test_the_picture_of_picks_changes_with_the_theme(site: Path, browser: Any) -> None:
     page = browser.new_page(color_scheme="light")
     page.goto((site / "strategy" / "ucb.html").as_uri())
