@@ -27,7 +27,7 @@ def texts(runs: list[Run]) -> dict[str, str]:
     return {
         "page": Page(page(gather(runs))).prose,
         "terminal": screen,
-        "notebook": comparison_in_notebook(compared)["text/html"],
+        "notebook": str(comparison_in_notebook(compared)["text/html"]),
         "latex": to_latex(compared),
     }
 

@@ -88,7 +88,7 @@ def _in_words(difference: float, p_holm: float) -> str:
     return BETTER if difference > 0 else WORSE
 
 
-def with_intervals(rows: Iterable[Mapping[str, Any]]) -> bool:
+def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
     """Whether any row of a comparison's table has an interval: one seed in common with the reference gives none."""
     return any(math.isfinite(row["difference_low"]) for row in rows)
 
