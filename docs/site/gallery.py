@@ -55,7 +55,8 @@ def gallery_page(runs: Path, source: Path) -> str:
             pictures = [
                 f'<a href="figures/{name}">![{figure.title}: {Path(name).stem}](gallery/{name})</a>' for name in own
             ]
-            notes = " ".join(filter(None, [figure.note, *(view.note for view in figure.views)]))
+            about = [f"{view.name[0].upper()}{view.name[1:]}: {view.note}" for view in figure.views if view.note]
+            notes = " ".join([figure.note, *about])
             parts += [
                 f"## {figure.title}",
                 f"{notes} Files: {', '.join(f'`{name}`' for name in own)}.",

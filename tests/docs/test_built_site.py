@@ -233,7 +233,7 @@ def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "first"), [("power-of-choice", "strategy/powd"), ("accuracy", ""), ("oort", "strategy/oort")]
+    ("word", "first"), [("power-of-choice", "strategy/powd"), ("dirichlet", ""), ("oort", "strategy/oort")]
 )
 def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     word: str, first: str, site: Path, browser: Any
@@ -246,7 +246,7 @@ def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     )
     page.wait_for_function("document.querySelectorAll('#search-results .context').length > 0", timeout=20_000)
     items = page.locator("#search-results ul.search > li").all_inner_texts()
-    kinds = [re.search(r" \(Python (attribute|property)", text) is not None for text in items]
+    kinds = [re.search(r" \(Python (attribute|property|data)", text) is not None for text in items]
     places = [i for i, attribute in enumerate(kinds) if not attribute]
     assert places
     assert max(places) < min([i for i, attribute in enumerate(kinds) if attribute], default=len(kinds))
@@ -271,6 +271,21 @@ def test_a_click_on_a_figure_of_the_gallery_fills_the_window_with_it(site: Path,
     page.wait_for_url("**/figures/*.svg")
     box = page.evaluate("(({width, height}) => [width, height])(document.documentElement.getBoundingClientRect())")
     assert box[0] >= 1100
+    page.close()
+
+
+@pytest.mark.parametrize("name", ["stratified", "ocs", "powd", "fedcor", "oort"])
+def test_words_beside_formulas_are_not_squeezed_on_a_phone(name: str, site: Path, browser: Any) -> None:
+    """The last column of a formula was as narrow as a letter, so that its sentence was as long as five screens."""
+    page = browser.new_page(viewport={"width": 375, "height": 900})
+    page.goto((site / "strategy" / f"{name}.html").as_uri())
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.formulas > .described > span:last-child')].map(e => e.getBoundingClientRect())"
+        ".map(box => [box.width, box.height])"
+    )
+    assert boxes
+    assert all(width >= 100 or height < 60 for width, height in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
     page.close()
 
 

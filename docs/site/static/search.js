@@ -2,11 +2,17 @@
    browser does not let a page read other pages, so that all texts are in a script. */
 "use strict";
 
-/* Sphinx reads this variable; higher scores come first. */
+const squeezed = text => text.toLowerCase().replace(/[^a-z0-9]/g, "");
+const asked = squeezed(new URLSearchParams(location.search).get("q") || "");
+
+/* Sphinx reads this variable; higher scores come first. Pages whose title has the words come first, and headings and words that all pages
+   of strategies have do not fill the list; pages about the project come after those about its use. */
 var Scorer = {
-  score: ([, , , description, score, , kind]) => {
-    if (kind === "object" && /^Python (attribute|property|data)\b/.test(description || "")) return score - 40;
-    return kind === "title" ? score + 10 : score;
+  score: ([page, title, anchor, description, score, , kind]) => {
+    if (kind === "object") return /^Python (attribute|property|data)\b/.test(description || "") ? score - 40 : score;
+    const place = anchor ? -1 : squeezed(title).indexOf(asked);
+    const named = place === 0 ? 20 : place > 0 ? 12 : anchor || /^(strategy|algorithm)\//.test(page) ? -9 : 0;
+    return score + named - (/^(changelog|contributing|design|releasing|security|decisions\/)/.test(page) ? 20 : 0);
   },
   objNameMatch: 11, objPartialMatch: 6, objPrio: {0: 15, 1: 5, 2: -5}, objPrioDefault: 0,
   title: 15, partialTitle: 7, term: 5, partialTerm: 2,

@@ -25,7 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
     text_tooltip,
     with_texts,
 )
-from fedcohort.report.charts.equal_lines import about_equal
+from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.strategy_lines import Axes, lines
@@ -59,7 +59,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
         axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
-        views.append(View(name, [Panel(chart)], about_equal(frame, story.row_looks.groups if look.page else ())))
+        views.append(View(name, [Panel(chart)], about_equal(frame, shown_together(story, look))))
         data |= own
     tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
     samples, named = "test samples" if tested else "data", name_of_score.capitalize()

@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-__all__ = ["about_equal"]
+from fedcohort.report.chart_style import Look
+from fedcohort.report.report_data import Story
+
+__all__ = ["about_equal", "shown_together"]
 
 MOST_NAMES = 6
 """Largest number of rows on one line that a caption names."""
@@ -38,6 +41,11 @@ def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
     more = len(together) - MOST_SETS
     others = f"; and {more} more sets of rows" if more > 1 else ""
     return f"Rows with the same numbers lie on each other: {'; '.join(named[:MOST_SETS] if others else named)}{others}."
+
+
+def shown_together(story: Story, look: Look) -> Sequence[Sequence[str]]:
+    """The rows that the page shows together, which are those at one point of a sweep; empty if a chart has all rows."""
+    return story.row_looks.groups if look.page else ()
 
 
 def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:

@@ -9,7 +9,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.axes_and_legends import by_point
-from fedcohort.report.charts.equal_lines import about_equal
+from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
@@ -114,7 +114,7 @@ def participation(story: Story, look: Look) -> Figure | None:
         highest = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
         axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)], whole=True)
         chart, own = lines(f"clients_{column}", frame, labels, look, axes)
-        views.append(View(column, [Panel(chart)], about_equal(frame, story.row_looks.groups if look.page else ())))
+        views.append(View(column, [Panel(chart)], about_equal(frame, shown_together(story, look))))
         data |= own
     return Figure(
         "participation", "Clients per round", f"{seeds_note(story, band=banded)}{_without_data(story)}", views, data
