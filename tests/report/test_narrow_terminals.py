@@ -124,8 +124,8 @@ def test_notes_of_a_race_are_about_columns_that_are_shown(tmp_path: Path) -> Non
         "--max-seeds",
         2,
     )
-    printed = call(50, *race, "--runs", tmp_path, "--quiet")
-    assert "Hidden for lack of width: difference [any time]." in " ".join(printed.split())
+    printed = call(40, *race, "--runs", tmp_path, "--quiet")
+    assert "Hidden for lack of width: seeds, difference [any time]." in " ".join(printed.split())
     assert "Difference:" not in printed
     assert "∞" not in printed
 
