@@ -57,7 +57,7 @@ def test_a_loss_far_above_that_of_guessing_is_a_finding_although_the_accuracy_is
         "the last test loss is 1.49e+07, where equal probabilities for 4 classes have 1.39: steps were so large that training did not "
         "settle, even if the accuracy is above chance"
     )
-    assert finding.advice == "lower training.lr (now 1000000.0), or limit gradients with training.clip_norm"
+    assert finding.advice == "lower training.lr (now 1e6), or limit gradients with training.clip_norm"
     assert said(sound, huge)["Which strategy?"].endswith(
         "'huge' is no sound result: its steps were so large that training did not settle. See Health. Of the rows without such a "
         "problem, 'sound' has the highest: 81.0%."
