@@ -13,7 +13,7 @@ from fedcohort.study.comparison import Comparison
 __all__ = ["cost_sentences"]
 
 SAME = 0.02
-"""Costs that differ by at most this share are called the same."""
+"""Costs that differ by at most this share are called about the same."""
 
 
 def cost_sentences(story: Story, compared: Comparison, names: tuple[str, str], best: int, other: int) -> list[str]:
@@ -63,13 +63,14 @@ def _disclosure(first: str, own: set[str], second: str, others: set[str]) -> lis
 
 
 def _ratio(value: float, other: float) -> str:
-    """How many times a cost is another: the same, 1.5 times the, less than a tenth of the."""
+    """How many times a cost is another: the same, about the same, 1.5 times the."""
     if not (math.isfinite(value) and math.isfinite(other)) or other <= 0:
         return "an unknown multiple of the"
-    if abs(value / other - 1) <= SAME:
+    if value == other:
         return "the same"
     times = formatted_values.number(value / other, 2)
-    return "about the same" if times == "1" else f"{times} times the"
+    near = abs(value / other - 1) <= SAME or times == "1"
+    return "about the same" if near else f"{times} times the"
 
 
 def _disclosed(story: Story, position: int) -> set[str]:
