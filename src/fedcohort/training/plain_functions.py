@@ -76,11 +76,15 @@ def descend(
         before: the values before the first step, if the first step of the plain rule is to write ``values``; otherwise empty.
     """
     seen: list[Tensor] = []
-    right = torch.zeros([], dtype=torch.int64)
+    guesses: list[Tensor] = []
     last: list[Tensor] = []
+    labels = labels.index_select(0, order)
+    together = features[:1].numel() * len(order) <= 2**20
+    if together:  # one call brings few features into the order of the steps
+        features = features.index_select(0, order)
+    even = torch.full([size], 1 / size, dtype=values[0].dtype)
     for start in range(0, len(order), size):
-        batch = order[start : start + size]
-        inputs = features.index_select(0, batch)
+        inputs = features[start : start + size] if together else features.index_select(0, order[start : start + size])
         if inputs.dim() == 4:
             inputs = inputs.permute(0, 3, 1, 2)
         step = start // size
@@ -88,14 +92,17 @@ def descend(
         now = values
         if start == 0 and len(before) > 0:
             now = before
-        losses, hits, last = gradients(layers, now, inputs, labels.index_select(0, batch), None, len(batch), own, idle)
+        batch = labels[start : start + size]
+        slopes = even if len(batch) == size else torch.full_like(even[: len(batch)], 1 / len(batch))
+        losses, guess, last = _one_pass(layers, now, inputs, batch, None, len(batch), slopes, own, idle)
         _correct(last, now, shifts, anchors, mu)
         if start == 0 and len(before) > 0:
             _write_step(values, before, last, rates[0])
         else:
             _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
-        right += hits
+        guesses.append(guess)
+    right = (torch.cat(guesses) == labels).sum() if len(guesses) > 0 else torch.zeros([], dtype=torch.int64)
     return seen, right, last
 
 
@@ -173,14 +180,26 @@ def gradients(
     ``draws`` is empty, or the generator of Dropout, which otherwise does nothing. With ``idle`` threads, see :func:`descend`, the
     gradients of the weights of large layers are computed beside those of their inputs, by the same calls.
     """
+    losses, guess, found = _one_pass(layers, values, inputs, labels, weights, size, None, draws, idle)
+    return losses, (guess == labels).sum(), found
+
+
+def _one_pass(
+    layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int,
+    even: Tensor | None, draws: list[torch.Generator], idle: list[Tensor],
+) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
+    """As :func:`gradients`, with the predictions of the samples instead of the number of correct ones.
+
+    ``even`` is 1/``size`` for each sample, for passes without weights; None if it is not there yet.
+    """
     given: list[Tensor] = []
     notes: list[Tensor] = []
     x = _noted_outputs(layers, values, inputs, given, notes, draws)
     scores = torch.log_softmax(x, 1)
     losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
-    hits = (x.argmax(1) == labels).sum()
+    guess = x.argmax(1)
 
-    slopes = torch.full_like(losses, 1 / size)
+    slopes = torch.full_like(losses, 1 / size) if even is None else even
     if weights is not None:
         slopes = (torch.full_like(losses * weights, 1 / size) * weights).to(losses.dtype)
     delta = torch.ops.aten.nll_loss_backward(slopes, scores, labels, None, 0, -100, total)
@@ -205,7 +224,7 @@ def gradients(
     for layer, call in begun:
         _, own, shift = torch.jit.wait(call)
         _put(layer, own, shift, found)
-    return losses, hits, found
+    return losses, guess, found
 
 
 def _own_layer(
