@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedcohort.training import matrix_products as products
+from fedcohort.training.plain_network import program_of
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -55,6 +56,23 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
     assert len(found[0]) == 2 + len([name for name in trained if bias or name == "weight"])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "inputs"), [(20, 784), (64, 784), (65, 784), (20, 4096)])
+def test_a_program_has_the_gradients_of_a_layer_by_quick_products(rows: int, inputs: int) -> None:
+    """On both sides of the limits for the gradient of the weights, which another library computes for short batches."""
+    network = products.quick_products(nn.Sequential(nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 10)))
+    program = program_of(network, (inputs,))
+    assert program is not None
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(rows, inputs, generator=generator)
+    labels = torch.randint(10, (rows,), generator=generator)
+    nn.functional.cross_entropy(network(x), labels).backward()
+    _, _, found = program.gradients(x, labels, None, rows)
+    assert [layer.short for layer in program._layers if layer.kind == "linear"] == [products.short_batch(inputs), 64]
+    for parameter, gradient in zip(network.parameters(), found, strict=True):
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, gradient)
 
 
 def test_what_is_not_float32_in_rows_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,11 +144,15 @@ def seal_of(tables: Mapping[str, Sequence[SqlRow]], before: str) -> str:
     return hashlib.sha256((before + rows).encode()).hexdigest()
 
 
-def insert_rows(db: sqlite3.Connection, tables: Mapping[str, Sequence[SqlRow]]) -> None:
-    """Insert the rows of a round."""
-    for table, rows in tables.items():
-        if rows:
-            db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+def insert_rows(db: sqlite3.Connection, rounds: Iterable[Mapping[str, Sequence[SqlRow]]]) -> None:
+    """Insert the rows of rounds, each by table."""
+    by_table: dict[str, list[SqlRow]] = {}
+    for tables in rounds:
+        for table, rows in tables.items():
+            if rows:
+                by_table.setdefault(table, []).extend(rows)
+    for table, rows in by_table.items():
+        db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
 def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequence[SqlRow]]:
@@ -268,8 +272,8 @@ def _plain(value: Any) -> Any:
 
 def _real(value: Any) -> float | None:
     """Any number for a column of type REAL: NaN and ±∞ as null."""
-    number: float | None = _plain(float(value))
-    return number
+    number = float(value)
+    return number + 0.0 if math.isfinite(number) else None  # SQLite has no −0
 
 
 def _known(value: float) -> float | None:

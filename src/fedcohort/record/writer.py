@@ -221,8 +221,7 @@ class Writer:
             if saved is not None and durable:
                 self._sync_checkpoint(saved.file)
             with self._transaction(durable=durable) as db:
-                for tables in rounds.values():
-                    insert_rows(db, tables)
+                insert_rows(db, rounds.values())
                 if saved is not None:
                     kept = "0" if durable else "(SELECT COALESCE(MIN(round), 0) FROM checkpoints)"
                     db.execute(f"DELETE FROM checkpoints WHERE round > {kept}")

@@ -139,14 +139,15 @@ class Tally:
         n = len(self.cohort)
         reports: dict[str, Values] = {}
         for name, pairs in self._reports.items():
-            reports[name] = np.full(n, np.nan)
+            values = [math.nan] * n
             for position, value in pairs:
-                reports[name][position] = value
+                values[position] = value
+            reports[name] = np.array(values, dtype=np.float64)
         if self._updates:
             width = len(next(iter(self._updates.values())))
             reports["update"] = np.full((n, width), np.nan)
-            for position, values in self._updates.items():
-                reports["update"][position] = values
+            for position, update in self._updates.items():
+                reports["update"][position] = update
         return Outcome(
             t=t,
             cohort=self.cohort,

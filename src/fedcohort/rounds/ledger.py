@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -24,14 +23,9 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
         self._start = time.perf_counter()
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """Time a block."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._add(name, start)
+    def part(self, name: str) -> "_Part":
+        """Time a block: ``with watch.part("selection"): …``."""
+        return _Part(self, name)
 
     def watch(self, name: str, stream: Iterable[T]) -> Iterator[T]:
         """Time how long a stream takes to produce its items, without the time that the consumer takes."""
@@ -54,6 +48,19 @@ class Stopwatch:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+class _Part:
+    """A block that a stopwatch times."""
+
+    def __init__(self, watch: Stopwatch, name: str) -> None:
+        self._watch, self._name = watch, name
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._watch._add(self._name, self._start)
+
+
 def _checked(question: object, clients: object) -> Indices:
     """The ids of the clients that a strategy asks, int64 [n].
 
@@ -63,7 +70,7 @@ def _checked(question: object, clients: object) -> Indices:
     if not isinstance(question, Question):
         raise UsageError(f"round.ask: {shown(question)} is no question; give one such as LocalLoss(), with parentheses")
     ids = np.asarray(clients)
-    if ids.ndim != 1 or (len(ids) and not np.issubdtype(ids.dtype, np.integer)):
+    if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
         raise UsageError(f"round.ask: clients = {shown(clients)}: must be ids of clients, integers [n]")
     return ids.astype(np.int64, copy=False)
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import Indices, nth_highest
+from fedcohort.core.arrays import Indices, Values, nth_highest
 from fedcohort.record import KEPT, Reasons
 from fedcohort.selection import Cohort, Why
 
@@ -25,6 +25,13 @@ def decisions(cohort: Cohort) -> Reasons:
     place = np.minimum(place, max(len(ids) - 1, 0)) if by_id is None else by_id[np.minimum(place, len(ids) - 1)]
     candidate = ids[place] == cohort.clients if len(ids) else np.zeros(len(cohort), dtype=bool)
     inside = place[candidate]
+    strangers = cohort.clients[~candidate][:KEPT]
+    if by_id is None and len(ids) <= KEPT and _are_equal(why.scores):
+        inside.sort()
+        order = np.concatenate([inside, np.delete(np.arange(len(ids)), inside)])
+        terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
+        chosen = [True] * len(inside) + [False] * (len(ids) - len(inside))
+        return Reasons(ids[order], chosen, why.scores[order], terms, strangers)
     best = _best(why, KEPT + len(inside), by_id)  # enough others, even if the selected are the best
     outside = np.ones(len(ids), dtype=bool)
     outside[inside] = False
@@ -34,7 +41,12 @@ def decisions(cohort: Cohort) -> Reasons:
     listed_again = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
     chosen = [True] * (len(order) - len(others)) + listed_again
     terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
-    return Reasons(ids[order], chosen, why.scores[order], terms, cohort.clients[~candidate][:KEPT])
+    return Reasons(ids[order], chosen, why.scores[order], terms, strangers)
+
+
+def _are_equal(scores: Values) -> bool:
+    """Whether all scores are the same number; they are then in the order of the ids."""
+    return len(scores) > 0 and bool((scores == scores[0]).all())
 
 
 def _order(why: Why, among: Indices) -> Indices:

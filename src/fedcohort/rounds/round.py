@@ -3,6 +3,7 @@
 Information flows in one direction: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, cast
@@ -242,5 +243,5 @@ def _all_answers(run_state: RunState, t: int, question: Question | None) -> Valu
 
 def _mean(values: list[float]) -> float:
     """The mean of the finite values; NaN if there are none."""
-    known: Values = np.array([value for value in values if np.isfinite(value)])
-    return float(known.mean()) if len(known) else float("nan")
+    known: Values = np.array([value for value in values if math.isfinite(value)])
+    return float(known.sum() / len(known)) if len(known) else math.nan

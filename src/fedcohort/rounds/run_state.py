@@ -100,17 +100,18 @@ class RunState:
 
 def members(run_state: RunState, cohort: Cohort, k: int, t: int) -> Members:
     """What the algorithm needs to know about the cohort of round ``t`` in order to weigh updates."""
-
-    def by_client(values: ArrayLike | None) -> dict[int, Any]:
-        return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
-
     return Members(
         num_clients=len(run_state.clock.num_samples),
         total_samples=int(run_state.clock.num_samples.sum()),
         k=k,
-        multiplicity=by_client(cohort.multiplicity),
-        inclusion=by_client(cohort.inclusion),
-        weights=by_client(cohort.weights),
+        multiplicity=_by_client(cohort, cohort.multiplicity),
+        inclusion=_by_client(cohort, cohort.inclusion),
+        weights=_by_client(cohort, cohort.weights),
         t=t,
         trainable=run_state.engine.trainable,
     )
+
+
+def _by_client(cohort: Cohort, values: ArrayLike | None) -> dict[int, Any]:
+    """Values of the clients of a cohort, by id; empty without values."""
+    return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))

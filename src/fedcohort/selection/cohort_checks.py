@@ -54,7 +54,7 @@ def choose(selector: Selector, round: Round) -> Cohort:
         raise UsageError(
             f"{where} in round {round.t} returned {type(cohort).__name__}; return a Cohort(clients, why=…)"
         )
-    _check_numbers(cohort, f"{where} in round {round.t}", len(round.durations))
+    _check_numbers(cohort, round, where)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         inclusion = None if cohort.inclusion is None else np.ones(len(round.available))
         cohort = Cohort(
@@ -62,6 +62,8 @@ def choose(selector: Selector, round: Round) -> Cohort:
         )
     clients = np.asarray(cohort.clients, dtype=np.int64)
     _check_clients(cohort, clients, round, selector.variable_size, where)
+    if clients is cohort.clients and not round.notes:
+        return cohort
     return dataclasses.replace(cohort, clients=clients, why=_with_notes(cohort.why, clients, round.notes))
 
 
@@ -77,9 +79,9 @@ def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why | No
 
 def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size: bool, where: str) -> None:
     """Refuse clients that occur twice, are not available, or are too few or too many."""
-    # If the cohort is exactly the available clients, it is distinct and available: the common case needs no sort.
+    # If the cohort is exactly the available clients, it is distinct and available.
     if not np.array_equal(clients, round.available):
-        if (np.diff(np.sort(clients)) == 0).any():
+        if len(set(clients.tolist())) < len(clients):
             raise UsageError(f"{where} returned a client twice in round {round.t}; use Cohort.multiplicity for repeats")
         if not _contains(round.available, clients):
             raise UsageError(f"{where} returned clients that are not available in round {round.t}")
@@ -95,14 +97,16 @@ COLUMNS = ("round", "client", "selected", "score")
 """Columns of the table of decisions, which no term can be named after."""
 
 
-def _check_reasons(why: Why, where: str, clients: int) -> None:
+def _check_reasons(why: Why, where: str, round: Round) -> None:
     """Refuse reasons that cannot be recorded: not one number for each candidate, unknown candidates, or notes that are no text."""
     if not isinstance(why, Why):
         raise UsageError(f"{where}: Cohort.why is {shown(why)}; give a Why(candidates, scores, …)")
     candidates = _integers(why.candidates, "Why.candidates", where)
-    unknown = candidates[(candidates < 0) | (candidates >= clients)]
-    if len(unknown):
-        raise UsageError(f"{where}: Why.candidates has the client {unknown[0]}; clients are 0 to {clients - 1}")
+    if why.candidates is not round.available:
+        unknown = candidates[(candidates < 0) | (candidates >= len(round.durations))]
+        if len(unknown):
+            known = f"clients are 0 to {len(round.durations) - 1}"
+            raise UsageError(f"{where}: Why.candidates has the client {unknown[0]}; {known}")
     scores = _numbers(why.scores, "Why.scores", where)
     if len(scores) != len(candidates):
         raise UsageError(
@@ -128,7 +132,9 @@ def _check_reasons(why: Why, where: str, clients: int) -> None:
 
 def _is_text(value: object) -> bool:
     """Whether a value is a short string that can be recorded: UTF-8 has no surrogates."""
-    return isinstance(value, str) and len(value) <= LONGEST_NOTE and value == value.encode(errors="replace").decode()
+    if not isinstance(value, str) or len(value) > LONGEST_NOTE:
+        return False
+    return value.isascii() or value == value.encode(errors="replace").decode()
 
 
 def _contains(available: Indices, clients: Indices) -> bool:
@@ -147,11 +153,12 @@ _LIMITS: dict[str, tuple[type, float, float]] = {
 """Type, lowest and highest value of each array of a cohort."""
 
 
-def _check_numbers(cohort: Cohort, where: str, clients: int) -> None:
+def _check_numbers(cohort: Cohort, round: Round, strategy: str) -> None:
     """Refuse ids and counts that are not integers (they are not truncated), and values outside their limits."""
+    where = f"{strategy} in round {round.t}"
     ids = _integers(cohort.clients, "Cohort.clients", where)
     if cohort.why is not None:
-        _check_reasons(cohort.why, where, clients)
+        _check_reasons(cohort.why, where, round)
     if not isinstance(cohort.stop, Mapping | None):
         raise UsageError(
             f"{where}: Cohort.stop is {shown(cohort.stop)}; give a dictionary such as {{'rule': 'conformal', …}}"
@@ -161,9 +168,9 @@ def _check_numbers(cohort: Cohort, where: str, clients: int) -> None:
         if given is None:
             continue
         values = (_integers if kind is np.integer else _numbers)(given, f"Cohort.{name}", where)
-        outside = ~(np.isfinite(values) & (values >= low) & (values <= high))
-        if outside.any():
-            first = np.flatnonzero(outside)[0]
+        inside = np.isfinite(values) & (values >= low) & (values <= high)
+        if not inside.all():
+            first = np.flatnonzero(~inside)[0]
             limits = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
             raise UsageError(
                 f"{where}: Cohort.{name} of client {ids[first]} is {values[first]}; must be finite and {limits}"
@@ -173,7 +180,7 @@ def _check_numbers(cohort: Cohort, where: str, clients: int) -> None:
 def _integers(values: object, name: str, where: str) -> np.ndarray:
     """``values`` as an array of integers [n]; an empty one may have any type."""
     array = _flat(values, name, where)
-    if len(array) and not np.issubdtype(array.dtype, np.integer):
+    if len(array) and array.dtype.kind not in "iu":
         raise UsageError(f"{where}: {name} is {shown(array[:5].tolist())}, {array.dtype}; must be integers")
     return array
 

@@ -17,6 +17,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import rngs
+from fedcohort.federation.federation import Samples
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
@@ -124,7 +125,7 @@ class ClientSeries:
         """The samples of the clients, their order in each epoch, and memory for the trained models."""
         setup, federation = self.setup, self.setup.federation
         spans = [federation.span(client) for client in clients]
-        positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in spans]))
+        samples = self._samples(spans)
         orders: list[Indices] = []
         edges: list[list[int]] = []
         first = 0
@@ -139,14 +140,20 @@ class ClientSeries:
         return Series(
             start=[model[name] for name in setup.parameters],
             trained=self._memory_for_models(model, len(clients), into),
-            features=channels_last(federation.prepare(federation.train.pick(positions), setup.dtype)),
-            labels=federation.train.labels.index_select(0, positions),
+            features=channels_last(federation.prepare(samples.features, setup.dtype)),
+            labels=samples.labels,
             order=torch.from_numpy(np.concatenate(orders)),
             edges=edges,
             size=setup.training.batch_size or 1,
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
         )
+
+    def _samples(self, spans: Sequence[tuple[int, int]]) -> Samples:
+        """The samples of several clients, one after another; those of one client are not copied."""
+        if len(spans) == 1:
+            return self.setup.federation.train[slice(*spans[0])]
+        return self.setup.federation.train[torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))]
 
     def _memory_for_models(
         self, model: ModelState, clients: int, into: Sequence[ModelState]
@@ -165,12 +172,12 @@ class ClientSeries:
         updates = []
         for i, (client, edges, right) in enumerate(zip(clients, series.edges, hits.tolist(), strict=True)):
             samples = edges[1] - edges[0]
-            starts = [start for a, b in itertools.pairwise(edges) for start in range(a, b, series.size)]
-            sizes = np.diff([*starts, edges[-1]])
-            steps: np.ndarray = np.add.reduceat(values[: edges[-1]], starts) / sizes
+            starts = np.concatenate([np.arange(a, b, series.size) for a, b in itertools.pairwise(edges)])
+            sizes = np.append(starts[1:], edges[-1]) - starts
+            steps = np.add.reduceat(values[: edges[-1]], starts) / sizes
             report = training_report(
-                loss=float(steps.mean()), square_loss=float(squares[edges[0] : edges[1]].mean()), samples=float(samples),
-                steps=float(len(starts)), accuracy=float(right) / samples,
+                loss=float(steps.sum() / len(steps)), square_loss=float(squares[edges[0] : edges[1]].sum() / samples),
+                samples=float(samples), steps=float(len(starts)), accuracy=float(right) / samples,
             )  # fmt: skip
             updates.append(
                 Update(

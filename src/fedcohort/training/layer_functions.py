@@ -94,7 +94,7 @@ def layer_gradients(
     else:
         large = _large(layer, values, x)
         if own:
-            outer = _product(delta.t(), x.t(), None, large)
+            outer = _product(delta.t(), x.t(), None, large and len(x) > layer.short)
             shift = delta.sum(0)
         if back:
             inner = _product(delta, weight.t(), None, large)

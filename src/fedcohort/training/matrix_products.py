@@ -14,12 +14,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["linear", "product_limit", "quick_products"]
+__all__ = ["linear", "product_limit", "quick_products", "short_batch"]
 
 Network = TypeVar("Network", bound=nn.Module)
 
 LARGE = 2**20
 """Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
+SHORT, NARROW = 64, 2048
+"""Maximum number of samples, and of inputs of a layer, for which MKL computes the gradient of its weights faster. Both libraries add
+the samples one after another, with the same bits."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
@@ -27,6 +30,11 @@ def linear(x: Tensor, weight: Tensor) -> Tensor:
     if x.dtype == torch.float32 and x.device.type == "cpu":
         return _float32_product()(x, weight, None)
     return functional.linear(x, weight)
+
+
+def short_batch(inputs: int) -> int:
+    """Maximum number of samples for which the gradient of the weights of a layer with so many inputs is left to PyTorch's product."""
+    return SHORT if inputs <= NARROW else 0
 
 
 def quick_products(module: Network) -> Network:
@@ -99,9 +107,10 @@ class _Product(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         back, own, shift = ctx.needs_input_grad
         product = functional.linear if torch.is_grad_enabled() else linear
+        of_weights = functional.linear if len(x) <= short_batch(x.shape[1]) else product
         return (
             product(delta, weight.T) if back else None,
-            product(delta.T, x.T) if own else None,
+            of_weights(delta.T, x.T) if own else None,
             delta.sum(0) if shift else None,
         )
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fedcohort.training.matrix_products import product_limit
+from fedcohort.training.matrix_products import product_limit, short_batch
 from fedcohort.training.traced_networks import Contiguous
 
 __all__ = ["Layer", "layers_of"]
@@ -38,9 +38,11 @@ class Layer(NamedTuple):
     """Share of the values that Dropout keeps."""
     large: float
     """Minimum number of multiplications for which oneDNN is used, see :mod:`fedcohort.training.matrix_products`."""
+    short: int
+    """Maximum number of samples for which it is not used for the gradient of the weights."""
 
 
-BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, True, 0.0, 1.0, math.inf)
+BARE = Layer("relu", NONE, NONE, True, [1, 1], [1, 1], [0, 0], [1, 1], 1, False, True, 0.0, 1.0, math.inf, 0)
 """A layer without parameters; other layers are made from it."""
 
 
@@ -91,7 +93,7 @@ def _layer(part: nn.Module, numbers: dict[int, int], is_flat: bool) -> Layer | N
     if math.prod(part.get_parameter("weight").shape[1:]) == 1:
         return None  # autograd computes products of single numbers by other calls
     if isinstance(part, nn.Linear) and is_flat and (limit := product_limit(part)) is not None:
-        return bare._replace(kind="linear", large=limit)
+        return bare._replace(kind="linear", large=limit, short=short_batch(part.in_features))
     if type(part) is nn.Conv2d and not is_flat and part.padding_mode == "zeros" and not isinstance(part.padding, str):
         return bare._replace(kind="convolution", groups=part.groups, **_window(part))
     return None
