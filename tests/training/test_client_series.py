@@ -27,8 +27,8 @@ from tests.training.test_plain_network import network
 
 ROUNDS = 3
 
-WIDE = nn.Sequential(nn.Linear(700, 100), nn.ReLU(), nn.Linear(100, 4))
-"""A network whose products are large enough for oneDNN."""
+WIDE = nn.Sequential(nn.Linear(704, 100), nn.ReLU(), nn.Linear(100, 4))
+"""A network whose products are large enough for oneDNN, and whose samples begin at multiples of 64 bytes."""
 
 
 class LastGradient(FedAvg):
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_series_have_the_bits_of_single_clients(case: str, epochs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name, make, settings = CASES[case]
-    module, shape = (WIDE, (700,)) if name == "wide" else network(name)
+    module, shape = (WIDE, (704,)) if name == "wide" else network(name)
     training = Training(**{"batch_size": 16, "epochs": 1, **settings})
     calls = counted(monkeypatch)
     together = learned(module, shape, make(), training, epochs)

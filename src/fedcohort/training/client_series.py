@@ -17,7 +17,6 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import rngs
-from fedcohort.federation.federation import Samples
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
@@ -125,7 +124,7 @@ class ClientSeries:
         """The samples of the clients, their order in each epoch, and memory for the trained models."""
         setup, federation = self.setup, self.setup.federation
         spans = [federation.span(client) for client in clients]
-        samples = self._samples(spans)
+        in_order = max(epochs) == 1  # every sample is used once, so that the samples can be brought into the order of the steps
         orders: list[Indices] = []
         edges: list[list[int]] = []
         first = 0
@@ -133,27 +132,23 @@ class ClientSeries:
         for (start, stop), number, draw in zip(spans, epochs, draws, strict=True):
             ends = [edges[-1][-1] if edges else 0]
             for _ in range(number):
-                orders.append(first + draw.permutation(stop - start))
+                orders.append((start if in_order else first) + draw.permutation(stop - start))
                 ends.append(ends[-1] + stop - start)
             edges.append(ends)
             first += stop - start
+        order = torch.from_numpy(np.concatenate(orders))
+        rows = order if in_order else torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))
         return Series(
             start=[model[name] for name in setup.parameters],
             trained=self._memory_for_models(model, len(clients), into),
-            features=channels_last(federation.prepare(samples.features, setup.dtype)),
-            labels=samples.labels,
-            order=torch.from_numpy(np.concatenate(orders)),
+            features=channels_last(federation.prepare(federation.train.pick(rows), setup.dtype)),
+            labels=federation.train.labels.index_select(0, rows),
+            order=order[:0] if in_order else order,
             edges=edges,
             size=setup.training.batch_size or 1,
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
         )
-
-    def _samples(self, spans: Sequence[tuple[int, int]]) -> Samples:
-        """The samples of several clients, one after another; those of one client are not copied."""
-        if len(spans) == 1:
-            return self.setup.federation.train[slice(*spans[0])]
-        return self.setup.federation.train[torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))]
 
     def _memory_for_models(
         self, model: ModelState, clients: int, into: Sequence[ModelState]

@@ -44,9 +44,14 @@ def descend_series(
         hits = torch.zeros([], dtype=torch.int64)
         last: list[Tensor] = []
         for epoch in range(len(edges[i]) - 1):
-            own = order[edges[i][epoch] : edges[i][epoch + 1]]
+            begin, end = edges[i][epoch], edges[i][epoch + 1]
+            if len(order) > 0:
+                own = order[begin:end]
+                own_features, own_labels = features.index_select(0, own), labels.index_select(0, own)
+            else:
+                own_features, own_labels = features[begin:end], labels[begin:end]
             losses, hits, last = descend(
-                layers, values, features, labels, own, size, rule, rates, nesterov, states, fresh and epoch == 0,
+                layers, values, own_features, own_labels, order[:0], size, rule, rates, nesterov, states, fresh and epoch == 0,
                 shifts[i], start, mu, draws, idle, before,
             )  # fmt: skip
             before = start[:0]
@@ -67,7 +72,7 @@ def descend(
 
     Args:
         layers, values: the network.
-        features, labels, order, size: see there.
+        features, labels, order, size: see there. Without ``order``, features and labels are in the order of the steps.
         rule, rates, nesterov, states, fresh: what the optimizer does, see :class:`fedcohort.training.optimizers.Rule`.
         shifts: added to the gradients of every step; empty for none.
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
@@ -78,13 +83,14 @@ def descend(
     seen: list[Tensor] = []
     guesses: list[Tensor] = []
     last: list[Tensor] = []
-    labels = labels.index_select(0, order)
-    together = features[:1].numel() * len(order) <= 2**20
-    if together:  # one call brings few features into the order of the steps
-        features = features.index_select(0, order)
+    labels = labels if len(order) == 0 else labels.index_select(0, order)
+    aligned = features[:1].numel() % 16 == 0  # every row begins at a multiple of 64 bytes: bits of products depend on that
     even = torch.full([size], 1 / size, dtype=values[0].dtype)
-    for start in range(0, len(order), size):
-        inputs = features[start : start + size] if together else features.index_select(0, order[start : start + size])
+    for start in range(0, len(labels), size):
+        if len(order) == 0:
+            inputs = features[start : start + size] if aligned else features[start : start + size].clone()
+        else:
+            inputs = features.index_select(0, order[start : start + size])
         if inputs.dim() == 4:
             inputs = inputs.permute(0, 3, 1, 2)
         step = start // size

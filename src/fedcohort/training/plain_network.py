@@ -58,8 +58,9 @@ class Series(NamedTuple):
         start: the parameters that all clients receive.
         trained: memory for each client's parameters after its training.
         features, labels: the samples of all clients, as for :meth:`Program.descend`.
-        order: positions of the samples in the order of the steps: the epochs of the first client, then those of the next.
-        edges: for each client, where each of its epochs begins in ``order``, and where the last one ends.
+        order: positions of the samples in the order of the steps: the epochs of the first client, then those of the next. Empty if
+            the samples are in this order themselves.
+        edges: for each client, where each of its epochs begins in this order, and where the last one ends.
         size: size of a batch.
         shifts: for each client, what is added to the gradients of every step; empty for nothing.
         proximal: μ of what is added: μ·(parameters − start).
