@@ -101,9 +101,10 @@ class Scaffold(Algorithm):
         """Send c_i⁺ − c_i, and keep c_i⁺."""
         c_i = problem.memory.get("c", {})
         sent, kept = {}, {}
+        moved = _made_steps(problem)
         for name, new in self._mean_gradient(problem).items():
             old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
-            kept[name] = _of_those_with_steps(problem, new, old).contiguous()
+            kept[name] = _of_those_with_steps(moved, new, old).contiguous()
             sent[name] = (kept[name] - old).contiguous()
         memory = {"c": kept}
         if self.c_decay < 1:
@@ -134,12 +135,14 @@ class Scaffold(Algorithm):
             return problem.full_gradient(problem.anchor)
         total, shift = problem.notes.get("total", {}), problem.notes.get("shift", {})
         means = {}
+        all_steps = torch.as_tensor(problem.steps, device=_device(problem)).clamp(min=1)
         for name, y in problem.parameters.items():
-            steps = torch.as_tensor(problem.steps, device=y.device).clamp(min=1).to(y.dtype)
+            steps = all_steps.to(y.dtype)
             if _plain(problem.training):
-                moved = problem.anchor[name] - y.detach()
-                mean = moved / per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y)
-                means[name] = mean - shift[name] if name in shift else mean
+                means[name] = mean = problem.anchor[name] - y.detach()
+                mean.div_(per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y))
+                if name in shift:
+                    mean.sub_(shift[name])
             else:
                 gradient_sum = total[name] if name in total else torch.zeros_like(y, requires_grad=False)
                 means[name] = gradient_sum / per_client(steps, y)
@@ -177,9 +180,19 @@ def _plain(training: Training) -> bool:
     return training.optimizer == "sgd" and training.momentum == 0
 
 
-def _of_those_with_steps(problem: Problem, new: Tensor, old: Tensor) -> Tensor:
+def _device(problem: Problem) -> torch.device:
+    """The device of the client's training."""
+    return next(iter(problem.parameters.values())).device
+
+
+def _made_steps(problem: Problem) -> bool | Tensor:
+    """Whether the client took a step, or whether each client of a stack did, bool [clients]."""
+    moved = torch.as_tensor(problem.steps, device=_device(problem)) * problem.lr > 0
+    return bool(moved) if moved.dim() == 0 else moved
+
+
+def _of_those_with_steps(moved: bool | Tensor, new: Tensor, old: Tensor) -> Tensor:
     """The new values of clients that took a step, and the old values of the others: without a step, nothing changes."""
-    moved = torch.as_tensor(problem.steps, device=new.device) * problem.lr > 0
-    if moved.dim() == 0:
-        return new if bool(moved) else old.clone()
+    if isinstance(moved, bool):
+        return new if moved else old.clone()
     return torch.where(torch.as_tensor(per_client(moved, new)), new, old)
