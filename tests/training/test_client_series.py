@@ -31,6 +31,13 @@ WIDE = nn.Sequential(nn.Linear(704, 100), nn.ReLU(), nn.Linear(100, 4))
 """A network whose products are large enough for oneDNN, and whose samples begin at multiples of 64 bytes."""
 
 
+CHANCE = nn.Sequential(
+    nn.Dropout(0.1), nn.Linear(7, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 4)
+)  # fmt: skip
+"""A network that draws random numbers in training."""
+OWN: dict[str, tuple[nn.Module, tuple[int, ...]]] = {"wide": (WIDE, (704,)), "chance": (CHANCE, (7,))}
+
+
 class LastGradient(FedAvg):
     """An algorithm of a user: sends the gradient of the last batch, and keeps the number of steps."""
 
@@ -81,6 +88,8 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
     "oneDNN": ("wide", FedAvg, {}),
     "FedNova": ("perceptron", lambda: FedNova(mu=0.1), {"momentum": 0.5}),
     "own": ("perceptron", LastGradient, {"momentum": 0.5}),
+    "Dropout": ("chance", FedAvg, {"momentum": 0.5}),
+    "SCAFFOLD, option I, Dropout": ("chance", lambda: Scaffold(option="I"), {"momentum": 0.0}),
 }
 """A network, an algorithm and settings."""
 
@@ -89,7 +98,7 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_series_have_the_bits_of_single_clients(case: str, epochs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     name, make, settings = CASES[case]
-    module, shape = (WIDE, (704,)) if name == "wide" else network(name)
+    module, shape = OWN[name] if name in OWN else network(name)
     training = Training(**{"batch_size": 16, "epochs": 1, **settings})
     calls = counted(monkeypatch)
     together = learned(module, shape, make(), training, epochs)

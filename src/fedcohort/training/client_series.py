@@ -23,6 +23,7 @@ from fedcohort.training.client_report import training_report
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.memory_layouts import channels_last
 from fedcohort.training.plain_network import Program, Series
+from fedcohort.training.random_layers import step_generator
 from fedcohort.training.reused_memory import Buffers
 from fedcohort.training.stack.stack_setup import client_half_stacks
 
@@ -124,7 +125,9 @@ class ClientSeries:
         """The samples of the clients, their order in each epoch, and memory for the trained models."""
         setup, federation = self.setup, self.setup.federation
         spans = [federation.span(client) for client in clients]
-        in_order = max(epochs) == 1  # every sample is used once, so that the samples can be brought into the order of the steps
+        in_order = (
+            max(epochs) == 1
+        )  # every sample is used once, so that the samples can be brought into the order of the steps
         orders: list[Indices] = []
         edges: list[list[int]] = []
         first = 0
@@ -148,7 +151,18 @@ class ClientSeries:
             size=setup.training.batch_size or 1,
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
+            draws=self._generators(t, clients, edges),
         )
+
+    def _generators(self, t: int, clients: Sequence[int], edges: list[list[int]]) -> list[list[torch.Generator]]:
+        """For each client, the generators of Dropout for its steps; ``edges`` as for :class:`Series`."""
+        program = self.setup.program
+        if program is None or not program.draws:
+            return [[] for _ in clients]
+        size = self.setup.training.batch_size or 1
+        firsts = [int(draw.integers(2**63 - 1)) for draw in rngs(self.setup.seed, "module", t, clients)]
+        steps = [sum(-(-(b - a) // size) for a, b in itertools.pairwise(own)) for own in edges]
+        return [[step_generator(first, i, 0) for i in range(n)] for first, n in zip(firsts, steps, strict=True)]
 
     def _memory_for_models(
         self, model: ModelState, clients: int, into: Sequence[ModelState]

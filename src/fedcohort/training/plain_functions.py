@@ -24,14 +24,13 @@ __all__ = ["descend", "descend_series", "gradients", "outputs_of_parts"]
 def descend_series(
     layers: list[Layer], start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
     edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[list[Tensor]], mu: float, keep: bool, idle: list[Tensor],
+    shifts: list[list[Tensor]], mu: float, draws: list[list[torch.Generator]], keep: bool, idle: list[Tensor],
 ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
     """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
     :func:`descend`."""
     seen: list[Tensor] = []
     right: list[Tensor] = []
     slopes: list[list[Tensor]] = []
-    draws: list[torch.Generator] = []
     for i in range(len(trained)):
         values = trained[i]
         before = start
@@ -43,6 +42,7 @@ def descend_series(
                 torch._foreach_zero_(part)
         hits = torch.zeros([], dtype=torch.int64)
         last: list[Tensor] = []
+        steps = 0
         for epoch in range(len(edges[i]) - 1):
             begin, end = edges[i][epoch], edges[i][epoch + 1]
             if len(order) > 0:
@@ -52,9 +52,10 @@ def descend_series(
                 own_features, own_labels = features[begin:end], labels[begin:end]
             losses, hits, last = descend(
                 layers, values, own_features, own_labels, order[:0], size, rule, rates, nesterov, states, fresh and epoch == 0,
-                shifts[i], start, mu, draws, idle, before,
+                shifts[i], start, mu, draws[i][steps:], idle, before,
             )  # fmt: skip
             before = start[:0]
+            steps += len(losses)
             seen.extend(losses)
         right.append(hits)
         if keep:
@@ -84,7 +85,9 @@ def descend(
     guesses: list[Tensor] = []
     last: list[Tensor] = []
     labels = labels if len(order) == 0 else labels.index_select(0, order)
-    aligned = features[:1].numel() % 16 == 0  # every row begins at a multiple of 64 bytes: bits of products depend on that
+    aligned = (
+        features[:1].numel() % 16 == 0
+    )  # every row begins at a multiple of 64 bytes: bits of products depend on that
     even = torch.full([size], 1 / size, dtype=values[0].dtype)
     for start in range(0, len(labels), size):
         if len(order) == 0:

@@ -45,7 +45,7 @@ TRIED = ("norm", "average", "whole average", "dropout")
 """Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
 bits are compared first."""
 
-PERCEPTRON = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "flatten", "contiguous"})
+PERCEPTRON = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "dropout", "flatten", "contiguous"})
 """Kinds of the layers of a perceptron."""
 
 Result = TypeVar("Result")
@@ -64,6 +64,7 @@ class Series(NamedTuple):
         size: size of a batch.
         shifts: for each client, what is added to the gradients of every step; empty for nothing.
         proximal: μ of what is added: μ·(parameters − start).
+        draws: for each client, the generators of Dropout for its steps; empty without Dropout.
     """
 
     start: list[Tensor]
@@ -75,6 +76,7 @@ class Series(NamedTuple):
     size: int
     shifts: list[list[Tensor]]
     proximal: float
+    draws: list[list[torch.Generator]]
 
 
 class Program:
@@ -82,7 +84,7 @@ class Program:
 
     Attributes:
         draws: whether Dropout draws random numbers in training.
-        is_perceptron: whether it has linear layers and activations only.
+        is_perceptron: whether it has linear layers, activations and Dropout only.
     """
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
@@ -199,7 +201,7 @@ class Program:
         return self._run_with(
             plain_functions.descend_series, series.start, series.trained, series.features, series.labels, series.order,
             series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            series.shifts, series.proximal, keep_gradients, self._idle_now(),
+            series.shifts, series.proximal, series.draws, keep_gradients, self._idle_now(),
         )  # fmt: skip
 
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
