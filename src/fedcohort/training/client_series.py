@@ -8,6 +8,7 @@ threads work. Each client has the bits of :class:`~fedcohort.training.client_ses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -181,9 +182,8 @@ class ClientSeries:
         updates = []
         for i, (client, edges, right) in enumerate(zip(clients, series.edges, hits.tolist(), strict=True)):
             samples = edges[1] - edges[0]
-            starts = np.concatenate([np.arange(a, b, series.size) for a, b in itertools.pairwise(edges)])
-            sizes = np.append(starts[1:], edges[-1]) - starts
-            steps = np.add.reduceat(values[: edges[-1]], starts) / sizes
+            starts, sizes = _steps(samples, len(edges) - 1, series.size)
+            steps = np.add.reduceat(values[edges[0] : edges[-1]], starts) / sizes
             report = training_report(
                 loss=float(steps.sum() / len(steps)), square_loss=float(squares[edges[0] : edges[1]].sum() / samples),
                 samples=float(samples), steps=float(len(starts)), accuracy=float(right) / samples,
@@ -215,3 +215,10 @@ class ClientSeries:
             update.extra, memory = setup.algorithm.finish(problem)
             update.passes = problem.forwards / update.num_samples
             yield update, memory
+
+
+@lru_cache(2**12)
+def _steps(samples: int, epochs: int, size: int) -> tuple[Indices, Indices]:
+    """Where each step of a client begins among the samples of its epochs, one after another, and how many samples it has."""
+    starts = np.concatenate([np.arange(epoch * samples, (epoch + 1) * samples, size) for epoch in range(epochs)])
+    return starts, np.diff(starts, append=epochs * samples)

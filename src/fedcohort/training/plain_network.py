@@ -29,7 +29,7 @@ from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.plain_layers import Layer, layers_of
-from fedcohort.training.traced_networks import is_observed
+from fedcohort.training.traced_networks import HOOKS
 
 __all__ = ["Program", "Series", "program_of"]
 
@@ -89,6 +89,8 @@ class Program:
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
         self._parts, self._layers, self._parameters = list(module.modules()), layers, parameters
+        self._hooks = [getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES]
+        self._hooks += [getattr(part, name) for part in self._parts for name in HOOKS]
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
         self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
@@ -113,13 +115,12 @@ class Program:
         It does not after code has registered hooks, replaced a forward pass, frozen parameters, switched on autocast, or put only
         some layers of a network with Dropout into training mode.
         """
-        replaced = is_observed(self._parts)
+        observed = any(self._hooks) or any("forward" in vars(part) for part in self._parts)
         changed = any(
             not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
         )
         partly = self.draws and len({part.training for part in self._parts}) > 1
-        everywhere = any(getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES)
-        return not (replaced or changed or partly or everywhere or torch.is_autocast_enabled("cpu"))
+        return not (observed or changed or partly or torch.is_autocast_enabled("cpu"))
 
     def backward(
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()

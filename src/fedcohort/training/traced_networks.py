@@ -22,13 +22,16 @@ from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.matrix_products import product_limit
 
-__all__ = ["Contiguous", "is_layer", "is_observed", "traced_row"]
+__all__ = ["HOOKS", "Contiguous", "is_layer", "traced_row"]
 
 _LAYERS = (
     nn.Linear, nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
     nn.Flatten, nn.Identity, nn.Dropout,
 )  # fmt: skip
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+"""Attributes of a module that hold its hooks; each is the same dictionary as long as the module lives."""
 
 SAMPLES = 2
 """Number of samples in the batch with which the copy runs."""
@@ -39,16 +42,9 @@ def is_layer(part: nn.Module) -> bool:
     return type(part) in _LAYERS or (isinstance(part, nn.Linear) and product_limit(part) is not None)
 
 
-def is_observed(parts: Iterable[nn.Module]) -> bool:
+def _is_observed(parts: Iterable[nn.Module]) -> bool:
     """Whether a part has hooks, or a forward pass that was set on the instance."""
-    return any(
-        "forward" in vars(part)
-        or part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-        for part in parts
-    )
+    return any("forward" in vars(part) or any(getattr(part, name) for name in HOOKS) for part in parts)
 
 
 def traced_row(module: nn.Module, shape: tuple[int, ...]) -> list[nn.Module] | None:
@@ -86,7 +82,7 @@ def _may_be_row(module: nn.Module) -> bool:
         )
         and {id(parameter) for parameter in module.parameters()} == known
         and not any(True for _ in module.buffers())
-        and not is_observed(module.modules())
+        and not _is_observed(module.modules())
         and only_computes(module)
     )
 
