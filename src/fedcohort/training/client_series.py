@@ -145,7 +145,7 @@ class ClientSeries:
         return Series(
             start=[model[name] for name in setup.parameters],
             trained=self._memory_for_models(model, len(clients), into),
-            features=channels_last(federation.prepare(federation.train.pick(rows), setup.dtype)),
+            features=self._features(federation.train.pick(rows)),
             labels=federation.train.labels.index_select(0, rows),
             order=order[:0] if in_order else order,
             edges=edges,
@@ -154,6 +154,13 @@ class ClientSeries:
             proximal=corrections[0].proximal,
             draws=self._generators(t, clients, edges),
         )
+
+    def _features(self, raw: Tensor) -> Tensor:
+        """Raw features as the steps need them; images that the network flattens first are flat already."""
+        setup, program = self.setup, self.setup.program
+        if program is not None and program.flattens_first:
+            return setup.federation.standardised(raw, setup.dtype).flatten(1)
+        return channels_last(setup.federation.prepare(raw, setup.dtype))
 
     def _generators(self, t: int, clients: Sequence[int], edges: list[list[int]]) -> list[list[torch.Generator]]:
         """For each client, the generators of Dropout for its steps; ``edges`` as for :class:`Series`."""

@@ -94,10 +94,11 @@ def layer_gradients(
     else:
         large = _large(layer, values, x)
         if own:
-            outer = _product(delta.t(), x.t(), None, large and len(x) > layer.short)
+            of_weights = large and len(x) > layer.short
+            outer = _product(delta.t(), x.t(), None, True) if of_weights else torch.mm(delta.t(), x)
             shift = delta.sum(0)
         if back:
-            inner = _product(delta, weight.t(), None, large)
+            inner = _product(delta, weight.t(), None, True) if large else torch.mm(delta, weight)
     if own and outer.stride() != weight.stride():
         outer = torch.empty_like(weight).copy_(outer)
     return inner, outer, shift

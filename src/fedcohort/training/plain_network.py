@@ -85,6 +85,7 @@ class Program:
     Attributes:
         draws: whether Dropout draws random numbers in training.
         is_perceptron: whether it has linear layers, activations and Dropout only.
+        flattens_first: whether its first layer flattens the samples.
     """
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
@@ -94,6 +95,7 @@ class Program:
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
         self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
+        self.flattens_first = layers[0].kind == "flatten"
         self._idle: Tensor | None = None
 
     def share_work(self, idle: Tensor) -> bool:
