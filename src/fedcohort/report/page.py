@@ -47,7 +47,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
-    orders = client_orders(story, seeds)
+    orders = client_orders(story, sorted({*seeds, *(seed for figure in drawn for seed in figure.shown_seeds)}))
     values = {
         "story": story,
         "title": story.name,

@@ -47,6 +47,8 @@ def seeds_note(story: Story, *, band: bool) -> str:
         return f"Seed {seeds[0]}."
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
     numbers = sorted({len(readings) for _, readings in story.played})
+    if numbers == [1]:
+        return f"One seed for each row, not the same one: {' or '.join(map(str, seeds))}."
     if numbers[0] < len(seeds):
         over = f"the seeds of each row, {' to '.join(map(str, numbers[:1] + numbers[1:][-1:]))}"
     about_band = "; the band is ± one standard deviation" if band else ""

@@ -203,8 +203,8 @@ function dimmable(spec) {
 /* The clients of a chart in the chosen order; null if the chart keeps its own. */
 function ordered(place, clients) {
   const by = value("order"), figure = place.closest("figure"), panel = place.closest("[data-strategy]");
-  const federation = (state.federations || [])[point()];
-  const known = state.clients[federation ? `${figure.dataset.seed}~${federation}` : figure.dataset.seed];
+  const federation = (state.federations || [])[point()], other = place.closest("[data-own-seed]"), seed = other ? other.dataset.ownSeed : figure.dataset.seed;
+  const known = state.clients[federation ? `${seed}~${federation}` : seed];
   if (by === "own" || !known) return null;
   const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
   const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
