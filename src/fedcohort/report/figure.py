@@ -58,11 +58,13 @@ class View:
         name: what the switch calls it.
         panels: its charts.
         note: what the caption says about this view alone; empty for nothing.
+        at_points: further such sentences, one for each point of a sweep, of which the page shows that of the chosen point.
     """
 
     name: str
     panels: Sequence[Panel]
     note: str = ""
+    at_points: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

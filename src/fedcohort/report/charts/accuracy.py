@@ -96,7 +96,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     labels = [label for label, _ in rows]
-    span, cut = _without_the_worst(over_rounds["mean"], span) if score.numeric else (span, "")
+    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    span, cut = _without_the_worst(over_rounds, span, full) if score.numeric else (span, "")
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -147,14 +148,14 @@ LOWEST = -1.0
 """Where the axis of R² ends if most values are above it and others far below. At 0, a model is as good as the mean of the labels."""
 
 
-def _without_the_worst(means: pd.Series, span: list[float]) -> tuple[list[float], str]:
+def _without_the_worst(frame: pd.DataFrame, span: list[float], names: Mapping[str, str]) -> tuple[list[float], str]:
     """The range of the axis of R², cut if low values would flatten the other lines, and a sentence about it with a space before it."""
-    values = means.to_numpy(np.float64)
-    values = values[np.isfinite(values)]
+    known = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
+    values = known["mean"].to_numpy(np.float64)
     if span[0] >= 3 * LOWEST or float(np.median(values)) <= LOWEST:
         return span, ""
-    lowest = formatted_values.number(float(values.min()), 3)
-    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}."
+    lowest, label = formatted_values.number(float(values.min()), 3), str(known["strategy"].iloc[int(values.argmin())])
+    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'."
 
 
 def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dict[tuple[str, ...], Target]:

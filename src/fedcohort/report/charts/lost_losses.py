@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import altair as alt
 import numpy as np
@@ -9,9 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcohort.core.formatted_values import in_words
+from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.seen_ends import Edges, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
 
-__all__ = ["Lost", "about_lost", "crosses", "last_points", "lost_rows"]
+__all__ = ["Lost", "about_lost", "crosses", "last_points", "listed", "lost_rows"]
 
 LISTED = 3
 """Largest number of rows that a caption names."""
@@ -83,41 +86,85 @@ def about_lost(by_name: Mapping[str, Mapping[str, Lost]], names: Mapping[str, st
     """
     text = ""
     for name, rows in by_name.items():
-        listed = [f"'{names.get(label, label)}' {lost.words}" for label, lost in list(rows.items())[:LISTED]]
-        more = len(rows) - len(listed)
-        listed += [f"{more} more row{'s' * (more > 1)}"] if more else []
-        if listed:
-            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {in_words(listed)}."
+        ended = [f"'{names.get(label, label)}' {lost.words}" for label, lost in rows.items()]
+        if ended:
+            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {listed(ended)}."
     return text
 
 
-def last_points(frame: pd.DataFrame, rows: Mapping[str, Lost]) -> pd.DataFrame:
-    """The last point of each line that ends, with the reason in words."""
-    ended = frame[frame["strategy"].isin(list(rows))].groupby("strategy", sort=False).tail(1)
-    return pd.DataFrame(
-        {
-            "strategy": ended["strategy"],
-            "x": ended["x"],
-            "mean": ended["mean"],
-            "why": [f"no number {rows[label].words}" for label in ended["strategy"]],
-        }
-    )
+def listed(rows: Sequence[str]) -> str:
+    """The first rows in words, and how many more there are."""
+    more = len(rows) - LISTED
+    return in_words([*rows[:LISTED], *([f"{more} more row{'s' * (more > 1)}"] if more > 0 else [])])
 
 
-def crosses(base: alt.Chart, *, page: bool) -> alt.Chart:
-    """Crosses at the ends of such lines. The caller adds where they stand, and their colors.
+def last_points(
+    frame: pd.DataFrame,
+    rows: Mapping[str, Lost],
+    places: Mapping[str, Edges],
+    groups: Sequence[Sequence[str]],
+    size: tuple[float, float],
+) -> pd.DataFrame:
+    """Where crosses stand, one for each row that ends, with the reason in words.
+
+    Columns: ``strategy``, ``x`` and ``mean`` (the last point of the line; the lost round if there is none), ``edge`` and ``end``
+    (where its cross stands: there, or where the line leaves the axis for the last time), and ``why``.
+
+    Args:
+        frame: the lines.
+        rows: the rows that end.
+        places: the axes; by what the columns ``edge`` and ``end`` end in there, ``""`` or ``"_log"``.
+        groups: the rows that are shown together; empty for all rows.
+        size: about the width and height of the chart, in pixels.
+    """
+    parts = []
+    for group in groups or (tuple(rows),):
+        ended = [label for label in rows if label in group]
+        lines = {label: frame[frame["strategy"] == label].dropna(subset="mean") for label in ended}
+        lines = {label: own if len(own) else _never(label, rows[label]) for label, own in lines.items()}
+        last = [own.iloc[-1] for own in lines.values()]
+        part = pd.DataFrame({"strategy": ended, "x": [row["x"] for row in last], "mean": [row["mean"] for row in last]})
+        for suffix, edges in places.items():
+            ends = [
+                seen_end(own["x"].to_numpy(np.float64), own["mean"].to_numpy(np.float64), edges)
+                for own in lines.values()
+            ]
+            apart = under_each_other(pd.DataFrame(ends, columns=["x", "y"]), edges, size)
+            part = part.assign(**{f"edge{suffix}": apart["x"], f"end{suffix}": apart["y"]})
+        parts.append(part.assign(why=[f"no number {rows[label].words}" for label in ended]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _never(label: str, lost: Lost) -> pd.DataFrame:
+    """The line of a row that never had a mean."""
+    return pd.DataFrame({"strategy": [label], "x": [float(lost.round)], "mean": [np.inf]})
+
+
+def crosses(base: alt.Chart, look: Look) -> list[alt.Chart]:
+    """Crosses at the ends of such lines, and behind them wider ones in the color of the ground, so that they can be seen on lines. The
+    caller adds where they stand, and the colors.
 
     Args:
         base: a chart of the table of :func:`last_points`.
-        page: whether the chart is on the page, where marks are larger.
+        look: how charts look; marks are larger on the page. There, readers can move the chart along x: crosses stay inside.
     """
-    mark = base.mark_point(
-        shape="M-1,-1L1,1M-1,1L1,-1",
-        filled=False,
-        size=70 if page else 25,
-        strokeWidth=2 if page else 1,
-        opacity=1,
-        clip=True,
-    )
-    crossed: alt.Chart = mark.encode(tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("why:N", title="loss")])
-    return crossed
+    layers = []
+    for width in (6, 2.5) if look.page else (3, 1.2):
+        mark = base.mark_point(
+            shape="M-1,-1L1,1M-1,1L1,-1",
+            filled=False,
+            size=110 if look.page else 36,
+            strokeWidth=width,
+            opacity=1,
+            clip=False,
+        )
+        crossed = mark.encode(tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("why:N", title="loss")])
+        layers.append(crossed.encode(opacity=_inside()) if look.page else crossed)
+    return [layers[0].encode(color=alt.value(look.ground)), layers[1]]
+
+
+@cache
+def _inside() -> alt.OpacityValue:
+    """What is shown within the range of the x axis only. Altair takes long to make it, therefore once."""
+    shown = alt.condition("inrange(datum.edge, domain('x'))", alt.value(1), alt.value(0))
+    return alt.OpacityValue.from_dict(dict(shown), validate=False)

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from fedcohort.core.formatted_values import in_words
+from fedcohort.report.charts.lost_losses import listed
 from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["about_absent", "about_seeds", "beside_name", "chosen_seed", "in_title", "seeds_of"]
 
 LISTED = 3
-"""Largest number of rows that a caption names, and of seeds that a title does."""
+"""Largest number of seeds that a title names."""
 
 Shown = Sequence[tuple[str, Reading]]
 """Label and run of each row that a figure shows."""
@@ -41,7 +42,7 @@ def about_seeds(story: Story, shown: Shown) -> str:
     seeds, chosen = seeds_of(shown), chosen_seed(story)
     first = chosen if chosen in seeds or not seeds else seeds[0]
     others = [f"{_name(story, label)} seed {reading.seed}" for label, reading in shown if reading.seed != first]
-    text = f"Seed {first}{f'; rows without it show another one: {_listed(others)}' if others else ''}."
+    text = f"Seed {first}{f'; rows without it show another one: {listed(others)}' if others else ''}."
     return text + about_absent(story)
 
 
@@ -53,15 +54,9 @@ def about_absent(story: Story) -> str:
         for label, readings in (story.played if story.seed is not None else [])
         if all(reading.seed != chosen for reading in readings)
     ]
-    return f" Rows without a round under seed {chosen} are left out: {_listed(absent)}." if absent else ""
+    return f" Rows without a round under seed {chosen} are left out: {listed(absent)}." if absent else ""
 
 
 def _name(story: Story, label: str) -> str:
     """The full name of a row, in quotes."""
     return f"'{story.rows[story.labels.index(label)].label}'"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - LISTED
-    return in_words([*names[:LISTED], *([f"{more} more row{'s' * (more > 1)}"] if more > 0 else [])])

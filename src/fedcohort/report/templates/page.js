@@ -112,14 +112,15 @@ const partOf = label => { const box = all(".strategies input").find(box => box.v
 function listNames(place, ends) {
   const list = document.createElement("p"), off = new Set(all(".strategies input:not(:checked)").map(box => box.value));
   list.className = "names";
-  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
-    const part = partOf(strategy);
+  const isLog = Boolean(document.querySelector('.controls input[name="log"]:checked'));
+  for (const signed of [...ends].sort((a, b) => b.y - a.y)) {
+    const {strategy} = signed, part = partOf(strategy);
     if (!part) continue;
     const item = document.createElement("span"), button = part.querySelector(".light").cloneNode(true);
     item.dataset.strategy = strategy;
     item.classList.toggle("away", state.away.includes(strategy));
     item.classList.toggle("off", off.has(strategy));
-    item.append(part.querySelector(".swatch").cloneNode(true), button);
+    item.append(part.querySelector(".swatch").cloneNode(true), button, (/ [↑↓×]$/.exec(isLog && signed.name_log || signed.name) || [""])[0]);
     list.append(item);
   }
   place.append(list);
@@ -273,6 +274,7 @@ function toLog(spec) {
       part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
       if (part.field === "at") part.field = "at_log"; // rows with the same cost side by side
+      if (part.field === "edge") part.field = "edge_log"; // where a line leaves the chart
       if (part.field === "y" || part.field === "end") part.field += "_log";
     });
   }
