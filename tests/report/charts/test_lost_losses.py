@@ -71,7 +71,9 @@ def test_the_mean_ends_where_a_seed_diverged_and_does_not_recover(tmp_path: Path
     }  # fmt: skip
     top = figure_span(figure.views[0])[1]
     assert (cross["edge"], cross["end"]) == (pytest.approx(1.0), pytest.approx(top)), "where the line leaves the chart"
-    assert (cross["edge_log"], cross["end_log"]) == (2.0, pytest.approx(5e29)), "the whole line is on a logarithmic axis"
+    assert (cross["edge_log"], cross["end_log"]) == (2.0, pytest.approx(5e29)), (
+        "the whole line is on a logarithmic axis"
+    )
     assert figure.views[0].note.endswith(
         "the highest mean is 5e+29, of 'wild'. "
         "Lines end (×) where the test loss is infinite or not a number under a seed: 'wild' from round 3 on (seed 0). "
