@@ -38,15 +38,17 @@ function named(spec, found = new Set()) {
   return found;
 }
 
-/* Gives every legend as many columns as there is room for. */
+/* Gives every legend as many columns as there is room for, also while the window becomes narrower: charts follow it at once, but are
+   drawn again only later. */
 function fold(spec, width) {
   if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
   if (!spec || typeof spec !== "object") return;
   const names = spec.scale && Array.isArray(spec.scale.domain) ? spec.scale.domain : ["0,000"];
   if (spec.legend && spec.legend.orient === "right" && width < NARROW) Object.assign(spec.legend, {orient: "bottom", columns: 2});
   if (spec.legend && spec.legend.columns) {
-    const longest = Math.min(20, Math.max(...names.map(name => String(name).length)));
-    spec.legend.columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / (30 + 8 * longest))));
+    const longest = Math.min(20, Math.max(...names.map(name => String(name).length))), each = 30 + 8 * longest;
+    const columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / each)));
+    spec.legend.columns = columns > 1 ? {expr: `max(1, min(${columns}, floor((0 * width + containerSize()[0] - 50) / ${each})))`} : 1;
   }
   Object.values(spec).forEach(inner => fold(inner, width));
 }
