@@ -29,7 +29,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
-from fedcohort.report.charts.target_marks import about_marks, when_reached
+from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
@@ -105,7 +105,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
         chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets, reached=reached)
-        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}".strip()
+        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}"
+        about = (about + about_tips(own.get(f"accuracy_{name.split()[-1]}_reached", reached))).strip()
         views.append(View(name, [Panel(chart)], about))
         data |= own
     return Figure(

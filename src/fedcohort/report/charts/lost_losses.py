@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import altair as alt
 import numpy as np
@@ -11,13 +10,16 @@ from numpy.typing import NDArray
 
 from fedcohort.core.formatted_values import in_words
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.seen_ends import Edges, seen_end, under_each_other
+from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
 
 __all__ = ["Lost", "about_lost", "crosses", "last_points", "listed", "lost_rows"]
 
 LISTED = 3
 """Largest number of rows that a caption names."""
+
+APART = 13
+"""Distance of crosses at the upper edge of a chart, in pixels."""
 
 Mask = NDArray[np.bool_]
 
@@ -115,7 +117,7 @@ def last_points(
         rows: the rows that end.
         places: the axes; by what the columns ``edge`` and ``end`` end in there, ``""`` or ``"_log"``.
         groups: the rows that are shown together; empty for all rows.
-        size: about the width and height of the chart, in pixels.
+        size: the least width of the chart, and its height, in pixels.
     """
     parts = []
     for group in groups or (tuple(rows),):
@@ -129,8 +131,10 @@ def last_points(
                 seen_end(own["x"].to_numpy(np.float64), own["mean"].to_numpy(np.float64), edges)
                 for own in lines.values()
             ]
-            apart = under_each_other(pd.DataFrame(ends, columns=["x", "y"]), edges, size)
-            part = part.assign(**{f"edge{suffix}": apart["x"], f"end{suffix}": apart["y"]})
+            x, y = np.array(ends, np.float64).reshape(-1, 2).T
+            above = y >= edges.y[1]
+            y[above] = under_each_other(x[above], y[above], edges, size, APART)
+            part = part.assign(**{f"edge{suffix}": x, f"end{suffix}": y})
         parts.append(part.assign(why=[f"no number {rows[label].words}" for label in ended]))
     return pd.concat(parts, ignore_index=True)
 
@@ -159,12 +163,5 @@ def crosses(base: alt.Chart, look: Look) -> list[alt.Chart]:
             clip=False,
         )
         crossed = mark.encode(tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("why:N", title="loss")])
-        layers.append(crossed.encode(opacity=_inside()) if look.page else crossed)
+        layers.append(crossed.encode(opacity=inside("edge")) if look.page else crossed)
     return [layers[0].encode(color=alt.value(look.ground)), layers[1]]
-
-
-@cache
-def _inside() -> alt.OpacityValue:
-    """What is shown within the range of the x axis only. Altair takes long to make it, therefore once."""
-    shown = alt.condition("inrange(datum.edge, domain('x'))", alt.value(1), alt.value(0))
-    return alt.OpacityValue.from_dict(dict(shown), validate=False)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import altair as alt
 import numpy as np
 import pandas as pd
 
 from fedcohort.core.arrays import Values
 
-__all__ = ["Edges", "any_seen", "is_seen", "seen_end", "under_each_other"]
+__all__ = ["NARROW", "Edges", "any_seen", "inside", "is_seen", "seen_end", "under_each_other"]
 
-APART = 13
-"""Distance of marks that would cover each other at the edge of a chart, in pixels."""
+NARROW = 300
+"""Width of a chart on a phone, in pixels: marks that cover each other there are moved apart."""
 
 Scaled = Callable[[Values], Values]
 
@@ -62,25 +64,33 @@ def seen_end(x: Values, means: Values, edges: Edges) -> tuple[float, float]:
     return float(10**at if edges.log_x else at), float(edge)
 
 
-def under_each_other(places: pd.DataFrame, edges: Edges, size: tuple[float, float]) -> pd.DataFrame:
-    """The places with those at the upper edge under each other that would cover each other.
+def under_each_other(x: Values, y: Values, edges: Edges, size: tuple[float, float], apart: float) -> Values:
+    """The heights of marks, of which those that would cover each other are moved under each other.
 
     Args:
-        places: ``x`` and ``y`` of marks.
+        x, y: the places of marks that have nearly the same height.
         edges: the axes.
-        size: width and height of the chart in pixels.
+        size: the least width of the chart, and its height, in pixels.
+        apart: how far marks must be apart, in pixels.
     """
     across, up = _scaled(log=edges.log_x), _scaled(log=edges.log_y)
-    near = APART * float(np.ptp(across(np.asarray(edges.x, np.float64)))) / size[0]
-    step = APART * float(np.ptp(up(np.asarray(edges.y, np.float64)))) / size[1]
-    top = places[places["y"] >= edges.y[1]].sort_values("x", kind="stable")
-    at, below, last = across(top["x"].to_numpy(np.float64)), 0, -np.inf
-    heights = pd.Series(up(places["y"].to_numpy(np.float64)), places.index)
-    for row, own in zip(top.index, at.tolist(), strict=True):
-        below = below + 1 if own - last < near else 0
-        last = own
-        heights[row] -= below * step
-    return places.assign(y=10**heights if edges.log_y else heights)
+    at, heights = across(np.asarray(x, np.float64)), up(np.asarray(y, np.float64)).copy()
+    near = apart * float(np.ptp(across(np.asarray(edges.x, np.float64)))) / size[0]
+    step = apart * float(np.ptp(up(np.asarray(edges.y, np.float64)))) / size[1]
+    last: list[float] = []  # of each line of marks
+    for i in np.argsort(at, kind="stable").tolist():
+        below = next((line for line, before in enumerate(last) if at[i] - before >= near), len(last))
+        last[below : below + 1] = [at[i]]
+        heights[i] -= below * step
+    return 10**heights if edges.log_y else heights
+
+
+@cache
+def inside(field: str) -> alt.OpacityValue:
+    """The encoding by which marks that are not cut at the edges of a chart are shown within the range of its x axis only: readers can
+    move it. Altair takes long to make it, therefore once."""
+    shown = alt.condition(f"inrange(datum.{field}, domain('x'))", alt.value(1), alt.value(0))
+    return alt.OpacityValue.from_dict(dict(shown), validate=False)
 
 
 def _scaled(*, log: bool) -> Scaled:

@@ -27,8 +27,8 @@ from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log
 from fedcohort.report.charts.line_ends import names_at_ends
 from fedcohort.report.charts.lost_losses import Lost, crosses, last_points
 from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
-from fedcohort.report.charts.seen_ends import Edges
-from fedcohort.report.charts.target_marks import triangles
+from fedcohort.report.charts.seen_ends import NARROW, Edges
+from fedcohort.report.charts.target_marks import tips, triangles
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
@@ -88,11 +88,12 @@ def lines(
         layers += chart.pointer()
     data = {name: frame}
     if reached is not None and len(reached):
-        data[f"{name}_reached"] = reached
+        data[f"{name}_reached"] = tips(reached, look, chart.edges()[""], chart.size)
         layers.append(chart.triangles())
     if lost:
-        size = (float(look.width or WIDTH), float(look.height))
-        data[f"{name}_lost"] = last_points(frame, lost, chart.edges(), look.rows.groups if look.page else (), size)
+        data[f"{name}_lost"] = last_points(
+            frame, lost, chart.edges(), look.rows.groups if look.page else (), chart.size
+        )
         layers += chart.crosses()
     if look.page and look.rows.groups:
         layers += words_without_lines(frame, look.rows.groups, chart.edges(), axes.y, look)
@@ -128,6 +129,7 @@ class _Lines:
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
+        self.size = (float(look.width or NARROW), float(look.height))
 
     def y(self, field: str) -> alt.Y:
         """The y axis, of one column of the table."""
@@ -247,7 +249,7 @@ class _Lines:
         """Marks on the levels of targets."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_reached")), self.look)
         marks: alt.Chart = triangles(base, self.labels, self.look, self.axes.x).encode(
-            alt.X("x:Q", scale=self.x_scale), alt.Y("level:Q", scale=self.y_scale), self.color
+            alt.X("x:Q", scale=self.x_scale), alt.Y("tip:Q", scale=self.y_scale), self.color
         )
         return marks
 
