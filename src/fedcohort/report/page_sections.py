@@ -182,8 +182,7 @@ def _federation(story: Story, look: Look) -> list[Figure]:
         clients = _clients(story, number)
         if clients is None:
             continue
-        drawn = federation(clients, look)
-        drawn = drawn if clients.whole else [figure for figure in drawn if figure.key == "sizes"]
+        drawn = [figure for figure in federation(clients, look) if clients.whole or figure.key == "sizes"]
         drawn = [replace(figure, shown_seeds=(clients.seed,)) for figure in drawn]
         found += [_at_points(story, figure, number, look) for figure in drawn] if any(numbers) else drawn
     return found

@@ -20,7 +20,7 @@ def words_without_lines(
 
     Args:
         frame: the lines.
-        groups: the rows of each point, which are shown together.
+        groups: the rows of each point of a sweep, which are shown together.
         places: the axes; under ``"_log"`` those that readers can make logarithmic.
         title: what the y axis shows.
         look: how charts look.

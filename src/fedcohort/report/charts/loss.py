@@ -42,14 +42,23 @@ def loss(story: Story, look: Look) -> Figure | None:
             Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
             lost=ended,
         )
-        about = "Training loss is the loss of the trained clients on their own data." if column == "train_loss" else ""
         said = [_about(name, frame, span, ended, group, full, switch=look.page) for group in groups]
-        about += said[0] if len(said) == 1 else ""
-        views.append(View(name, [Panel(chart)], about.strip(), tuple(said) if len(said) > 1 else ()))
+        views.append(_view(name, Panel(chart), said))
         data |= own
     if not views:
         return None
     return Figure("loss", "Loss", seeds_note(story, band=banded), views, data)
+
+
+TRAINING = "Training loss is the loss of the trained clients on their own data."
+
+
+def _view(name: str, panel: Panel, said: Sequence[str]) -> View:
+    """The view of a loss, with what is said about the rows of each point of a sweep."""
+    about = TRAINING if name == "training loss" else ""
+    if len(said) > 1:
+        return View(name, [panel], about, tuple(said))
+    return View(name, [panel], f"{about}{said[0]}".strip())
 
 
 def _about(

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
@@ -122,26 +123,30 @@ def last_points(
     parts = []
     for group in groups or (tuple(rows),):
         ended = [label for label in rows if label in group]
-        lines = {label: frame[frame["strategy"] == label].dropna(subset="mean") for label in ended}
-        lines = {label: own if len(own) else _never(label, rows[label]) for label, own in lines.items()}
-        last = [own.iloc[-1] for own in lines.values()]
-        part = pd.DataFrame({"strategy": ended, "x": [row["x"] for row in last], "mean": [row["mean"] for row in last]})
+        lines = [_line(frame, label, rows[label]) for label in ended]
+        last = {"x": [x[-1] for x, _ in lines], "mean": [means[-1] for _, means in lines]}
+        ends = {}
         for suffix, edges in places.items():
-            ends = [
-                seen_end(own["x"].to_numpy(np.float64), own["mean"].to_numpy(np.float64), edges)
-                for own in lines.values()
-            ]
-            x, y = np.array(ends, np.float64).reshape(-1, 2).T
-            above = y >= edges.y[1]
-            y[above] = under_each_other(x[above], y[above], edges, size, APART)
-            part = part.assign(**{f"edge{suffix}": x, f"end{suffix}": y})
-        parts.append(part.assign(why=[f"no number {rows[label].words}" for label in ended]))
+            ends[f"edge{suffix}"], ends[f"end{suffix}"] = _ends(lines, edges, size)
+        why = [f"no number {rows[label].words}" for label in ended]
+        parts.append(pd.DataFrame({"strategy": ended, **last, **ends, "why": why}))
     return pd.concat(parts, ignore_index=True)
 
 
-def _never(label: str, lost: Lost) -> pd.DataFrame:
-    """The line of a row that never had a mean."""
-    return pd.DataFrame({"strategy": [label], "x": [float(lost.round)], "mean": [np.inf]})
+def _line(frame: pd.DataFrame, label: str, lost: Lost) -> tuple[Values, Values]:
+    """The points of the line of a row; one above all others in the lost round, if it never had a mean."""
+    own = frame[frame["strategy"] == label].dropna(subset="mean")
+    if own.empty:
+        return np.array([float(lost.round)]), np.array([np.inf])
+    return own["x"].to_numpy(np.float64), own["mean"].to_numpy(np.float64)
+
+
+def _ends(lines: Sequence[tuple[Values, Values]], edges: Edges, size: tuple[float, float]) -> tuple[Values, Values]:
+    """Where the crosses of some lines stand; those at the upper edge that would cover each other, under each other."""
+    x, y = np.array([seen_end(*line, edges) for line in lines], np.float64).reshape(-1, 2).T
+    above = y >= edges.y[1]
+    y[above] = under_each_other(x[above], y[above], edges, size, APART)
+    return x, y
 
 
 def crosses(base: alt.Chart, look: Look) -> list[alt.Chart]:

@@ -62,17 +62,20 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
     words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in by_point(story, look))
-    note, title, seeds = (
-        words[0] if len(words) == 1 else "",
-        "How often each client was selected",
-        seeds_of(story.panels),
-    )
-    if len({reading.seed for reading in story.everything}) > 1:
-        note += f" Bars and indices are those of {in_title(seeds)}; tables show means over seeds."
-        note += f" {about_seeds(story, story.panels)}" if len(seeds) > 1 else about_absent(story)
+    note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
+    note = (note + _seeds_beside_tables(story)).strip()
     at_points = words if len(words) > 1 else ()
-    views = [View("selections", panels)]
-    return Figure("selections", title, note.strip(), views, data, at_points=at_points, shown_seeds=seeds)
+    views, seeds = [View("selections", panels)], seeds_of(story.panels)
+    return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
+
+
+def _seeds_beside_tables(story: Story) -> str:
+    """Sentences about the seeds of the panels, with a space before them; empty if all runs have the same one."""
+    if len({reading.seed for reading in story.everything}) < 2:
+        return ""
+    seeds = seeds_of(story.panels)
+    others = f" {about_seeds(story, story.panels)}" if len(seeds) > 1 else about_absent(story)
+    return f" Bars and indices are those of {in_title(seeds)}; tables show means over seeds.{others}"
 
 
 def _about(readings: Sequence[Reading], frame: pd.DataFrame, chance: pd.DataFrame) -> str:

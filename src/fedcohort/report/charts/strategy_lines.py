@@ -91,12 +91,9 @@ def lines(
         data[f"{name}_reached"] = tips(reached, look, chart.edges()[""], chart.size)
         layers.append(chart.triangles())
     if lost:
-        data[f"{name}_lost"] = last_points(
-            frame, lost, chart.edges(), look.rows.groups if look.page else (), chart.size
-        )
+        data[f"{name}_lost"] = last_points(frame, lost, chart.edges(), chart.groups, chart.size)
         layers += chart.crosses()
-    if look.page and look.rows.groups:
-        layers += words_without_lines(frame, look.rows.groups, chart.edges(), axes.y, look)
+    layers += words_without_lines(frame, chart.groups, chart.edges(), axes.y, look)
     ends = names_at_ends(frame, labels, look, axes, chart.log_axes().get("y"), list(lost or ()))
     if ends is not None:
         data[f"{name}_ends"] = ends
@@ -129,6 +126,7 @@ class _Lines:
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
+        self.groups = look.rows.groups if look.page else ()
         self.size = (float(look.width or NARROW), float(look.height))
 
     def y(self, field: str) -> alt.Y:
