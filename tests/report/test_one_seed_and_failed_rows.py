@@ -1,20 +1,25 @@
 """Tables of one seed do not speak of intervals, and a row in which training failed is never marked as the best."""
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedcohort.record import Run
 from fedcohort.report import terminal
+from fedcohort.report.chart_style import PAGE, Look, paper
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.detail_rows import class_rows
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.report.table_rows import failed_rows
 from tests.experiments import UCB
-from tests.records import played, written
+from tests.records import exchange, played, written
 from tests.report.pages import Page
 from tests.report.test_answers import runs_of
 
@@ -46,17 +51,76 @@ def test_tables_of_one_seed_have_no_intervals_in_their_words(tmp_path: Path, see
     assert ("Test accuracy after the last round, seed 0." in found["page"]) == (seeds == 1)
 
 
+UNIFORM, MINE, ONE_CLASS = [0.8, 0.5, 0.7], [0.9, 0.4, 0.8], [1.0, 0.0, 0.0]
+
+
+def of_classes(folder: Path, label: str, *seeds: list[float]) -> list[Run]:
+    """Runs of two rounds with these accuracies of classes, one for each seed. The row "one class" costs least."""
+    spent = [exchange(5, 5) if label == "one class" else exchange(100, 100)]
+    selection: Any = "uniform" if label == "uniform" else {**UCB, "k": 3} if label == "one class" else UCB
+    return [
+        written(
+            folder / f"{label}{seed}",
+            [
+                played(t, [0, 1], test_accuracy=float(np.mean(own)), class_accuracy=own, ledger=spent)
+                for t in (1, 2)
+            ],
+            label=label,
+            seed=seed,
+            selection=selection,
+        )
+        for seed, own in enumerate(seeds)
+    ]  # fmt: skip
+
+
 def test_a_failed_row_is_not_marked_as_the_best_of_a_class(tmp_path: Path) -> None:
     """A model that predicts one class is always right about its samples, and was marked as the best of the class."""
-    runs = []
-    for label, classes in (("uniform", [0.8, 0.5, 0.7]), ("mine", [0.9, 0.4, 0.8]), ("one class", [1.0, 0.0, 0.0])):
-        rounds = [played(t, [0, 1], test_accuracy=float(np.mean(classes)), class_accuracy=classes) for t in (1, 2)]
-        runs.append(written(tmp_path / label, rounds, label=label, selection="uniform" if label == "uniform" else UCB))
+    runs = of_classes(tmp_path, "uniform", UNIFORM) + of_classes(tmp_path, "mine", MINE)
+    runs += of_classes(tmp_path, "one class", ONE_CLASS)
     story = gather(runs)
     assert failed_rows(story) == {"one class"}
     marked = {row["label"]: row["best"] for row in class_rows(story)["rows"]}
     assert marked == {"uniform": {"class_1"}, "mine": {"class_0", "class_2"}, "one class": set()}
     assert "except in rows in which training failed" in Page(page(story)).prose
+
+
+def test_notes_name_the_rows_that_are_not_marked_and_why(tmp_path: Path) -> None:
+    """One failed seed of five is enough: marks stood at lower numbers than those of the row, without a word below the table."""
+    runs = of_classes(tmp_path, "uniform", *[UNIFORM] * 3) + of_classes(tmp_path, "mine", *[MINE] * 3)
+    runs += of_classes(tmp_path, "one class", [1.0, 0.9, 0.9], [1.0, 0.9, 0.9], ONE_CLASS)
+    prose = Page(page(gather(runs))).prose
+    reason = (
+        "(one such seed is enough): 'one class': the last model of 1 of 3 seeds predicts one class for every sample."
+    )
+    about = f"Not marked, since training failed so far {reason}"
+    marks = (
+        "only the verdict tells whether a difference is clear.",
+        "▸ marks the best mean of a class, except in rows in which training failed.",
+    )
+    assert all(f"{words} {about}" in prose for words in marks)
+    assert about not in Page(page(gather(runs[:6]))).prose
+
+
+@pytest.mark.parametrize("look", [PAGE, paper(1)], ids=["page", "paper"])
+def test_a_failed_row_is_never_on_the_front(tmp_path: Path, look: Look) -> None:
+    """It was filled: where no row learned anything, and where it costs least. The symbols of the legend were all filled."""
+    one_class = of_classes(tmp_path, "one class", ONE_CLASS)
+    runs = of_classes(tmp_path, "uniform", UNIFORM) + of_classes(tmp_path, "mine", MINE) + one_class
+    figure = accuracy_and_cost(gather(runs), look)
+    assert figure is not None
+    rows = figure.data["tradeoff_bytes"].set_index("strategy")
+    assert rows["front"].to_dict() == {"uniform": False, "mine": True, "one class": False}
+    assert rows["standing"]["one class"] == "training failed"
+    assert (
+        "Hollow, and not compared with the others, since training failed so far: 'one class': the last" in figure.note
+    )
+    svg = ET.fromstring(draw({**composed(figure, figure.views[0], look), "width": 300}, "svg"))
+    in_legend = [own for group in svg.iter() if group.get("class") == "mark-symbol role-legend-symbol" for own in group]
+    if not look.page:
+        assert [own.get("fill") is None for own in in_legend] == [True, False, True], "hollow ones have no color inside"
+    nothing = accuracy_and_cost(gather(of_classes(tmp_path / "none", "uniform", ONE_CLASS) + one_class), look)
+    assert nothing is not None
+    assert not nothing.data["tradeoff_bytes"]["front"].any()
 
 
 def test_marks_are_explained_only_where_there_are_some(tmp_path: Path) -> None:

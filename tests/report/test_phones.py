@@ -46,6 +46,25 @@ def test_lines_have_names_below_the_chart_in_the_order_of_their_ends(phone: Any)
     phone.locator(f"{SHOWN} .names button", has_text="UCB").click()
 
 
+CUT = """[...document.querySelectorAll('.role-legend-label text')].filter(text => {
+  const box = text.getBoundingClientRect(), chart = text.closest('svg').getBoundingClientRect();
+  return box.width && box.right > chart.right + 1;
+}).map(text => text.textContent)"""
+"""The names in legends that are cut at the right end of their chart."""
+
+
+def test_legends_wrap_at_once_when_the_window_becomes_narrower(browser: Any, file: str) -> None:
+    """Until charts were drawn again, the legend of class shares was cut after class 7."""
+    page = Watched(browser).open(file)
+    assert page.locator("#figure-class-shares .role-legend-label text").count() == 10
+    page.set_viewport_size(PHONE["viewport"])
+    page.evaluate("new Promise(done => setTimeout(done, 100))")
+    assert page.evaluate(CUT) == []
+    page.evaluate("new Promise(done => setTimeout(done, 400)).then(() => fedcohort.drawAll())")
+    assert page.evaluate(CUT) == [], "the same after they were drawn again"
+    page.close()
+
+
 def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: Any, file: str) -> None:
     page = Watched(browser).open(file)
     assert page.evaluate(LISTED) == []

@@ -35,11 +35,13 @@ class Panel:
         chart: the chart; its data are named, not contained in it.
         title: printed above the chart; empty for none.
         strategy: the strategy that the panel belongs to, so that readers can hide it; None if it belongs to several.
+        seed: the seed of its run; None if it shows several runs.
     """
 
     chart: Drawing
     title: str = ""
     strategy: str | None = None
+    seed: int | None = None
 
     @property
     def room(self) -> int:
@@ -56,11 +58,13 @@ class View:
         name: what the switch calls it.
         panels: its charts.
         note: what the caption says about this view alone; empty for nothing.
+        at_points: further such sentences, one for each point of a sweep, of which the page shows that of the chosen point.
     """
 
     name: str
     panels: Sequence[Panel]
     note: str = ""
+    at_points: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Figure:
         data: tables by the name that the charts use. Columns that end in ``_text`` are numbers as tooltips show them.
         wide: whether the figure needs the whole width of the page.
         seed: the seed that the figure is about; None if it covers all seeds.
+        shown_seeds: the seeds of the runs in it, for a figure of single runs: rows that lack ``seed`` show another one.
         variant: whether the page shows the same figure of another seed first.
         points: numbers of the points of a sweep that the figure is about; empty if it is about all of them.
         federation: number of the federation that the figure is about, if points of a sweep have different ones.
@@ -97,6 +102,7 @@ class Figure:
     family: str = ""
     sheet: Mapping[str, str] = field(default_factory=dict)
     at_points: tuple[str, ...] = ()
+    shown_seeds: tuple[int, ...] = ()
 
     @property
     def names(self) -> set[str]:

@@ -10,6 +10,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
+from fedcohort.report.failed_training import about_failed
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.page_assets import environment, page_script, scripts, style
@@ -47,7 +48,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
-    orders = client_orders(story, seeds)
+    orders = client_orders(story, sorted({*seeds, *(seed for figure in drawn for seed in figure.shown_seeds)}))
     values = {
         "story": story,
         "title": story.name,
@@ -73,6 +74,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "parts_of_round": PARTS,
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
+        "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),
         "about_panels": about_panels(story.comparison, len(story.panels), score.name, not story.unfinished),

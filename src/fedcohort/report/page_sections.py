@@ -25,6 +25,7 @@ from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.charts.shown_seeds import chosen_seed, in_title
 from fedcohort.report.figure import Figure
 from fedcohort.report.file_names import distinct, file_name
 from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
@@ -137,17 +138,21 @@ def _by_seed(story: Story, look: Look, seeds: Sequence[int] | None) -> dict[str,
     rows = 0
     for number, seed in enumerate((story.seeds[: SEEDS if look.page else 1] if seeds is None else seeds) or [None]):
         own = _of_seed(story.at_seed(seed) if seed is not None and seed != story.seeds[0] else story, look)
-        title = f", seed {seed}" if len(story.seeds) > 1 else ""  # beside tables with means over seeds
         for place, figures in own.items():
-            several = [
-                replace(figure, seed=seed, variant=number > 0, title=f"{figure.title}{title}") for figure in figures
-            ]
-            places.setdefault(place, []).extend(several)
+            places.setdefault(place, []).extend(
+                replace(figure, seed=seed, variant=number > 0, title=f"{figure.title}{_seed_in_title(story, figure)}")
+                for figure in figures
+            )
         more = _rows(own)
         rows += more
         if rows + more > ROWS:
             break
     return places
+
+
+def _seed_in_title(story: Story, figure: Figure) -> str:
+    """The seeds of the runs in a figure, with a comma before them, beside tables with means over seeds; empty for runs of one seed."""
+    return f", {in_title(figure.shown_seeds)}" if len(story.seeds) > 1 and figure.shown_seeds else ""
 
 
 def _rows(places: Mapping[str, Sequence[Figure]]) -> int:
@@ -177,8 +182,8 @@ def _federation(story: Story, look: Look) -> list[Figure]:
         clients = _clients(story, number)
         if clients is None:
             continue
-        drawn = federation(clients, look)
-        drawn = drawn if clients.whole else [figure for figure in drawn if figure.key == "sizes"]
+        drawn = [figure for figure in federation(clients, look) if clients.whole or figure.key == "sizes"]
+        drawn = [replace(figure, shown_seeds=(clients.seed,)) for figure in drawn]
         found += [_at_points(story, figure, number, look) for figure in drawn] if any(numbers) else drawn
     return found
 
@@ -210,8 +215,9 @@ def _federation_names(story: Story) -> list[tuple[str, int]]:
 
 
 def _clients(story: Story, number: int) -> Clients | None:
-    """The clients of the first run of a federation that recorded them, or else the clients that were selected."""
-    readings = story.in_federation(number)
+    """The clients of the first run of a federation that recorded them, at the chosen seed if there is one, or else the clients that
+    were selected."""
+    readings = sorted(story.in_federation(number), key=lambda reading: reading.seed != chosen_seed(story))
     for reading in readings or (story.everything if not story.first else []):
         if reading.portrait.facts:
             return Clients.of(reading.portrait, reading.seed, reading.experiment.systems.deadline)

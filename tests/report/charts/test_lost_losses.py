@@ -66,9 +66,18 @@ def test_the_mean_ends_where_a_seed_diverged_and_does_not_recover(tmp_path: Path
     assert frame.loc["wild", "x"].tolist() == [1.0, 2.0]  # type: ignore[union-attr]
     assert frame.loc["sound", "x"].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]  # type: ignore[union-attr]
     (cross,) = figure.data["test_loss_lost"].to_dict("records")
-    assert cross == {"strategy": "wild", "x": 2.0, "mean": 5e29, "why": "no number from round 3 on (seed 0)"}
+    assert {key: cross[key] for key in ("strategy", "x", "mean", "why")} == {
+        "strategy": "wild", "x": 2.0, "mean": 5e29, "why": "no number from round 3 on (seed 0)",
+    }  # fmt: skip
+    top = figure_span(figure.views[0])[1]
+    assert (cross["edge"], cross["end"]) == (pytest.approx(1.0), pytest.approx(top)), "where the line leaves the chart"
+    assert (cross["edge_log"], cross["end_log"]) == (2.0, pytest.approx(5e29)), (
+        "the whole line is on a logarithmic axis"
+    )
     assert figure.views[0].note.endswith(
-        "Lines end (×) where the test loss is infinite or not a number under a seed: 'wild' from round 3 on (seed 0)."
+        "the highest mean is 5e+29, of 'wild'. "
+        "Lines end (×) where the test loss is infinite or not a number under a seed: 'wild' from round 3 on (seed 0). "
+        "Where a line leaves the chart before, its × stands at the edge."
     )
     names = figure.data["test_loss_ends"].set_index("strategy")["name"].to_dict()
     assert names == {"sound": "sound", "wild": "wild ×"}
@@ -144,5 +153,7 @@ def test_crosses_are_drawn_and_the_log_switch_has_its_own_places_of_names(tmp_pa
     on_paper = drawn(found, paper(1))
     assert " The axis of the test loss ends at 2.38" in caption(on_paper)
     svg = draw(composed(on_paper, on_paper.views[0], paper(1)), "svg").decode()
-    assert svg.count("no number from round 4 on (seed 0)") == 1
+    assert svg.count("no number from round 4 on (seed 0)") == 2, (
+        "a cross, and a wider one in the color of the ground behind it"
+    )
     assert '"test_loss_lost"' in json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))

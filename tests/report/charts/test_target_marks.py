@@ -1,6 +1,11 @@
 """Lines over time and bytes, their target, and the marks where rows reached it, agree with the table."""
 
+import itertools
 import json
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,3 +124,36 @@ def test_there_are_no_marks_without_a_target_on_the_chart_or_for_many_lines(tmp_
     crowded = drawn(many, replace(PAGE, rows=gather(many).row_looks))
     assert not [name for name in crowded.data if name.endswith("_reached")]
     assert "Triangle" not in caption(crowded)
+
+
+REACHED = {"uniform": 3, "powd": 3, "third": 3, "late": 8, "later": 8, "early": 1}
+"""The round in which each row reaches the target."""
+
+
+@pytest.mark.parametrize("look", [PAGE, paper(1), paper(2)], ids=["page", "one column", "two columns"])
+def test_triangles_of_rows_that_reach_the_target_together_are_all_seen(tmp_path: Path, look: Look) -> None:
+    """They covered each other, and those of the last round were cut in half."""
+    runs = []
+    for i, (label, reached) in enumerate(REACHED.items()):
+        rounds = [
+            played(t, [0, 1], test_accuracy=0.7 if t >= reached else 0.1 + 0.01 * i, simulated_time=t + 0.001 * i)
+            for t in range(1, 9)
+        ]
+        selection = {"name": "powd", "d": 3 + i} if i else "uniform"
+        measures = {"target_accuracy": 0.6}
+        runs.append(written(tmp_path / label, rounds, label=label, selection=selection, measures=measures))
+    figure = drawn(runs, look)
+    for view in figure.views[:2]:
+        svg = ET.fromstring(draw({**composed(figure, view, look), "width": look.width or 600}, "svg"))
+        parents = {child: parent for parent in svg.iter() for child in parent}
+        marks = [mark for mark in svg.iter() if "target reached at" in mark.get("aria-label", "")]
+        places = [tuple(map(float, re.findall(r"[\d.]+", mark.get("transform", "")))) for mark in marks]
+        assert len(places) == len(REACHED)
+        least = 8 if look.page else 5
+        for one, other in itertools.combinations(places, 2):
+            assert math.dist(one, other) >= least, (view.name, places)
+        assert sorted(Counter(round(x) for x, _ in places).values()) == [1, 2, 3], "triangles stand at their own rounds"
+        assert not [mark for mark in marks if parents[mark].get("clip-path")]
+        assert "Triangles that would cover each other stand under each other." in view.note
+    for target in figure.data["accuracy_rounds_reached"].groupby("x")["tip"].max():
+        assert target == pytest.approx(0.6), "the first one is at the target"

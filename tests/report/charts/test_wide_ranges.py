@@ -82,7 +82,7 @@ def test_a_diverging_row_does_not_flatten_the_losses_of_the_others(tmp_path: Pat
     assert log is not None
     assert usual is not None
     assert (
-        "The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30"
+        "The axis of the test loss ends at 2.38, where lines leave the chart: the highest mean is 1.75e+30, of 'other'."
         in cut.views[0].note
     )
     assert "The axis of the test loss is logarithmic" in log.views[0].note
@@ -104,13 +104,14 @@ def test_an_infinite_loss_is_named(tmp_path: Path) -> None:
     figure = loss(losses(tmp_path, sound=SOUND, infinite=[2.3, 1e9, np.inf, np.inf, np.inf]), PAGE)
     assert figure is not None
     assert figure.views[0].note.endswith(
-        "Lines end (×) where the test loss is infinite or not a number under a seed: 'infinite' from round 3 on (seed 0)."
+        "Lines end (×) where the test loss is infinite or not a number under a seed: 'infinite' from round 3 on (seed 0). "
+        "Where a line leaves the chart before, its × stands at the edge."
     )
 
 
 def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CachedRun, "labels", "numbers")
-    for low, cut in ((-2.5, ""), (-1e9, "The axis ends at −1: the lowest mean is −1,000,000,000.")):
+    for low, cut in ((-2.5, ""), (-1e9, "The axis ends at −1: the lowest mean is −1,000,000,000, of 'b'.")):
         runs = []
         for label, values in {"a": [0.1, 0.2, 0.4, 0.5], "b": [0.1, 0.2, 0.1, low]}.items():
             rounds = [played(t, [0], test_accuracy=value) for t, value in enumerate(values, 1)]

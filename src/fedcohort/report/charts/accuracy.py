@@ -29,7 +29,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
-from fedcohort.report.charts.target_marks import about_marks, when_reached
+from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
@@ -47,6 +47,8 @@ def seeds_note(story: Story, *, band: bool) -> str:
         return f"Seed {seeds[0]}."
     over = f"seeds {', '.join(map(str, seeds))}" if len(seeds) <= 5 else f"{len(seeds)} seeds"
     numbers = sorted({len(readings) for _, readings in story.played})
+    if numbers == [1]:
+        return f"One seed for each row, not the same one: {' or '.join(map(str, seeds))}."
     if numbers[0] < len(seeds):
         over = f"the seeds of each row, {' to '.join(map(str, numbers[:1] + numbers[1:][-1:]))}"
     about_band = "; the band is ± one standard deviation" if band else ""
@@ -94,7 +96,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     labels = [label for label, _ in rows]
-    span, cut = _without_the_worst(over_rounds["mean"], span) if score.numeric else (span, "")
+    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    span, cut = _without_the_worst(over_rounds, span, full) if score.numeric else (span, "")
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -102,7 +105,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
         chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets, reached=reached)
-        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}".strip()
+        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}"
+        about = (about + about_tips(own.get(f"accuracy_{name.split()[-1]}_reached", reached))).strip()
         views.append(View(name, [Panel(chart)], about))
         data |= own
     return Figure(
@@ -145,14 +149,14 @@ LOWEST = -1.0
 """Where the axis of R² ends if most values are above it and others far below. At 0, a model is as good as the mean of the labels."""
 
 
-def _without_the_worst(means: pd.Series, span: list[float]) -> tuple[list[float], str]:
+def _without_the_worst(frame: pd.DataFrame, span: list[float], names: Mapping[str, str]) -> tuple[list[float], str]:
     """The range of the axis of R², cut if low values would flatten the other lines, and a sentence about it with a space before it."""
-    values = means.to_numpy(np.float64)
-    values = values[np.isfinite(values)]
+    known = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
+    values = known["mean"].to_numpy(np.float64)
     if span[0] >= 3 * LOWEST or float(np.median(values)) <= LOWEST:
         return span, ""
-    lowest = formatted_values.number(float(values.min()), 3)
-    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}."
+    lowest, label = formatted_values.number(float(values.min()), 3), str(known["strategy"].iloc[int(values.argmin())])
+    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'."
 
 
 def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dict[tuple[str, ...], Target]:

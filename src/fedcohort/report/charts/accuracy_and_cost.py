@@ -1,5 +1,6 @@
 """Draw the test accuracy of every strategy against what it costs, with the strategies that no other one beats in both."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
-from fedcohort.report.charts.layers import decided, layered, with_properties
+from fedcohort.report.charts.layers import constant, decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import names_with_room
 from fedcohort.report.cost_notes import NO_TIME, about_questions
+from fedcohort.report.failed_training import about_failed, failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
@@ -76,10 +78,13 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         texts = {"x": write, **dict.fromkeys(("accuracy", "low", "high"), score.value)}
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
-        rows = _Shown(labels, shown, [label for label in shown if label in here])
+        hollow = own["strategy"][~own["front"].astype(bool)].tolist()
+        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow)
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
     note = _note(compared, frame, look, dodged=dodged)
+    about = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
+    note += f" {about}" if about else ""
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
@@ -95,11 +100,12 @@ def _costs(compared: Comparison) -> list[tuple[str, str, str, Callable[[float], 
 
 @dataclass(frozen=True)
 class _Shown:
-    """All rows; in papers with many rows, those that have a color, and those of them that a view names."""
+    """All rows; in papers with many rows, those that have a color, and those of them that a view names; and the hollow ones."""
 
     labels: list[str]
     colored: list[str]
     named: list[str]
+    hollow: list[str]
 
 
 def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
@@ -111,7 +117,8 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
         places, _ = side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
         own["at_log"] = 10**places
     own["named"] = _named(compared, own)
-    own["standing"] = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
+    standing = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
+    own["standing"] = np.where(own["failed"], "training failed", standing)
     return own, beside
 
 
@@ -119,7 +126,7 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
     """The caption: what is filled, named, moved and drawn."""
     note = (
         f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
-        "for at most this cost. Hollow: another row has."
+        "for at most this cost. Hollow: another row has, or training failed."
     )
     if _most(compared) > ALL_NAMED and look.page:
         note += (
@@ -155,15 +162,16 @@ def _most(compared: Comparison) -> int:
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
     """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds."""
-    rows = []
-    for label, row, own in zip(labels, compared.rows, compared.table.to_dict("records"), strict=True):
+    rows, table = [], compared.table.to_dict("records")
+    for label, row, own, lost in zip(labels, compared.rows, table, failed(compared), strict=True):
         values = [result.accuracy for result in compared.results[row.label]]
         low = high = math.nan
         if len(values) >= FEWEST:
             _, low, high = measures.paired_interval(values, np.zeros(len(values)), limits=compared.score.limits)
         costs = {column: float(own[column]) for column, *_ in COSTS}
         name = look.rows.names.get(label, label)
-        rows.append({"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high, **costs})
+        known = {"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high}
+        rows.append({**known, "failed": lost, **costs})
     return pd.DataFrame(rows)
 
 
@@ -186,6 +194,14 @@ def _color_and_shape(rows: _Shown, look: Look) -> tuple[alt.Color, dict[str, alt
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=rows.labels, range=colors), legend=legend),
         {"shape": alt.Shape("strategy:N", scale=alt.Scale(domain=rows.labels, range=symbols), legend=legend)},
+    )
+
+
+def _filled(hollow: list[str]) -> str:
+    """The expression of the color inside a symbol. Vega-Lite uses it in the legend, too, where the datum is a name."""
+    return (
+        "isDefined(datum.strategy) ? scale('color', datum.strategy) : "
+        f"indexof({json.dumps(hollow)}, datum.value) >= 0 ? 'transparent' : scale('color', datum.value)"
     )
 
 
@@ -226,10 +242,10 @@ def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], loo
 
 
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
-    """Whether each row is on the front of its group."""
+    """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it."""
     on_front = np.zeros(len(frame), dtype=bool)
     for group in compared.groups:
-        rows = list(group.rows)
+        rows = [i for i in group.rows if not frame["failed"].iloc[i]]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 
@@ -264,8 +280,7 @@ def _chart(
     y_axis = alt.Axis(**tick("~g" if score.numeric else "~%"), tickCount=5)
     y = alt.Y("accuracy:Q", title=f"test {score.name}", scale=y_scale, axis=y_axis)
     own_color, shape = _color_and_shape(rows, look)
-    shades = alt.Scale(domain=rows.labels, range=_looks(rows, look)[0])
-    fill_color = alt.Fill("strategy:N", scale=shades, legend=None)
+    own_fill = constant(alt.FillValue, alt.ExprRef(_filled(rows.hollow)))
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
     tooltip = [
         alt.Tooltip("strategy:N"),
@@ -283,7 +298,7 @@ def _chart(
         points = drawn.mark_point(opacity=1, filled=False, **size)
         layers += [
             intervals.encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
-            points.encode(x, y, own_color, fill_color, fillOpacity=fill, tooltip=tooltip, **shape),
+            points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape),
         ]
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)

@@ -28,6 +28,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
+from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
@@ -161,12 +162,14 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
         frames.append(_class_cells(label, reading, classes))
         height = min(300, max(120, 16 * len(classes)))
         chart = sized(_class_chart(label, rounds_beside(story, label), classes, look), look, height)
-        panels.append(Panel(chart, panel_name(label, look), strategy=label))
+        title = panel_name(label, look) + beside_name(reading, measured)
+        panels.append(Panel(chart, title, strategy=label, seed=reading.seed))
     seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
-    note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. Seed {measured[0][1].seed}."
+    note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. {about_seeds(story, measured)}"
     note += " A cell covers the rounds since the last test." if seldom else ""
     data = {"class_accuracy": pd.concat(frames, ignore_index=True)}
-    return Figure("class-accuracy", "Accuracy of each class", note, [View("classes", panels)], data)
+    views, seeds = [View("classes", panels)], seeds_of(measured)
+    return Figure("class-accuracy", "Accuracy of each class", note, views, data, shown_seeds=seeds)
 
 
 def _class_cells(label: str, reading: Reading, classes: list[str]) -> pd.DataFrame:

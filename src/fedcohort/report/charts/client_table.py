@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.report.charts.shown_seeds import about_seeds, seeds_of
 from fedcohort.report.figure import Figure
 from fedcohort.report.report_data import Reading, Story
 
@@ -29,10 +30,12 @@ def client_table(story: Story) -> Figure | None:
     }  # fmt: skip
     most = max(reading.num_clients for reading in story.first)
     named = "Score" if story.score.numeric else "Accuracy"
-    note = f"{named}, loss and time are means over the rounds in which the client trained, on its data. Seed {story.first[0].seed}."
+    note = f"{named}, loss and time are means over the rounds in which the client trained, on its data. "
+    note += about_seeds(story, story.panels)
     if most > MOST:
         note += f" The {MOST} clients of {formatted_values.count(most)} that were selected most often."
-    return Figure("client-table", "Each client", note, [], {"client_table": frame}, sheet=titles)
+    seeds = seeds_of(story.panels)
+    return Figure("client-table", "Each client", note, [], {"client_table": frame}, sheet=titles, shown_seeds=seeds)
 
 
 def _rows(label: str, reading: Reading) -> pd.DataFrame:

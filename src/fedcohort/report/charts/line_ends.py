@@ -67,6 +67,9 @@ def name_positions(frame: pd.DataFrame, axes: Axes, look: Look, lost: Collection
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
     moved = np.abs(places - heights) > 0.35 * gap
+    moved &= ~(
+        last["strategy"].isin(list(lost)) & (last["x"] < frame["x"].max())
+    ).to_numpy()  # no line ends beside the name
     if axes.log:
         places, heights = 10**places, 10**heights
     arrows = [" ×" if label in lost else arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]

@@ -1,6 +1,6 @@
 """Draw the test loss and the training loss over rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,8 +8,9 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
-from fedcohort.report.charts.lost_losses import about_lost, lost_rows
+from fedcohort.report.charts.lost_losses import Lost, about_lost, listed, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
+from fedcohort.report.charts.seen_ends import Edges, any_seen, is_seen
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.report_data import Story
@@ -23,6 +24,7 @@ def loss(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
+    groups = (look.page and story.row_looks.groups) or (tuple(labels),)
     full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         ended = lost_rows(story.played, column)
@@ -40,19 +42,59 @@ def loss(story: Story, look: Look) -> Figure | None:
             Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None),
             lost=ended,
         )
-        about = "Training loss is the loss of the trained clients on their own data." if column == "train_loss" else ""
-        about += about_spans({name: span}, switch=look.page) + about_lost({name: ended}, full)
-        views.append(View(name, [Panel(chart)], about.strip()))
+        said = [_about(name, frame, span, ended, group, full, switch=look.page) for group in groups]
+        views.append(_view(name, Panel(chart), said))
         data |= own
     if not views:
         return None
     return Figure("loss", "Loss", seeds_note(story, band=banded), views, data)
 
 
-def about_spans(spans: Mapping[str, Span], *, switch: bool) -> str:
+TRAINING = "Training loss is the loss of the trained clients on their own data."
+
+
+def _view(name: str, panel: Panel, said: Sequence[str]) -> View:
+    """The view of a loss, with what is said about the rows of each point of a sweep."""
+    about = TRAINING if name == "training loss" else ""
+    if len(said) > 1:
+        return View(name, [panel], about, tuple(said))
+    return View(name, [panel], f"{about}{said[0]}".strip())
+
+
+def _about(
+    name: str,
+    frame: pd.DataFrame,
+    span: Span,
+    ended: Mapping[str, Lost],
+    rows: Sequence[str],
+    full: Mapping[str, str],
+    *,
+    switch: bool,
+) -> str:
+    """Sentences, with a space before them, about the lines of rows that are shown together: where they leave the axis, and end."""
+    own = {label: lost for label, lost in ended.items() if label in rows}
+    text = about_spans({name: span.of_rows(frame, rows)}, full, switch=switch) + about_lost({name: own}, full)
+    edges = Edges([], span.ends, log_y=span.log)
+    means = frame.groupby("strategy", sort=False)["mean"].last()
+    last = means[means.index.isin(list(own))]
+    if len(last) < len(own) or not is_seen(last.to_numpy(np.float64), edges).all():
+        text += " Where a line leaves the chart before, its × stands at the edge."
+    others = [label for label in rows if label in means.index and label not in own]
+    above = [f"'{full.get(label, label)}'" for label in others if not any_seen(frame, [label], edges)]
+    if above:
+        text += f" In no round within the axis: {listed(above)}."
+    if not any_seen(frame, rows, edges):
+        text = f" Every row of this point failed: none has a finite {name} within the axis.{text}"
+    return text
+
+
+def about_spans(spans: Mapping[str, Span], names: Mapping[str, str], *, switch: bool) -> str:
     """Sentences, with a space before them, about measures whose axes are logarithmic or end below the largest number.
 
-    With ``switch``, readers can make axes logarithmic; then they do not end below the largest number.
+    Args:
+        spans: the range of the axis of each measure.
+        names: full names of rows, by the label in the charts.
+        switch: whether readers can make axes logarithmic; then they do not end below the largest number.
     """
     log = [name for name, span in spans.items() if span.log]
     text = ""
@@ -63,5 +105,6 @@ def about_spans(spans: Mapping[str, Span], *, switch: bool) -> str:
         if span.beyond is not None:
             end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
             begin = " Unless it is made logarithmic, the axis" if switch and not span.log else " The axis"
-            text += f"{begin} of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}."
+            text += f"{begin} of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}, "
+            text += f"of '{names.get(span.highest, span.highest)}'."
     return text

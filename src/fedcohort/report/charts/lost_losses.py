@@ -8,13 +8,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.formatted_values import in_words
+from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
 
-__all__ = ["Lost", "about_lost", "crosses", "last_points", "lost_rows"]
+__all__ = ["Lost", "about_lost", "crosses", "last_points", "listed", "lost_rows"]
 
 LISTED = 3
 """Largest number of rows that a caption names."""
+
+APART = 13
+"""Distance of crosses at the upper edge of a chart, in pixels."""
 
 Mask = NDArray[np.bool_]
 
@@ -83,41 +89,84 @@ def about_lost(by_name: Mapping[str, Mapping[str, Lost]], names: Mapping[str, st
     """
     text = ""
     for name, rows in by_name.items():
-        listed = [f"'{names.get(label, label)}' {lost.words}" for label, lost in list(rows.items())[:LISTED]]
-        more = len(rows) - len(listed)
-        listed += [f"{more} more row{'s' * (more > 1)}"] if more else []
-        if listed:
-            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {in_words(listed)}."
+        ended = [f"'{names.get(label, label)}' {lost.words}" for label, lost in rows.items()]
+        if ended:
+            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {listed(ended)}."
     return text
 
 
-def last_points(frame: pd.DataFrame, rows: Mapping[str, Lost]) -> pd.DataFrame:
-    """The last point of each line that ends, with the reason in words."""
-    ended = frame[frame["strategy"].isin(list(rows))].groupby("strategy", sort=False).tail(1)
-    return pd.DataFrame(
-        {
-            "strategy": ended["strategy"],
-            "x": ended["x"],
-            "mean": ended["mean"],
-            "why": [f"no number {rows[label].words}" for label in ended["strategy"]],
-        }
-    )
+def listed(rows: Sequence[str]) -> str:
+    """The first rows in words, and how many more there are."""
+    more = len(rows) - LISTED
+    return in_words([*rows[:LISTED], *([f"{more} more row{'s' * (more > 1)}"] if more > 0 else [])])
 
 
-def crosses(base: alt.Chart, *, page: bool) -> alt.Chart:
-    """Crosses at the ends of such lines. The caller adds where they stand, and their colors.
+def last_points(
+    frame: pd.DataFrame,
+    rows: Mapping[str, Lost],
+    places: Mapping[str, Edges],
+    groups: Sequence[Sequence[str]],
+    size: tuple[float, float],
+) -> pd.DataFrame:
+    """Where crosses stand, one for each row that ends, with the reason in words.
+
+    Columns: ``strategy``, ``x`` and ``mean`` (the last point of the line; the lost round if there is none), ``edge`` and ``end``
+    (where its cross stands: there, or where the line leaves the axis for the last time), and ``why``.
+
+    Args:
+        frame: the lines.
+        rows: the rows that end.
+        places: the axes; by what the columns ``edge`` and ``end`` end in there, ``""`` or ``"_log"``.
+        groups: the rows that are shown together; empty for all rows.
+        size: the least width of the chart, and its height, in pixels.
+    """
+    parts = []
+    for group in groups or (tuple(rows),):
+        ended = [label for label in rows if label in group]
+        lines = [_line(frame, label, rows[label]) for label in ended]
+        last = {"x": [x[-1] for x, _ in lines], "mean": [means[-1] for _, means in lines]}
+        ends = {}
+        for suffix, edges in places.items():
+            ends[f"edge{suffix}"], ends[f"end{suffix}"] = _ends(lines, edges, size)
+        why = [f"no number {rows[label].words}" for label in ended]
+        parts.append(pd.DataFrame({"strategy": ended, **last, **ends, "why": why}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _line(frame: pd.DataFrame, label: str, lost: Lost) -> tuple[Values, Values]:
+    """The points of the line of a row; one above all others in the lost round, if it never had a mean."""
+    own = frame[frame["strategy"] == label].dropna(subset="mean")
+    if own.empty:
+        return np.array([float(lost.round)]), np.array([np.inf])
+    return own["x"].to_numpy(np.float64), own["mean"].to_numpy(np.float64)
+
+
+def _ends(lines: Sequence[tuple[Values, Values]], edges: Edges, size: tuple[float, float]) -> tuple[Values, Values]:
+    """Where the crosses of some lines stand; those at the upper edge that would cover each other, under each other."""
+    x, y = np.array([seen_end(*line, edges) for line in lines], np.float64).reshape(-1, 2).T
+    above = y >= edges.y[1]
+    y[above] = under_each_other(x[above], y[above], edges, size, APART)
+    return x, y
+
+
+def crosses(base: alt.Chart, look: Look) -> list[alt.Chart]:
+    """Crosses at the ends of such lines, and behind them wider ones in the color of the ground, so that they can be seen on lines. The
+    caller adds where they stand, and the colors.
 
     Args:
         base: a chart of the table of :func:`last_points`.
-        page: whether the chart is on the page, where marks are larger.
+        look: how charts look; marks are larger on the page. There, readers can move the chart along x: crosses stay inside.
     """
-    mark = base.mark_point(
-        shape="M-1,-1L1,1M-1,1L1,-1",
-        filled=False,
-        size=70 if page else 25,
-        strokeWidth=2 if page else 1,
-        opacity=1,
-        clip=True,
-    )
-    crossed: alt.Chart = mark.encode(tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("why:N", title="loss")])
-    return crossed
+    layers = []
+    for width in (6, 2.5) if look.page else (3, 1.2):
+        mark = base.mark_point(
+            shape="M-1,-1L1,1M-1,1L1,-1",
+            filled=False,
+            size=110 if look.page else 36,
+            strokeWidth=width,
+            opacity=1,
+            clip=False,
+        )
+        crossed = mark.encode(tooltip=[alt.Tooltip("strategy:N"), alt.Tooltip("why:N", title="loss")])
+        layers.append(crossed.encode(opacity=inside("edge")) if look.page else crossed)
+    return [layers[0].encode(color=alt.value(look.ground)), layers[1]]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -203,11 +203,20 @@ class Span:
         ends: the smallest and the largest number on the axis.
         log: whether the axis is logarithmic.
         beyond: the largest mean, if the axis ends below it; otherwise None.
+        highest: the row that has this mean.
     """
 
     ends: list[float]
     log: bool = False
     beyond: float | None = None
+    highest: str = ""
+
+    def of_rows(self, frame: pd.DataFrame, labels: Sequence[str]) -> "Span":
+        """The range as it is for some rows: with the largest of their means, if it is beyond the axis."""
+        tops = frame[frame["strategy"].isin(list(labels))].groupby("strategy", sort=False)["mean"].max()
+        if self.beyond is None or not (tops > self.ends[1]).any():
+            return replace(self, beyond=None, highest="")
+        return replace(self, beyond=float(tops.max()), highest=str(tops.idxmax()))
 
     def without_bands(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The table without bands around means above the axis, which would cover the chart where they are as wide as their mean."""
@@ -245,8 +254,8 @@ def span_of(frame: pd.DataFrame, floor: float | None = None) -> Span:
     last = kept.groupby("strategy")["mean"].last().median()
     if sound.iloc[-1] >= FLATTENED[0] * last:  # some of many rows rise for a few rounds only
         lowest = float(kept.loc[kept["mean"] > 0, "mean"].min())
-        return Span([lowest / 1.2, float(sound.iloc[-1]) * 1.2], log=True, beyond=top)
-    return Span(domain(kept["mean"], kept["low"], kept["high"], floor=floor), beyond=top)
+        return Span([lowest / 1.2, float(sound.iloc[-1]) * 1.2], log=True, beyond=top, highest=str(tops.index[-1]))
+    return Span(domain(kept["mean"], kept["low"], kept["high"], floor=floor), beyond=top, highest=str(tops.index[-1]))
 
 
 def log_range(column: ArrayLike, times: float) -> list[float] | None:

@@ -21,6 +21,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
+    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
     for i, name in enumerate(names):
 
         def series(reading: Reading, name: str = name) -> np.ndarray:
@@ -33,7 +34,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         span = span_of(frame)
         axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
-        views.append(View(name, [Panel(chart)], about_spans({name: span}, switch=look.page).strip()))
+        views.append(View(name, [Panel(chart)], about_spans({name: span}, full, switch=look.page).strip()))
         data |= own
     if not views:
         return None

@@ -21,6 +21,7 @@ from fedcohort.report.charts.axes_and_legends import (
     sized,
 )
 from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.shown_seeds import about_absent, about_seeds, beside_name, in_title, seeds_of
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.chance import about_chance
@@ -53,18 +54,28 @@ def selections(story: Story, look: Look) -> Figure | None:
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         each = "client" in chances[-1]
         chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, each, axes, color, look)
-        title = f"{panel_name(label, look)} · Jain's index {formatted_values.index(measures.jain(counts))}"
-        panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label))
+        title = f"{panel_name(label, look)}{beside_name(reading, story.panels)} · "
+        title += f"Jain's index {formatted_values.index(measures.jain(counts))}"
+        panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label, seed=reading.seed))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
     words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in by_point(story, look))
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
-    if len({reading.seed for reading in story.everything}) > 1:
-        note += f" Bars and indices are those of seed {story.first[0].seed}; tables show means over seeds."
+    note = (note + _seeds_beside_tables(story)).strip()
     at_points = words if len(words) > 1 else ()
-    return Figure("selections", title, note.strip(), [View("selections", panels)], data, at_points=at_points)
+    views, seeds = [View("selections", panels)], seeds_of(story.panels)
+    return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
+
+
+def _seeds_beside_tables(story: Story) -> str:
+    """Sentences about the seeds of the panels, with a space before them; empty if all runs have the same one."""
+    if len({reading.seed for reading in story.everything}) < 2:
+        return ""
+    seeds = seeds_of(story.panels)
+    others = f" {about_seeds(story, story.panels)}" if len(seeds) > 1 else about_absent(story)
+    return f" Bars and indices are those of {in_title(seeds)}; tables show means over seeds.{others}"
 
 
 def _about(readings: Sequence[Reading], frame: pd.DataFrame, chance: pd.DataFrame) -> str:

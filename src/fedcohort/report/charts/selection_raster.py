@@ -23,6 +23,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.layers import decided, with_properties
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
+from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
 
@@ -54,7 +55,7 @@ def raster(story: Story, look: Look) -> Figure | None:
     many = any(reading.num_clients > SHOWN for _, reading in story.panels)
     names = {"raster_sample": "single clients", "raster": "all clients"} if many else {"raster": "raster"}
     parts = {name: _view(name, story, look) for name in names}
-    seed = f"Seed {story.first[0].seed}."
+    seed = about_seeds(story, story.panels)
     abouts = tuple(
         " ".join(dict.fromkeys(words)) for words in zip(*(part.about for part in parts.values()), strict=True)
     )
@@ -62,7 +63,8 @@ def raster(story: Story, look: Look) -> Figure | None:
     views = [View(names[name], part.panels) for name, part in parts.items()]
     data = {name: part.frame for name, part in parts.items()}
     at_points = abouts if len(abouts) > 1 else ()
-    return Figure("raster", "Selected clients by round", note, views, data, at_points=at_points)
+    title, seeds = "Selected clients by round", seeds_of(story.panels)
+    return Figure("raster", title, note, views, data, at_points=at_points, shown_seeds=seeds)
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,11 @@ def _view(name: str, story: Story, look: Look) -> _View:
         panels.append(
             Panel(
                 sized(_chart(name, label, reading, grid, color, look, rounds_beside(story, label)), look, height),
-                panel_name(label, look) + (_share_selected(reading) if name == "raster_sample" else ""),
+                panel_name(label, look)
+                + beside_name(reading, story.panels)
+                + (_share_selected(reading) if name == "raster_sample" else ""),
                 strategy=label,
+                seed=reading.seed,
             )
         )
     drawn = {label for label, _ in story.panels}

@@ -1,5 +1,7 @@
 """Draw why clients were selected: the terms of their scores, what the strategy learned, and every candidate's score."""
 
+from dataclasses import replace
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -36,7 +38,7 @@ def reasons(story: Story, look: Look) -> list[tuple[str, list[Figure]]]:
         figures = _of_scores(name, reading, look)
         scores = bool(figures)
         figures.append(reported(name, reading, look))
-        drawn = [figure for figure in figures if figure is not None]
+        drawn = [replace(figure, shown_seeds=(reading.seed,)) for figure in figures if figure is not None]
         if drawn:
             (scored if scores else only_reports).append((label, drawn))
     return scored + only_reports

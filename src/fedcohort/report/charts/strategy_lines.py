@@ -21,12 +21,14 @@ from fedcohort.report.charts.axes_and_legends import (
     pale,
     sized,
 )
+from fedcohort.report.charts.empty_axes import words_without_lines
 from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log_ticks, whole_axis
 from fedcohort.report.charts.line_ends import names_at_ends
 from fedcohort.report.charts.lost_losses import Lost, crosses, last_points
 from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
-from fedcohort.report.charts.target_marks import triangles
+from fedcohort.report.charts.seen_ends import NARROW, Edges
+from fedcohort.report.charts.target_marks import tips, triangles
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
@@ -86,11 +88,12 @@ def lines(
         layers += chart.pointer()
     data = {name: frame}
     if reached is not None and len(reached):
-        data[f"{name}_reached"] = reached
+        data[f"{name}_reached"] = tips(reached, look, chart.edges()[""], chart.size)
         layers.append(chart.triangles())
     if lost:
-        data[f"{name}_lost"] = last_points(frame, lost)
-        layers.append(chart.crosses())
+        data[f"{name}_lost"] = last_points(frame, lost, chart.edges(), chart.groups, chart.size)
+        layers += chart.crosses()
+    layers += words_without_lines(frame, chart.groups, chart.edges(), axes.y, look)
     ends = names_at_ends(frame, labels, look, axes, chart.log_axes().get("y"), list(lost or ()))
     if ends is not None:
         data[f"{name}_ends"] = ends
@@ -123,6 +126,8 @@ class _Lines:
         self.x = alt.X("x:Q", title=axes.x, scale=self.x_scale, axis=axis)
         self.color = color(labels, look)
         self.base = hideable(alt.Chart(alt.NamedData(name=name)), look)
+        self.groups = look.rows.groups if look.page else ()
+        self.size = (float(look.width or NARROW), float(look.height))
 
     def y(self, field: str) -> alt.Y:
         """The y axis, of one column of the table."""
@@ -242,15 +247,24 @@ class _Lines:
         """Marks on the levels of targets."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_reached")), self.look)
         marks: alt.Chart = triangles(base, self.labels, self.look, self.axes.x).encode(
-            alt.X("x:Q", scale=self.x_scale), alt.Y("level:Q", scale=self.y_scale), self.color
+            alt.X("x:Q", scale=self.x_scale), alt.Y("tip:Q", scale=self.y_scale), self.color
         )
         return marks
 
-    def crosses(self) -> alt.Chart:
+    def crosses(self) -> list[alt.Chart]:
         """Crosses at the ends of lines."""
         base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_lost")), self.look)
-        marks: alt.Chart = crosses(base, page=self.look.page).encode(self.x, self.y("mean"), self.color)
-        return marks
+        at, end = alt.X("edge:Q", scale=self.x_scale), alt.Y("end:Q", scale=self.y_scale)
+        behind, marks = crosses(base, self.look)
+        return [behind.encode(at, end), marks.encode(at, end, self.color)]
+
+    def edges(self) -> dict[str, Edges]:
+        """The axes, and on the page those that readers can make logarithmic."""
+        found = {"": Edges(self.ends, self.axes.span, log_y=self.axes.log)}
+        if self.look.page and (log := self.log_axes()):
+            up = log.get("y", self.axes.span)
+            found["_log"] = Edges(log.get("x", self.ends), up, "x" in log, self.axes.log or "y" in log)
+        return found
 
     def points(self) -> list[alt.Chart]:
         """Points, for lines that are too short to be seen."""

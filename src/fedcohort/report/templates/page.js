@@ -38,15 +38,17 @@ function named(spec, found = new Set()) {
   return found;
 }
 
-/* Gives every legend as many columns as there is room for. */
+/* Gives every legend as many columns as there is room for, also while the window becomes narrower: charts follow it at once, but are
+   drawn again only later. */
 function fold(spec, width) {
   if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
   if (!spec || typeof spec !== "object") return;
   const names = spec.scale && Array.isArray(spec.scale.domain) ? spec.scale.domain : ["0,000"];
   if (spec.legend && spec.legend.orient === "right" && width < NARROW) Object.assign(spec.legend, {orient: "bottom", columns: 2});
   if (spec.legend && spec.legend.columns) {
-    const longest = Math.min(20, Math.max(...names.map(name => String(name).length)));
-    spec.legend.columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / (30 + 8 * longest))));
+    const longest = Math.min(20, Math.max(...names.map(name => String(name).length))), each = 30 + 8 * longest;
+    const columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / each)));
+    spec.legend.columns = columns > 1 ? {expr: `max(1, min(${columns}, floor((0 * width + containerSize()[0] - 50) / ${each})))`} : 1;
   }
   Object.values(spec).forEach(inner => fold(inner, width));
 }
@@ -112,14 +114,15 @@ const partOf = label => { const box = all(".strategies input").find(box => box.v
 function listNames(place, ends) {
   const list = document.createElement("p"), off = new Set(all(".strategies input:not(:checked)").map(box => box.value));
   list.className = "names";
-  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
-    const part = partOf(strategy);
+  const isLog = Boolean(document.querySelector('.controls input[name="log"]:checked'));
+  for (const signed of [...ends].sort((a, b) => b.y - a.y)) {
+    const {strategy} = signed, part = partOf(strategy);
     if (!part) continue;
     const item = document.createElement("span"), button = part.querySelector(".light").cloneNode(true);
     item.dataset.strategy = strategy;
     item.classList.toggle("away", state.away.includes(strategy));
     item.classList.toggle("off", off.has(strategy));
-    item.append(part.querySelector(".swatch").cloneNode(true), button);
+    item.append(part.querySelector(".swatch").cloneNode(true), button, (/ [↑↓×]$/.exec(isLog && signed.name_log || signed.name) || [""])[0]);
     list.append(item);
   }
   place.append(list);
@@ -203,8 +206,8 @@ function dimmable(spec) {
 /* The clients of a chart in the chosen order; null if the chart keeps its own. */
 function ordered(place, clients) {
   const by = value("order"), figure = place.closest("figure"), panel = place.closest("[data-strategy]");
-  const federation = (state.federations || [])[point()];
-  const known = state.clients[federation ? `${figure.dataset.seed}~${federation}` : figure.dataset.seed];
+  const federation = (state.federations || [])[point()], other = place.closest("[data-own-seed]"), seed = other ? other.dataset.ownSeed : figure.dataset.seed;
+  const known = state.clients[federation ? `${seed}~${federation}` : seed];
   if (by === "own" || !known) return null;
   const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
   const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
@@ -273,6 +276,7 @@ function toLog(spec) {
       part.axis = {...part.axis, values: logTicks(domain), labelOverlap: true};
       if (part.title) part.title = `${String(part.title)} (log)`;
       if (part.field === "at") part.field = "at_log"; // rows with the same cost side by side
+      if (part.field === "edge") part.field = "edge_log"; // where a line leaves the chart
       if (part.field === "y" || part.field === "end") part.field += "_log";
     });
   }

@@ -1,0 +1,62 @@
+"""Say which seeds charts of single clients show: a row that lacks the chosen seed shows another one, or is left out."""
+
+from collections.abc import Sequence
+
+from fedcohort.core.formatted_values import in_words
+from fedcohort.report.charts.lost_losses import listed
+from fedcohort.report.report_data import Reading, Story
+
+__all__ = ["about_absent", "about_seeds", "beside_name", "chosen_seed", "in_title", "seeds_of"]
+
+LISTED = 3
+"""Largest number of seeds that a title names."""
+
+Shown = Sequence[tuple[str, Reading]]
+"""Label and run of each row that a figure shows."""
+
+
+def chosen_seed(story: Story) -> int:
+    """The seed that charts of single clients should show: that of the story, or the first of all."""
+    return story.seed if story.seed is not None else min(story.seeds, default=0)
+
+
+def seeds_of(shown: Shown) -> tuple[int, ...]:
+    """The different seeds of the runs, ascending."""
+    return tuple(sorted({reading.seed for _, reading in shown}))
+
+
+def in_title(seeds: Sequence[int]) -> str:
+    """The seeds of a figure as its title names them: seed 0, or seeds 0 and 1."""
+    if len(seeds) > LISTED:
+        return f"{len(seeds)} seeds"
+    return f"seed{'s' * (len(seeds) > 1)} {in_words(list(map(str, seeds)))}"
+
+
+def beside_name(reading: Reading, shown: Shown) -> str:
+    """What the title of a panel adds to the name of its row: its seed, if the panels do not all show the same one."""
+    return f" · seed {reading.seed}" if len(seeds_of(shown)) > 1 else ""
+
+
+def about_seeds(story: Story, shown: Shown) -> str:
+    """Sentences for captions: the seed of the panels, the rows that show another one, and those that are left out."""
+    seeds, chosen = seeds_of(shown), chosen_seed(story)
+    first = chosen if chosen in seeds or not seeds else seeds[0]
+    others = [f"{_name(story, label)} seed {reading.seed}" for label, reading in shown if reading.seed != first]
+    text = f"Seed {first}{f'; rows without it show another one: {listed(others)}' if others else ''}."
+    return text + about_absent(story)
+
+
+def about_absent(story: Story) -> str:
+    """A sentence about the rows that are left out under the seed of the story, with a space before it; empty if none is."""
+    chosen = chosen_seed(story)
+    absent = [
+        _name(story, label)
+        for label, readings in (story.played if story.seed is not None else [])
+        if all(reading.seed != chosen for reading in readings)
+    ]
+    return f" Rows without a round under seed {chosen} are left out: {listed(absent)}." if absent else ""
+
+
+def _name(story: Story, label: str) -> str:
+    """The full name of a row, in quotes."""
+    return f"'{story.rows[story.labels.index(label)].label}'"
