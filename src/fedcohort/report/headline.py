@@ -116,9 +116,7 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
     where = f"At {group.point}, " if group.point else ""
     tied = [i for i in group.rows if compared.table["accuracy"][i] == row["accuracy"]]
     which = f"{names[best]} has" if len(tied) == 1 else f"{in_words([names[i] for i in tied])} have"
-    text = (
-        f"{where}{which} the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
-    )
+    text = f"{where}{which} the highest test {score.name} {compared.when}: {score.value(row['accuracy'])}{score.unit}"
     if group.reference in tied:
         return f"{text}. {'It' if len(tied) == 1 else names[group.reference]} is the row that the others are compared with."
     reference = compared.table.iloc[group.reference]

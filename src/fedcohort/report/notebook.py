@@ -106,7 +106,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     notes = [
         compared.note,
         about_federations(compared),
-        f"Test {score.name} after the last round{score.in_unit}, {over}. {about_references(compared)}",
+        f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         compared.about_targets,
         compared.place,

@@ -62,6 +62,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
         "seed": next(iter(asked or ()), None),
+        "of_runs": "Whole runs" if not story.unfinished else "All rounds so far",
         "all_seeds": len(story.seeds),
         "over": "mean over seeds" if len(story.seeds) != 1 else f"seed {story.seeds[0]}",
         "orders": orders,
@@ -98,6 +99,12 @@ EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
+ABOUT_UNMARKED = (
+    "No best mean is marked among rows that have played unequal numbers of rounds, since some runs are not finished."
+)
+"""What the page says of rows that cannot be compared yet."""
+
+
 def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
@@ -105,6 +112,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         words = dict.fromkeys(
             (
                 "about_chance",
+                "about_uneven",
                 "about_federations",
                 "about_points",
                 "about_references",
@@ -120,6 +128,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
+        "about_uneven": ABOUT_UNMARKED if compared.uneven else "",
+        "when": compared.when,
         "about_targets": compared.about_targets
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
         "intervals": with_intervals(compared.table.to_dict("records")),

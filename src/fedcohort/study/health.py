@@ -8,7 +8,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.equal_rows import equal_findings
 from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
 from fedcohort.study.targets import Target
-from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, Verdict, lowest_p_value, needed_seeds
+from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, UNEVEN, Verdict, lowest_p_value, needed_seeds
 
 __all__ = ["Checked", "Finding", "findings", "training_findings"]
 
@@ -73,7 +73,7 @@ def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Rows with the same seeds, too few for any difference to be clear, however large it is."""
-    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW)]
+    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW, UNEVEN)]
     same = len({frozenset(run.experiment.seed for run in row.runs) for row in rows}) == 1
     if not tested or not same:
         return

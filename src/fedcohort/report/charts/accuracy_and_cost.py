@@ -112,15 +112,13 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
         own["at_log"] = 10**places
     own["named"] = _named(compared, own)
     own["standing"] = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
+    own.loc[own.index.isin(compared.uneven), "standing"] = "unknown: rows have played unequal numbers of rounds"
     return own, beside
 
 
 def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
     """The caption: what is filled, named, moved and drawn."""
-    note = (
-        f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
-        "for at most this cost. Hollow: another row has."
-    )
+    note = f"Mean over seeds {compared.when}.{_about_front(compared)}"
     if _most(compared) > ALL_NAMED and look.page:
         note += (
             f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
@@ -131,6 +129,18 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
     if frame["low"].notna().any():
         note += f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}."
     return note
+
+
+def _about_front(compared: Comparison) -> str:
+    """What filled and hollow points are, in sentences with a space before them."""
+    several = " have played unequal numbers of rounds, since some runs are not finished, so that they are not compared."
+    if len(compared.uneven) == len(compared.rows):
+        return f" Rows{several} All points are hollow."
+    front = (
+        f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
+        "row has."
+    )
+    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
 
 
 def _asks(compared: Comparison) -> bool:
@@ -229,7 +239,7 @@ def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarra
     """Whether each row is on the front of its group."""
     on_front = np.zeros(len(frame), dtype=bool)
     for group in compared.groups:
-        rows = list(group.rows)
+        rows = [i for i in group.rows if i not in compared.uneven]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 

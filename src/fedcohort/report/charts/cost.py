@@ -92,7 +92,7 @@ def cost(story: Story, look: Look) -> Figure | None:
         x = _stacked(field, title, number, frame, look)
         chart = _bars("ledger", x, "exchange", exchanges, labels, look, tooltip)
         views.append(View(title, [Panel(chart)], ABOUT_COSTS.get(field, "")))
-    note = "Whole runs, mean over seeds."
+    note = f"{'All rounds so far' if story.unfinished else 'Whole runs'}, mean over seeds."
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)
 

@@ -62,7 +62,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     around = around.encode(alt.X("low:Q", scale=scale, **without_axis), y, x2=alt.X2("high:Q"))
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
-    note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
+    note = f"Test {score.name} {compared.when}: mean over seeds ± one standard deviation."
     if look.strong(labels):
         note += f" {about_colors(score.name)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}

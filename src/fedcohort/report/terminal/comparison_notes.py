@@ -108,7 +108,7 @@ def _about_scores(score: ScoreStyle) -> str:
 
 def _about_accuracy(compared: "Comparison") -> str:
     seeds, score = compared.seeds, compared.score
-    after = f"Test {score.name} after the last round{score.in_unit}"
+    after = f"Test {score.name} {compared.when}{score.in_unit}"
     if len(seeds) == 1:
         return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
     return f"{after}: mean ± standard deviation over {len(seeds)} seeds ({listed(seeds)}). {about_references(compared)}"
@@ -116,7 +116,9 @@ def _about_accuracy(compared: "Comparison") -> str:
 
 def about_references(compared: "Comparison") -> str:
     """What differences are taken to, in a sentence; empty if no rows are compared."""
-    several = [group for group in compared.groups if len(group.rows) > 1]
+    several = [group for group in compared.groups if len(group.rows) > 1 and group.rows[0] not in compared.uneven]
+    if not several and compared.uneven:
+        return ""
     if not several:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
