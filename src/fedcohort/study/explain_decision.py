@@ -13,6 +13,7 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
+from fedcohort.core.report_names import is_random
 from fedcohort.record import KEPT, Run
 from fedcohort.study.decision_candidates import Candidate, outcome_in_words, score_in_words, time_in_words
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
@@ -97,6 +98,11 @@ class Explanation:
             values["candidates"] = [row for row in values["candidates"] if row["client"] == self.client]
         return values | {"words": self.words()}
 
+    @property
+    def random(self) -> bool:
+        """Whether the strategy selected at random in this round, whatever the scores."""
+        return is_random(self.note)
+
     def words(self) -> list[str]:
         """The decision in sentences."""
         lines = [f"{self.note[:1].upper()}{self.note[1:]}." if self.note else "The strategy gave no reason."]
@@ -123,7 +129,7 @@ class Explanation:
                 return [f"{client} {left_out} in round {self.round}. {unknown}", self._history()]
             return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
         decision = "selected" if candidate.selected else "not selected"
-        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate)}."]
+        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
@@ -144,7 +150,8 @@ class Explanation:
         untried = any(c.untried for c in self.candidates)
         words = ["untried" if untried and value >= UNTRIED else number(value) for value in (low, high)]
         between = words[0] if low == high else f"{words[0]} to {words[1]}"
-        return f"{place}; the {'other ' if candidate.selected else ''}selected have {between}."
+        verb = "are" if between == "untried" else "have"
+        return f"{place}; the {'other ' if candidate.selected else ''}selected {verb} {between}."
 
     def _history(self) -> str:
         """The earlier rounds in which the client was selected."""
