@@ -231,7 +231,7 @@ def test_more_seeds_of_a_row_that_never_trained_are_not_asked_for(seeds: int, tm
         "change that: see Health."
     )
     assert found.count("never trained") == 1
-    assert "'still' : no update entered the model in any of its" in Page(page(gather(runs))).prose
+    assert "'still' : no update entered the model in any of the" in Page(page(gather(runs))).prose
 
 
 def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:

@@ -17,12 +17,11 @@ from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
-    BASELINE,
     FEWEST,
     LEVEL,
     about_more_seeds,
     lowest_p_value,
-    needed_seeds,
+    needed_for,
     seeds_to_be_clear,
 )
 
@@ -184,7 +183,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
-        enough = needed_seeds(sum(verdict.words != BASELINE for verdict in compared.verdicts))
+        enough = needed_for(compared.verdicts)
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{head}. They share only {seeds}: it is not known whether the difference "

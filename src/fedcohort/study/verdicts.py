@@ -21,9 +21,11 @@ __all__ = [
     "about_cut",
     "about_more_seeds",
     "about_verdicts",
+    "comparisons",
     "difference_columns",
     "lowest_p_value",
     "most_advised",
+    "needed_for",
     "needed_seeds",
     "rounded_seeds",
     "seeds_to_be_clear",
@@ -140,6 +142,16 @@ def needed_seeds(comparisons: int) -> int:
     return math.ceil(math.log2(2 * comparisons / LEVEL))
 
 
+def comparisons(rows: Iterable[Verdict]) -> int:
+    """The number of rows that are compared with a reference: if all have enough seeds, p is corrected for so many comparisons."""
+    return sum(row.words != BASELINE for row in rows)
+
+
+def needed_for(rows: Iterable[Verdict]) -> int:
+    """The smallest number of seeds of all rows with which one of their differences can be clear, see :func:`needed_seeds`."""
+    return needed_seeds(max(1, comparisons(rows)))
+
+
 MOST_SEEDS = 1_000
 """Largest number of seeds that :func:`seeds_to_be_clear` tries."""
 
@@ -220,7 +232,7 @@ def about_verdicts(rows: Sequence[Verdict]) -> str:
     """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared."""
     uneven = any(row.words == UNEVEN for row in rows)
     about_rounds = [ABOUT_UNEVEN] if uneven else []
-    return " ".join([*about_rounds, *_about_compared([row for row in rows if row.words not in (BASELINE, UNEVEN)])])
+    return " ".join([*about_rounds, *_about_compared(rows)])
 
 
 ABOUT_UNEVEN = (
@@ -229,16 +241,17 @@ ABOUT_UNEVEN = (
 )
 
 
-def _about_compared(compared: Sequence[Verdict]) -> list[str]:
+def _about_compared(rows: Sequence[Verdict]) -> list[str]:
     """Sentences about the rows that are compared with a reference."""
+    compared = [row for row in rows if row.words not in (BASELINE, UNEVEN)]
     if not compared:
         return []
     tested = [row for row in compared if row.words != TOO_FEW]
-    needed = needed_seeds(max(1, len(tested)))
+    number, needed = comparisons(rows), needed_for(rows)
     if not tested:
         about = (
             f"No verdict: fewer than {FEWEST} seeds in common with the reference cannot tell a difference from chance. "
-            f"Use {FEWEST} or more; with {_number(len(compared))}, a difference can be clear from {needed_seeds(len(compared))} "
+            f"Use {FEWEST} or more; with {_number(number)}, a difference can be clear from {needed} "
             "seeds on."
         )
         return [about]
@@ -247,10 +260,11 @@ def _about_compared(compared: Sequence[Verdict]) -> list[str]:
         f"better or worse if p is at most {LEVEL:g}."
     )
     most = max(row.seeds for row in tested)
-    if most < needed:
-        lowest = lowest_p_value(most, len(tested))
+    lowest = lowest_p_value(most, len(tested))
+    if lowest > LEVEL:
+        of_all = f" if all rows have them, which makes {_number(number)}" if len(tested) < number else ""
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
-        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on."
+        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on{of_all}."
     return [note]
 
 
