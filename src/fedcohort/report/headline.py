@@ -136,7 +136,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         tested.append((second, p_value, pairs))
     sentences = [_lead(compared, best, *each) for each in tested]
     if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
-        sentences.append(_about_corrections(len(group.rows)))
+        sentences.append(_about_corrections(group, {names[other]: number for other, _, number in tested}))
     named = [best, *(other for other, _, _ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
@@ -148,10 +148,21 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     return sentences
 
 
-def _about_corrections(rows: int) -> str:
+def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
+    """Why intervals and p-values are corrected, and at a point of a sweep for how many comparisons each, if that differs.
+
+    ``numbers`` are the numbers of comparisons by the name of the row that the best one is compared with: the reference comes first.
+    """
+    rows = len(group.rows)
     chosen = f"the best of {rows} rows was chosen by its results"
     why = chosen if rows > 2 else "differences at several points are tested"
     corrected = f"The intervals and p-values here are corrected, because {why}."
+    if group.point and len(set(numbers.values())) > 1:
+        (reference, differences), (second, pairs) = numbers.items()
+        corrected += (
+            f" Beside {reference}, it is for all {differences} differences to references at all points; beside {second}, for the "
+            f"{pairs} pairs of rows at this point."
+        )
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
@@ -191,11 +202,11 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     clear = p_value <= LEVEL
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
-    why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
+    excludes_0 = low > 0 or high < 0
     sentence = (
         f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, why)}"
+        f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0)}"
     ).replace("p = <", "p < ")
     if clear or useless or _uneven(compared, _group_of(compared, best)):
         return sentence
@@ -214,22 +225,25 @@ def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
     return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
-def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
-    """Whether a difference is clear, and if not, why it may look as if it were.
+def _clearness(p_value: float, seeds: int, comparisons: int, *, excludes_0: bool) -> str:
+    """Whether a difference is clear, and why its interval may look as if it said something else.
 
     Args:
         p_value: its p-value, corrected for ``comparisons``.
         seeds: number of paired seeds.
         comparisons: the number of comparisons.
-        why: why its interval can exclude 0 all the same; empty if it does not.
+        excludes_0: whether its interval excludes 0.
     """
+    gaussian = "it assumes Gaussian differences"
     if p_value <= LEVEL:
-        return "The difference is clear with these seeds."
+        includes = "" if excludes_0 else f": the interval includes 0, but {gaussian}, which the test does not"
+        return f"The difference is clear with these seeds{includes}."
+    but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
     lowest = min(lowest_p_value(seeds, comparisons), p_value)  # less than the first if other rows have more seeds
     if lowest > LEVEL:
         limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
-        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is."
-    return f"The difference is not clear with these seeds{f': the interval excludes 0, but {why}' if why else ''}."
+        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is{but and f'; {but}'}."
+    return f"The difference is not clear with these seeds{but and f': {but}'}."
 
 
 def _group_of(compared: Comparison, position: int) -> Group:
