@@ -99,8 +99,8 @@ def test_the_table_has_p_values_and_verdicts(tmp_path: Path) -> None:
         (
             {"a": FIRST[:5], "b": BETTER[:5]},
             (
-                "The difference is not clear: with 5 seeds, p cannot be below 0.062, however large it is; the interval excludes 0, but "
-                "it assumes Gaussian differences."
+                "The difference is not clear: with 5 seeds, p cannot be below 0.062, however large it is; the interval excludes 0, "
+                "but it assumes Gaussian differences."
             ),
         ),
         (
