@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
@@ -16,6 +17,7 @@ from fedcohort.report.page_assets import environment, page_script, scripts, styl
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
 from fedcohort.report.table_rows import (
     chart_names,
     fairness_rows,
@@ -62,9 +64,9 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
         "seed": next(iter(asked or ()), None),
-        "of_runs": "Whole runs" if not story.unfinished else "All rounds so far",
+        "of_runs": whole_runs(story),
         "all_seeds": len(story.seeds),
-        "over": "mean over seeds" if len(story.seeds) != 1 else f"seed {story.seeds[0]}",
+        "over": mean_over(story.played),
         "orders": orders,
         "results": result_rows(story),
         "score": score,

@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
@@ -210,7 +211,8 @@ def _caption(
     own: str,
 ) -> str:
     """What the table shows, and how its intervals and p-values are made."""
-    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
+    several = over_seeds(seeds, (row["seeds"] for row in rows))
+    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation {several}"
     sentences = [f"{what}, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))

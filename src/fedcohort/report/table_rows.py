@@ -20,6 +20,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.headline_doubts import problem
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
@@ -138,7 +139,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     compared = story.comparison
     if compared is None:
         return []
-    rows = []
+    rows, seeds = [], own_seeds([row.runs for row in compared.rows])
     table, styles, unmarked = compared.table.to_dict("records"), strategies(story), unmarked_rows(story)
     for i in compared.in_groups:
         own, strategy = table[i], styles[i]
@@ -148,6 +149,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "point": own["point"],
+                "seeds": seeds[i],
                 "partial": _not_best(own, unmarked=strategy["label"] in unmarked),
                 "strategy": strategy,
                 "verdict": own["verdict"],

@@ -50,8 +50,8 @@ def about_unfinished(rows: Mapping[str, Sequence[tuple[int, int, bool]]]) -> str
 
 
 def _left(runs: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
-    """The rounds that unfinished runs have played, and all of them."""
-    return [(played, planned) for played, planned, finished in runs if not finished]
+    """The rounds that runs with rounds left to play have played, and all of them."""
+    return [(played, planned) for played, planned, finished in runs if not finished and played < planned]
 
 
 def _so_far(runs: Sequence[tuple[int, int, bool]]) -> str:

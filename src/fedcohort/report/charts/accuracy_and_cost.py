@@ -32,6 +32,7 @@ from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -79,7 +80,7 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         rows = _Shown(labels, shown, [label for label in shown if label in here])
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
-    note = _note(compared, frame, look, dodged=dodged)
+    note = _note(compared, frame, look, mean_over(story.played), dodged=dodged)
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
@@ -116,9 +117,9 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
     return own, beside
 
 
-def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
+def _note(compared: Comparison, frame: pd.DataFrame, look: Look, over: str, *, dodged: bool) -> str:
     """The caption: what is filled, named, moved and drawn."""
-    note = f"Mean over seeds {compared.when}.{_about_front(compared)}"
+    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
     if _most(compared) > ALL_NAMED and look.page:
         note += (
             f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
