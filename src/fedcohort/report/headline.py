@@ -125,15 +125,7 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
-    tested, names = [], _names(compared, group)
-    if best != group.reference:
-        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
-        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
-    if second != group.reference or best == group.reference:
-        pairs = math.comb(len(group.rows), 2)
-        own, other = compared.paired(best, second)
-        p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
-        tested.append((second, p_value, pairs))
+    tested, names = _tested(compared, group, best, second), _names(compared, group)
     sentences = [_lead(compared, best, *each) for each in tested]
     if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
         sentences.append(_about_corrections(group, {names[other]: number for other, _, number in tested}))
@@ -146,6 +138,20 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
             "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
         )
     return sentences
+
+
+def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
+    """The rows that the best one is compared with, each with its corrected p-value and the number of comparisons."""
+    tested = []
+    if best != group.reference:
+        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
+    if second != group.reference or best == group.reference:
+        pairs = math.comb(len(group.rows), 2)
+        own, other = compared.paired(best, second)
+        p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
+        tested.append((second, p_value, pairs))
+    return tested
 
 
 def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:

@@ -149,9 +149,7 @@ class Explanation:
         low, high = min(selected), max(selected)
         untried = any(c.untried for c in self.candidates)
         words = ["untried" if untried and value >= UNTRIED else number(value) for value in (low, high)]
-        between = words[0] if low == high else f"{words[0]} to {words[1]}"
-        verb = "are" if between == "untried" else "have"
-        return f"{place}; the {'other ' if candidate.selected else ''}selected {verb} {between}."
+        return f"{place}; the {'other ' if candidate.selected else ''}selected {_between(words)}."
 
     def _history(self) -> str:
         """The earlier rounds in which the client was selected."""
@@ -160,6 +158,14 @@ class Explanation:
         last = ", ".join(map(str, self.earlier[-5:]))
         more = "…, " if len(self.earlier) > 5 else ""
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _between(ends: Sequence[str]) -> str:
+    """What scores selected clients have, from the words for the lowest and the highest."""
+    low, high = ends
+    if low != high:
+        return f"have {low} to {high}"
+    return "are untried" if low == "untried" else f"have {low}"
 
 
 def explain(run: Run, round: int, client: int | None = None) -> Explanation:

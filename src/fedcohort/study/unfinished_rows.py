@@ -20,16 +20,17 @@ def uneven_rows(groups: Iterable[Group], runs: Sequence[Iterable[Run]]) -> froze
         groups: the rows that are compared with each other.
         runs: the runs of each row.
     """
-    found: set[int] = set()
-    for group in groups:
-        own = [run for i in group.rows for run in runs[i]]
-        if all(run.finished for run in own):
-            continue
-        played = [len(run.rounds) for run in own]
-        left = any(t < run.described.rounds and not run.finished for t, run in zip(played, own, strict=True))
-        if left and len(set(played)) > 1:
-            found |= set(group.rows)
-    return frozenset(found)
+    uneven = [group for group in groups if _are_uneven([run for i in group.rows for run in runs[i]])]
+    return frozenset(i for group in uneven for i in group.rows)
+
+
+def _are_uneven(runs: Sequence[Run]) -> bool:
+    """Whether some runs have rounds left to play, and not all have played the same number."""
+    if all(run.finished for run in runs):
+        return False
+    played = [len(run.rounds) for run in runs]
+    left = any(t < run.described.rounds and not run.finished for t, run in zip(played, runs, strict=True))
+    return left and len(set(played)) > 1
 
 
 def about_unfinished(rows: Mapping[str, Sequence[tuple[int, int, bool]]]) -> str:
