@@ -140,6 +140,12 @@ def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_p
         rows += runs_of(tmp_path, f"other {i}", first, selection={"name": "powd", "d": 4 + i})
     low = measures.paired_interval(mine, first, 1 - 0.05 / 4).low
     assert low > 0
+    figure = differences(gather(rows), PAGE)
+    assert figure is not None
+    assert (
+        "Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences"
+        in figure.note
+    )
     assert (
         "The difference is not clear with these seeds: the interval excludes 0, but it assumes Gaussian differences."
         in said(rows)["How sure?"]
@@ -231,7 +237,7 @@ def test_more_seeds_of_a_row_that_never_trained_are_not_asked_for(seeds: int, tm
         "change that: see Health."
     )
     assert found.count("never trained") == 1
-    assert "'still' : no update entered the model in any of its" in Page(page(gather(runs))).prose
+    assert "'still' : no update entered the model in any of the" in Page(page(gather(runs))).prose
 
 
 def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:
@@ -320,6 +326,38 @@ def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
     assert drawn == pytest.approx({"mine, alpha=0.1": 15.0, "mine, alpha=1.0": -17.7})
     assert "in clients, data or systems" not in shown.prose
     assert [a["value"] for tag, a in shown.tags if tag == "input" and a.get("name") == "point"] == ["0", "1"]
+
+
+def test_the_headline_of_a_sweep_says_what_each_interval_is_corrected_for(swept: list[Run], tmp_path: Path) -> None:
+    """Two intervals with different corrections stood side by side without a word."""
+    more = [
+        run
+        for value, lead in ((0.1, 0.02), (1.0, -0.3))
+        for run in runs_of(
+            tmp_path,
+            f"other, alpha={value}",
+            [ACCURACY["mine", value] + lead + seed**2 / 500 for seed in range(7)],
+            federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": value, "min_size": 1}},
+            selection={"name": "powd", "d": 4},
+        )
+    ]
+    first, second = (dict(one.answers)["How sure?"][-1] for one in answers(gather([*swept, *more])))
+    assert first.startswith(
+        "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results. Beside 'uniform', it is "
+        "for all 4 differences to references at all points; beside 'mine', for the 3 pairs of rows at this point. The intervals in"
+    )
+    assert "at all points" not in second, "the best row is the reference"
+
+
+def test_an_interval_with_0_is_explained_if_the_difference_is_clear(tmp_path: Path) -> None:
+    """Seven gains of 1 point, and one of 40: the test counts signs, and the interval assumes Gaussian differences."""
+    mine = [value + (0.4 if i == 0 else 0.01) for i, value in enumerate(FIRST)]
+    found = said([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", mine, selection=UCB)])["How sure?"]
+    assert measures.paired_interval(mine, FIRST).low < 0
+    assert found.endswith(
+        "The difference is clear with these seeds: the interval includes 0, but it assumes Gaussian differences, which the test does "
+        "not."
+    )
 
 
 def test_a_strategy_has_one_color_at_all_points(swept: list[Run]) -> None:

@@ -10,12 +10,14 @@ import pytest
 import fedcohort
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.equal_lines import about_equal
-from fedcohort.report.charts.participation import participation
+from fedcohort.report.charts.participation import fairness, participation
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import CAPTIONS, export
 from fedcohort.report.report_data import Story, find_runs, gather
 from tests.experiments import UCB, small
+from tests.records import played, written
+from tests.report.pages import caption
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser"]
@@ -87,6 +89,24 @@ def test_lines_on_each_other_are_named(story: Story, captions: dict[str, str]) -
     values = figure.data["clients_available"].pivot_table(index="x", columns="strategy", values="mean")
     assert np.ptp(values.to_numpy(), axis=1).max() == 0, "the rows are equal"
     assert "lie on each other" in selected
+
+
+def test_lines_of_jains_index_on_each_other_are_named(tmp_path: Path) -> None:
+    """A line that ends before another one lies on it, too; rows with the same selections looked like one."""
+    runs = [
+        written(
+            tmp_path / name,
+            [played(t, [(t * step) % 5]) for t in range(1, last + 1)],
+            label=name,
+            selection={"name": name},
+        )
+        for name, last, step in (("uniform", 6, 1), ("ucb", 4, 1), ("oort", 6, 0))
+    ]
+    for look in (PAGE, paper(1)):
+        figure = fairness(gather(runs), look)
+        assert figure is not None
+        assert "Rows with the same numbers lie on each other: uniform, ucb." in caption(figure)
+    assert "lie on each other" not in caption(fairness(gather(runs[1:]), PAGE))  # type: ignore[arg-type]
 
 
 @pytestmark

@@ -14,6 +14,7 @@ from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.detail_rows import class_rows
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
+from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
@@ -35,6 +36,9 @@ def texts(runs: list[Run]) -> dict[str, str]:
         "notebook": str(comparison_in_notebook(compared)["text/html"]),
         "latex": to_latex(compared),
     }
+
+
+ACCURACIES = [0.5, 0.52, 0.54]
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -128,3 +132,54 @@ def test_marks_are_explained_only_where_there_are_some(tmp_path: Path) -> None:
     prose = Page(page(gather([written(tmp_path / "alone", rounds)]))).prose
     assert "Accuracy in % at the last test" in prose
     assert "▸" not in prose
+
+
+def test_the_seeds_of_each_row_are_named_where_they_differ(tmp_path: Path) -> None:
+    """Tables said "over seeds" or "over 3 seeds" of rows that have 1 to 3."""
+    rows = [("uniform", 3, "uniform"), ("mine", 1, UCB), ("other", 2, "round_robin")]
+    runs = [run for label, seeds, name in rows for run in runs_of(tmp_path, label, ACCURACIES[:seeds], selection=name)]
+    found = texts(runs)
+    shown = Page(page(gather(runs)))
+    cells = [row["accuracy"] + row.get("accuracy_sd", "") for row in shown.texts["results"]]
+    assert [cell.partition("seed")[1:] for cell in cells] == [("seed", "s 0 to 2"), ("seed", " 0"), ("seed", "s 0, 1")]
+    of_rows = "over the seeds of each row, 1 to 3"
+    assert f"mean ± standard deviation {of_rows}." in found["page"]
+    assert f"Whole runs, mean {of_rows}." in found["page"]
+    assert f"mean ± standard deviation {of_rows} (0 to 2)." in found["terminal"]
+    assert f"mean and standard deviation {of_rows}." in found["latex"]
+    assert f"mean ± standard deviation {of_rows}." in found["notebook"]
+    alike = Page(page(gather(runs[:3])))
+    assert "seed" not in "".join(alike.texts["results"][0].values())
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_captions_of_one_seed_name_it(tmp_path: Path, seeds: int) -> None:
+    """Captions of single runs said "mean over seeds", and that of the distribution over clients named no seed."""
+    runs = [
+        run for label, name in (("uniform", "uniform"), ("mine", UCB)) for run in measured(tmp_path, label, seeds, name)
+    ]
+    notes = {figure.key: figure.note for figure in figures(gather(runs), paper(1))}
+    found = {key for key in ("tradeoff", "cost", "wall", "bars") if "mean over seeds" in notes[key].lower()}
+    assert found == (set() if seeds == 1 else {"tradeoff", "cost", "wall", "bars"})
+    if seeds == 1:
+        assert notes["tradeoff"].startswith("Seed 0, after the last round.")
+        assert notes["cost"] == "Whole runs, seed 0."
+        assert notes["bars"] == "Test accuracy after the last round: seed 0."
+        assert notes["client-distribution"].endswith("Short lines below: single clients. Seed 0.")
+    else:
+        assert notes["client-distribution"].endswith("The clients of 3 seeds (0 to 2) are taken together.")
+
+
+def measured(folder: Path, label: str, seeds: int, name: object) -> list[Run]:
+    """Runs of one round after which the accuracy of two clients was measured."""
+    return [
+        written(
+            folder / f"{label}{seed}",
+            [played(1, [0, 1], ledger=[exchange(9, 9)], client_accuracy=np.array([0.2, 0.4 + seed / 10]))],
+            label=label,
+            seed=seed,
+            selection=name,
+            federation={"clients": 2},
+        )
+        for seed in range(seeds)
+    ]

@@ -50,7 +50,8 @@ def test_the_latex_table_is_well_formed(compared: Comparison) -> None:
     assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
     assert r"\label{tab:my-study-1}" in text
     assert (
-        r"\caption{my study\_1: test accuracy after the last round, mean and standard deviation over 8 seeds." in text
+        r"\caption{my study\_1: test accuracy after the last round, mean and standard deviation over the seeds of each row, 2 to 8."
+        in text
     )
     plain = re.sub(r"\\[\\{}%&_#$]", "", text)
     assert plain.count("{") == plain.count("}")

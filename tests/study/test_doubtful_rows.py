@@ -62,6 +62,8 @@ def test_a_loss_far_above_that_of_guessing_is_a_finding_although_the_accuracy_is
         "'huge' is no sound result: its steps were so large that training did not settle. See Health. Of the rows without such a "
         "problem, 'sound' has the highest: 81.0%."
     )
+    mixed = Row("mixed", sound.experiment, {0: sound.runs[0], 1: huge.runs[1]})
+    assert found(mixed)["large loss"].text.startswith("the last test loss of 1 of 2 seeds is 1.49e+07, where equal")
     alone = said(huge)["Result"]
     assert alone.endswith("This is no sound result: its steps were so large that training did not settle. See Health.")
 

@@ -9,6 +9,7 @@ import torch
 
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
+from fedcohort.report.headline_doubts import problem
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
@@ -80,7 +81,10 @@ def test_a_conformal_run_that_admits_no_client(tmp_path: Path, good: Row, quanti
     assert missed == Finding(
         "target", ("cp",), "no seed reached the target accuracy, 80%", "first follow the advice about this row above"
     )
-    assert finding.text == "no update entered the model in any of its 6 rounds: the model is the initial one"
+    assert (
+        finding.text
+        == "no update entered the model in any of the 6 rounds of its 3 seeds: the model is the initial one"
+    )
     assert advice in finding.advice
     text = " ".join(terminal.as_text(terminal.comparison(compared)).split())
     assert f"! 'cp': {finding.text}. Try: {finding.advice}." in text
@@ -94,7 +98,11 @@ def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     late = [ClientRow(0, "late"), ClientRow(1, "late")]
     rounds = [played(1, late, **GOOD), played(2, late, **GOOD), played(3, [0], **GOOD)]
     finding = Comparison("x", (good, row(tmp_path, "slow", *rounds))).health[0]
-    assert finding.text == "no update entered the model in 6 of its 9 rounds, which repeat the round before"
+    assert (
+        finding.text == "no update entered the model in 6 of the 9 rounds of its 3 seeds, which repeat the round before"
+    )
+    one = row(tmp_path / "one", "slow", *rounds, seeds=1)
+    assert Comparison("x", (one,)).health[0].text.startswith("no update entered the model in 2 of its 3 rounds, which")
     assert "systems.deadline" in finding.advice
     assert kinds(row(tmp_path / "b", "b", *(played(t, late if t == 1 else [0], **GOOD) for t in (1, 2, 3)))) == []
 
@@ -259,9 +267,49 @@ def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Ro
         ("no update", ("slow 3",)),
         ("one class", ("lr 0.5", "lr 2.0", "lr 1.0")),
     ]
-    assert found[0].text == "no update entered the model in 6 to 9 of its 9 to 12 rounds, which repeat the round before"
+    assert found[0].text == (
+        "no update entered the model in 6 to 9 of the 9 to 12 rounds of its 3 seeds, which repeat the round before"
+    )
     steps = "lower training.lr (now 0.5 to 2.0: with test losses of 81.2 to 2.37e+19, steps seem too large), "
     assert next(one for one in found if one.kind == "one class").advice.startswith(steps)
+
+
+def test_the_seeds_are_named_in_which_a_model_knows_one_class(tmp_path: Path, good: Row) -> None:
+    """One seed of a row had an accuracy of 80%, and a finding said of the row that it predicts one class."""
+    bad = played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0])
+    rows = []
+    for label, failed in (("a", (1,)), ("b", (0, 2))):
+        runs = {
+            seed: written(
+                tmp_path / f"{label}{seed}", [bad if seed in failed else played(1, [0], **GOOD)], label=label, seed=seed
+            )
+            for seed in range(3)
+        }
+        rows.append(Row(label, runs[0].described, runs))
+
+    def said(*compared: Row) -> list[str]:
+        return [one.text for one in Comparison("x", compared).health if one.kind == "one class"]
+
+    assert said(good, rows[0]) == ["the last model of 1 of 3 seeds (seed 1) predicts one class for every sample"]
+    assert said(*rows) == [
+        "the last model of 1 to 2 of 3 seeds ('a': seed 1; 'b': seeds 0 and 2) predicts one class for every sample"
+    ]
+    about = problem(Comparison("x", (good, rows[1])), 1)
+    assert about == "under seeds 0 and 2 of 3, its last model predicts one class for every sample"
+
+
+def test_health_and_notes_ask_for_the_same_number_of_seeds(tmp_path: Path) -> None:
+    """The note counted the rows with a verdict only, so that it asked for 6 seeds and health for 7."""
+    rows = [
+        row(tmp_path, name, played(1, [0, 1], **GOOD | {"test_accuracy": accuracy}), seeds=seeds)
+        for name, accuracy, seeds in (("a", 0.80, 3), ("b", 0.81, 3), ("c", 0.82, 2))
+    ]
+    compared = Comparison("x", tuple(rows))
+    assert [one.advice for one in compared.health if one.kind == "few seeds"] == ["set seeds = 7 or more"]
+    assert compared.about_verdicts.endswith(
+        "With 3 seeds, p cannot be below 0.25; a difference can be clear from 7 seeds on if all rows have them, which makes 2 "
+        "comparisons."
+    )
 
 
 def test_too_few_seeds_for_any_clear_difference_are_a_finding(tmp_path: Path) -> None:
@@ -286,6 +334,12 @@ def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row)
     assert kinds(good, two) == [("few seeds", ("two",)), ("other seeds", ())]
     assert Comparison("x", (two,)).health == [
         Finding("few seeds", (), "2 seeds cannot tell how much the result varies", "set seeds = 3 or more")
+    ]
+    one = row(tmp_path, "one", played(1, [0], **OTHER), seeds=1)
+    cannot = "cannot tell a difference from chance"
+    assert [finding for finding in Comparison("x", (good, one, two)).health if finding.kind == "few seeds"] == [
+        Finding("few seeds", ("one",), f"1 seed {cannot}", "set seeds = 7 or more"),
+        Finding("few seeds", ("two",), f"2 seeds {cannot}", "set seeds = 7 or more"),
     ]
     high = row(tmp_path / "h", "high", played(1, [0], **GOOD), measures={"target_accuracy": 0.95})
     (finding,) = Comparison("x", (high,)).health

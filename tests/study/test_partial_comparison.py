@@ -40,7 +40,8 @@ def test_all_runs_are_compared_over_their_common_rounds(folder: Path, tmp_path: 
     paths = sorted(folder.iterdir())
     compared = read(paths, partial=True)
     assert compared.note == (
-        "Not final: 2 of 3 runs are unfinished. All runs are compared over rounds 1 to 3 of 6, which all of them have played."
+        "Not final: 2 of 3 runs are unfinished. All runs are compared over rounds 1 to 3 of 6, which all of them have played. "
+        "'all' has played 4 of 6 rounds, 'round_robin' has played 3 of 6 rounds."
     )
     for row in compared.rows:
         short = fedcohort.run(small(rounds=3, selection=row.experiment.selection, **MEASURED), runs=tmp_path)
@@ -82,7 +83,18 @@ def test_the_terminal_and_json_say_that_the_comparison_is_not_final(folder: Path
     assert result.exit_code == 0, result.output
     assert "Not final: 2 of 3 runs are unfinished." in " ".join(result.stdout.split())
     assert json.loads(call("compare", *paths, "--partial", "--json").stdout)["note"].startswith("Not final: 2 of 3")
-    assert "Not final: 2 of 3 runs are unfinished." in to_latex(read(paths, partial=True))
+    latex = to_latex(read(paths, partial=True))
+    assert "Not final: 2 of 3 runs are unfinished." in latex
+    assert r"'round\_robin' has played 3 of 6 rounds." in latex
+
+
+def test_accuracies_are_those_after_the_common_round(folder: Path) -> None:
+    """Notes and captions said "after the last round" of what is compared after round 3."""
+    compared = read(sorted(folder.iterdir()), partial=True)
+    assert terminal.as_text(terminal.comparison(compared)).count("Test accuracy after round 3 in %, seed 0.") == 1
+    assert "test accuracy after round 3, seed 0." in to_latex(compared)
+    finished = [path for path in folder.iterdir() if fedcohort.open_run(path).finished]
+    assert "Test accuracy after the last round in %, seed 0." in terminal.as_text(terminal.comparison(read(finished)))
 
 
 def test_finished_runs_are_compared_as_always(folder: Path) -> None:

@@ -170,6 +170,7 @@ def test_settings_and_names_of_runs(tmp_path: Path) -> None:
     assert all(map(math.isnan, (found.personal_accuracy, found.worst_personal_accuracy, found.personal_gain)))
     last = fedcohort.run(small(rounds=3, measures={"personal_epochs": 2}), runs=tmp_path)
     assert last.personal_accuracy.index.tolist() == [3], "by default, only the last round"
+    assert "(measures.personal_epochs); mean over clients." in page(read([last])), "one seed gives no mean over seeds"
 
 
 def test_clients_without_held_out_samples_have_no_accuracy(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.references import Entry, _name_of_federation, grouped
+from fedcohort.study.references import Entry, Group, _name_of_federation, grouped
 from fedcohort.study.summary import summaries
-from fedcohort.study.targets import Target
+from fedcohort.study.targets import Target, about_targets
 from tests.experiments import UCB, small
 from tests.records import played, written
 from tests.report.pages import Page
@@ -193,6 +193,23 @@ def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:
     said = swept.to_json()
     assert said["target"]["accuracy"] is None
     assert [(one["point"], one["accuracy"]) for one in said["targets"]] == [("alpha=0.1", 0.33), ("alpha=1.0", 0.83)]
+
+
+def test_the_note_on_targets_says_the_rule_once() -> None:
+    """If rows of every federation were left out, the note had the rows of one of them in its rule, and the whole rule in parentheses
+    after the others."""
+    rule = "taken from these results, a level that the mean best accuracy of every row reaches"
+    targets = [
+        Target(0.3, f"{rule} (without rows at chance: 'x, k=1')"),
+        Target(0.5, f"{rule} (without rows far below the best: 'y')"),
+        Target(0.8, "measures.target_accuracy"),
+        Target(math.nan, "none, because no row has a test accuracy"),
+    ]
+    groups = [Group(f"alpha={i}", (i,), i, f"alpha={i}") for i in range(4)]
+    assert about_targets(targets, groups) == (
+        f"Target accuracy of each federation: {rule}. alpha=0: 30% (without rows at chance: 'x, k=1'); alpha=1: 50% (without rows far "
+        "below the best: 'y'); alpha=2: 80%, measures.target_accuracy; alpha=3: none, because no row has a test accuracy."
+    )
 
 
 def test_targets_of_several_federations_are_told_apart_everywhere(swept: Comparison) -> None:

@@ -98,7 +98,10 @@ def test_the_table_has_p_values_and_verdicts(tmp_path: Path) -> None:
         ({"a": FIRST, "b": BETTER}, "The difference is clear with these seeds."),
         (
             {"a": FIRST[:5], "b": BETTER[:5]},
-            "The difference is not clear: with 5 seeds, p cannot be below 0.062, however large it is.",
+            (
+                "The difference is not clear: with 5 seeds, p cannot be below 0.062, however large it is; the interval excludes 0, "
+                "but it assumes Gaussian differences."
+            ),
         ),
         (
             {"a": FIRST[:2], "b": BETTER[:2]},

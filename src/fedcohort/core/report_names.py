@@ -1,6 +1,6 @@
 """What questions to clients, and the numbers that clients report, are called in texts for readers."""
 
-__all__ = ["EXCHANGES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words"]
+__all__ = ["EXCHANGES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words", "is_random"]
 
 TRAINING = "its update and number of samples"
 """What every client discloses that trained."""
@@ -59,3 +59,12 @@ def disclosed(text: str) -> list[str]:
     if not text.startswith(TRAINING):
         return [text] if text.strip() else []
     return [REPORTS.get(part.strip(), part.strip()) for part in text.split(",")]
+
+
+def is_random(note: str) -> bool:
+    """Whether the note of a decision says that clients were selected at random, whatever their scores.
+
+    >>> is_random("random: first rounds"), is_random("highest UCB")
+    (True, False)
+    """
+    return note.startswith("random")

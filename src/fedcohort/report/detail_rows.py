@@ -9,7 +9,7 @@ from fedcohort.core import formatted_values
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.cost import OVERLAPPING, WALL
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.table_rows import Cell, failed_rows, strategies
+from fedcohort.report.table_rows import Cell, strategies, unmarked_rows
 
 __all__ = ["CLASSES", "PARTS", "class_rows", "wall_rows"]
 
@@ -34,13 +34,13 @@ def class_rows(story: Story) -> dict[str, Any]:
     shown = np.sort(np.argsort(mean, kind="stable")[:CLASSES])
     unknown = np.full(len(mean), np.nan)
     rows: list[dict[str, Any]] = []
-    columns, failed = [f"class_{place}" for place in range(len(shown))], failed_rows(story)
+    columns, unmarked = [f"class_{place}" for place in range(len(shown))], unmarked_rows(story)
     for strategy, values in zip(strategies(story), known, strict=True):
         own = unknown if values is None else values
         cells = [Cell(formatted_values.percent(own[i], 0), float(own[i])) for i in shown]
         by_place = {f"class_{place}": cell for place, cell in enumerate(cells)}
         common = {"label": strategy["label"], "strategy": strategy, "point": strategy["point"], "cells": cells}
-        common["partial"] = columns if strategy["label"] in failed else ()
+        common["partial"] = columns if strategy["label"] in unmarked else ()
         rows.append(common | by_place)
     mark_best(rows, highest=columns)
     return {"classes": [names[0][i] for i in shown], "number": len(mean), "rows": rows}

@@ -17,12 +17,11 @@ from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
-    BASELINE,
     FEWEST,
     LEVEL,
     about_more_seeds,
     lowest_p_value,
-    needed_seeds,
+    needed_for,
     seeds_to_be_clear,
 )
 
@@ -116,9 +115,7 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
     where = f"At {group.point}, " if group.point else ""
     tied = [i for i in group.rows if compared.table["accuracy"][i] == row["accuracy"]]
     which = f"{names[best]} has" if len(tied) == 1 else f"{in_words([names[i] for i in tied])} have"
-    text = (
-        f"{where}{which} the highest test {score.name} after the last round: {score.value(row['accuracy'])}{score.unit}"
-    )
+    text = f"{where}{which} the highest test {score.name} {compared.when}: {score.value(row['accuracy'])}{score.unit}"
     if group.reference in tied:
         return f"{text}. {'It' if len(tied) == 1 else names[group.reference]} is the row that the others are compared with."
     reference = compared.table.iloc[group.reference]
@@ -128,18 +125,10 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
-    tested, names = [], _names(compared, group)
-    if best != group.reference:
-        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
-        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
-    if second != group.reference or best == group.reference:
-        pairs = math.comb(len(group.rows), 2)
-        own, other = compared.paired(best, second)
-        p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
-        tested.append((second, p_value, pairs))
+    tested, names = _tested(compared, group, best, second), _names(compared, group)
     sentences = [_lead(compared, best, *each) for each in tested]
     if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
-        sentences.append(_about_corrections(len(group.rows)))
+        sentences.append(_about_corrections(group, {names[other]: number for other, _, number in tested}))
     named = [best, *(other for other, _, _ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
@@ -151,10 +140,35 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     return sentences
 
 
-def _about_corrections(rows: int) -> str:
+def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
+    """The rows that the best one is compared with, each with its corrected p-value and the number of comparisons."""
+    tested = []
+    if best != group.reference:
+        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
+    if second != group.reference or best == group.reference:
+        pairs = math.comb(len(group.rows), 2)
+        own, other = compared.paired(best, second)
+        p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
+        tested.append((second, p_value, pairs))
+    return tested
+
+
+def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
+    """Why intervals and p-values are corrected, and at a point of a sweep for how many comparisons each, if that differs.
+
+    ``numbers`` are the numbers of comparisons by the name of the row that the best one is compared with: the reference comes first.
+    """
+    rows = len(group.rows)
     chosen = f"the best of {rows} rows was chosen by its results"
     why = chosen if rows > 2 else "differences at several points are tested"
     corrected = f"The intervals and p-values here are corrected, because {why}."
+    if group.point and len(set(numbers.values())) > 1:
+        (reference, differences), (second, pairs) = numbers.items()
+        corrected += (
+            f" Beside {reference}, it is for all {differences} differences to references at all points; beside {second}, for the "
+            f"{pairs} pairs of rows at this point."
+        )
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
@@ -186,7 +200,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
-        enough = needed_seeds(sum(verdict.words != BASELINE for verdict in compared.verdicts))
+        enough = needed_for(compared.verdicts)
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{head}. They share only {seeds}: it is not known whether the difference "
@@ -194,11 +208,11 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     clear = p_value <= LEVEL
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
-    why = "it assumes Gaussian differences" if low > 0 or high < 0 else ""
+    excludes_0 = low > 0 or high < 0
     sentence = (
         f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, why)}"
+        f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0)}"
     ).replace("p = <", "p < ")
     if clear or useless or _uneven(compared, _group_of(compared, best)):
         return sentence
@@ -217,22 +231,25 @@ def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
     return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
-def _clearness(p_value: float, seeds: int, comparisons: int, why: str) -> str:
-    """Whether a difference is clear, and if not, why it may look as if it were.
+def _clearness(p_value: float, seeds: int, comparisons: int, *, excludes_0: bool) -> str:
+    """Whether a difference is clear, and why its interval may look as if it said something else.
 
     Args:
         p_value: its p-value, corrected for ``comparisons``.
         seeds: number of paired seeds.
         comparisons: the number of comparisons.
-        why: why its interval can exclude 0 all the same; empty if it does not.
+        excludes_0: whether its interval excludes 0.
     """
+    gaussian = "it assumes Gaussian differences"
     if p_value <= LEVEL:
-        return "The difference is clear with these seeds."
+        includes = "" if excludes_0 else f": the interval includes 0, but {gaussian}, which the test does not"
+        return f"The difference is clear with these seeds{includes}."
+    but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
     lowest = min(lowest_p_value(seeds, comparisons), p_value)  # less than the first if other rows have more seeds
     if lowest > LEVEL:
         limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
-        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is."
-    return f"The difference is not clear with these seeds{f': the interval excludes 0, but {why}' if why else ''}."
+        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is{but and f'; {but}'}."
+    return f"The difference is not clear with these seeds{but and f': {but}'}."
 
 
 def _group_of(compared: Comparison, position: int) -> Group:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.failing_rows import one_class_seeds, seeds_in_words
 from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import one_class
@@ -18,12 +19,19 @@ def problem(compared: Comparison, position: int) -> str:
     score = compared.score
     reasons = {
         "no update": "no update entered its model in many of its rounds",
-        "one class": "its last model predicts one class for every sample",
+        "one class": f"{_in_seeds(compared, position)}its last model predicts one class for every sample",
         "chance": f"its test {score.name} is {'not above 0' if score.numeric else 'no better than chance'}",
         "large loss": "its steps were so large that training did not settle",
     }
     kinds = _kinds(compared, position)
     return next((reason for kind, reason in reasons.items() if kind in kinds), "")
+
+
+def _in_seeds(compared: Comparison, position: int) -> str:
+    """Under which seeds the last model of a row recognizes one class only, with a comma; empty if under all."""
+    runs = [Measured(run) for _, run in sorted(compared.rows[position].runs.items())]
+    seeds = one_class_seeds(runs)
+    return f"under {seeds_in_words(seeds)} of {len(runs)}, " if 0 < len(seeds) < len(runs) else ""
 
 
 def none_learned(compared: Comparison, group: Group, names: Sequence[str], best: int) -> str:

@@ -14,6 +14,7 @@ from fedcohort.record import Run
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
+from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
@@ -102,11 +103,12 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     if len(records) == 1:
         heads, rows = [*heads[:2], *heads[4:]], [[*row[:2], *row[4:]] for row in rows]
     seeds = compared.seeds
-    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
+    of_rows = over_seeds(seeds, (len(row.runs) for row in compared.rows))
+    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
         compared.note,
         about_federations(compared),
-        f"Test {score.name} after the last round{score.in_unit}, {over}. {about_references(compared)}",
+        f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         compared.about_targets,
         compared.place,

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
@@ -17,6 +18,7 @@ from fedcohort.report.page_assets import environment, page_script, scripts, styl
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
 from fedcohort.report.table_rows import (
     chart_names,
     fairness_rows,
@@ -63,8 +65,9 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
         "seed": next(iter(asked or ()), None),
+        "of_runs": whole_runs(story),
         "all_seeds": len(story.seeds),
-        "over": "mean over seeds" if len(story.seeds) != 1 else f"seed {story.seeds[0]}",
+        "over": mean_over(story.played),
         "orders": orders,
         "results": result_rows(story),
         "score": score,
@@ -100,6 +103,12 @@ EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
+ABOUT_UNMARKED = (
+    "No best mean is marked among rows that have played unequal numbers of rounds, since some runs are not finished."
+)
+"""What the page says of rows that cannot be compared yet."""
+
+
 def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
@@ -107,6 +116,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         words = dict.fromkeys(
             (
                 "about_chance",
+                "about_uneven",
                 "about_federations",
                 "about_points",
                 "about_references",
@@ -122,6 +132,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
+        "about_uneven": ABOUT_UNMARKED if compared.uneven else "",
+        "when": compared.when,
         "about_targets": compared.about_targets
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
         "intervals": with_intervals(compared.table.to_dict("records")),

@@ -30,6 +30,7 @@ from fedcohort.report.figure import Figure
 from fedcohort.report.file_names import distinct, file_name
 from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
 from fedcohort.report.report_data import Story
+from fedcohort.study.unfinished_rows import about_unfinished
 
 __all__ = ["SEEDS", "Part", "Section", "about_single_rows", "at_point", "figures", "parts", "sections"]
 
@@ -270,13 +271,23 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
     yield from _only_in_papers(story, look)
 
 
+def _not_final(story: Story, figure: Figure) -> Figure:
+    """The figure with a sentence at the end of its caption on how far unfinished runs are."""
+    rows = zip(story.labels, story.readings, strict=True)
+    about = about_unfinished(
+        {label: [(run.num_rounds, run.experiment.rounds, run.finished) for run in runs] for label, runs in rows}
+    )
+    return replace(figure, note=f"{figure.note} {about}") if about else figure
+
+
 def _only_in_papers(story: Story, look: Look) -> list[Figure]:
     """The figures that the page has no room for."""
     from altair.utils.schemapi import debug_mode
 
     with debug_mode(False):
         conformal = any(row.experiment.selection.name == "conformal" for row in story.rows)
-        drawn = [bars(story, look), score_functions(look) if conformal else None]
+        final = bars(story, look)
+        drawn = [final and _not_final(story, final), score_functions(look) if conformal else None]
     return [figure for figure in drawn if figure is not None]
 
 
@@ -289,9 +300,11 @@ def _of_point(story: Story, number: int, point: str, name: str, look: Look) -> I
 
 def _all_figures(story: Story, look: Look) -> Iterator[Figure]:
     """All figures in the order of the report."""
-    for section in parts(story, look).values():
+    for name, section in parts(story, look).items():
         for part in section:
-            yield from part.figures if look.page else (_told(story, part, figure) for figure in part.figures)
+            for figure in part.figures:
+                told = figure if look.page else _told(story, part, figure)
+                yield told if look.page or name == "federation" else _not_final(story, told)
 
 
 def _told(story: Story, part: Part, figure: Figure) -> Figure:

@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
@@ -53,7 +54,9 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     about_targets += about_reached((record["reached"], record["seeds"]) for record in records)
     notes, score = [about_federations(compared), about_targets, compared.note], compared.score
     measures, own = compared.own_measures, own_samples(compared)
-    text = latex_table(compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own)
+    text = latex_table(
+        compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own, when=compared.when
+    )
     return _written(text, file)
 
 
@@ -67,6 +70,7 @@ def latex_table(
     score: ScoreStyle = ACCURACY,
     *,
     own: str = "data",
+    when: str = "after the last round",
 ) -> str:
     """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
 
@@ -79,15 +83,17 @@ def latex_table(
         own_measures: names of own measures, each of which is a column.
         score: how the score is named and written.
         own: the samples of clients on which their accuracy is measured.
+        when: after which round accuracies are compared, in words.
     """
     columns = _columns(rows, goal, own_measures, score)
+    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
             r"% \usepackage{booktabs,graphicx}",
             r"\begin{table}",
             r"  \centering",
-            rf"  \caption{{{_caption(name, rows, seeds, notes, score, own)}}}",
+            rf"  \caption{{{about}}}",
             rf"  \label{{tab:{_key(name)}}}",
             r"  \footnotesize\setlength{\tabcolsep}{4pt}",
             rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
@@ -197,7 +203,7 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
 
 
 def _caption(
-    name: str,
+    what: str,
     rows: Sequence[Mapping[str, Any]],
     seeds: Sequence[int],
     notes: Sequence[str],
@@ -205,8 +211,9 @@ def _caption(
     own: str,
 ) -> str:
     """What the table shows, and how its intervals and p-values are made."""
-    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation over {len(seeds)} seeds"
-    sentences = [f"{name}: test {score.name} after the last round, {over}."]
+    several = over_seeds(seeds, (row["seeds"] for row in rows))
+    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation {several}"
+    sentences = [f"{what}, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))
         interval = ", with a 95% interval (Student's t)" if with_intervals(rows) else "; one seed gives no interval"

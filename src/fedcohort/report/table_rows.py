@@ -20,10 +20,11 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.headline_doubts import problem
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
-from fedcohort.study.verdicts import BASELINE
+from fedcohort.study.verdicts import BASELINE, UNEVEN
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -38,6 +39,7 @@ __all__ = [
     "result_rows",
     "strategies",
     "unfinished",
+    "unmarked_rows",
 ]
 
 
@@ -137,8 +139,8 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     compared = story.comparison
     if compared is None:
         return []
-    rows = []
-    table, styles = compared.table.to_dict("records"), strategies(story)
+    rows, seeds = [], own_seeds([row.runs for row in compared.rows])
+    table, styles, unmarked = compared.table.to_dict("records"), strategies(story), unmarked_rows(story)
     for i in compared.in_groups:
         own, strategy = table[i], styles[i]
         meta = story.played[i][1][0].meta
@@ -147,13 +149,15 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "label": strategy["label"],
                 "name": own["label"],
                 "point": own["point"],
-                "partial": _not_best(own, failed=bool(problem(compared, i))),
+                "seeds": seeds[i],
+                "partial": _not_best(own, unmarked=strategy["label"] in unmarked),
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": _unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
-                    "–" if own["verdict"] == BASELINE else compared.score.signed(own["difference"]), own["difference"]
+                    "–" if own["verdict"] in (BASELINE, UNEVEN) else compared.score.signed(own["difference"]),
+                    own["difference"],
                 ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
                 **_costs_of_target(own, _clock(compared.rows[i])),
@@ -164,15 +168,14 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
-    early = _uneven(story)  # a run that has played fewer rounds has lower costs
-    mark_best(rows, () if early else HIGHEST, () if early else LOWEST)
+    mark_best(rows, HIGHEST, LOWEST)
     return rows
 
 
-def _not_best(row: Mapping[Any, Any], *, failed: bool) -> Sequence[str]:
-    """Columns in which a row is not marked as the best: all if its training failed; costs of a target that some seeds did not reach,
+def _not_best(row: Mapping[Any, Any], *, unmarked: bool) -> Sequence[str]:
+    """Columns in which a row is not marked as the best: all if it is never marked; costs of a target that some seeds did not reach,
     which are too low to be compared."""
-    if failed:
+    if unmarked:
         return (*HIGHEST, *LOWEST)
     return TO_TARGET if row["reached"] < row["seeds"] else ()
 
@@ -188,11 +191,6 @@ def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
         name: Cell(formatted_values.of_seeds(text, row["reached"], row["seeds"]), row[name])
         for name, text in texts.items()
     }
-
-
-def _uneven(story: Story) -> bool:
-    """Whether some runs go on, and have not played as many rounds as others."""
-    return bool(story.unfinished) and len({run.num_rounds for _, runs in story.played for run in runs}) > 1
 
 
 def _clock(row: Row) -> str:
@@ -214,6 +212,13 @@ def failed_rows(story: Story) -> set[str]:
     return {label for i, (label, _) in enumerate(story.played) if compared is not None and problem(compared, i)}
 
 
+def unmarked_rows(story: Story) -> set[str]:
+    """The labels of the rows that are not marked as the best of a column: those in which training failed, and those that cannot be
+    compared yet, since a run that has played fewer rounds has a lower accuracy and lower costs."""
+    uneven = story.comparison.uneven if story.comparison is not None else frozenset()
+    return failed_rows(story) | {story.played[i][0] for i in uneven}
+
+
 BEST_OF_CLIENTS = ("worst", "personal", "personal_worst")
 """Columns of the table of fairness in which the highest mean is marked."""
 
@@ -222,13 +227,13 @@ PARTICIPATION = ("jain", "gini", "entropy", "coverage")
 
 def fairness_rows(story: Story) -> list[dict[str, Any]]:
     """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
-    failed = failed_rows(story)
+    unmarked = unmarked_rows(story)
     rows = [
         {
             "label": label,
             "point": strategy["point"],
             "strategy": strategy,
-            "partial": BEST_OF_CLIENTS if label in failed else (),
+            "partial": BEST_OF_CLIENTS if label in unmarked else (),
             "declined": any((reading.admitted != reading.selected).any() for reading in readings),
             **_participation(readings),
         }

@@ -9,6 +9,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.unfinished_rows import about_unfinished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,8 +58,17 @@ def _about_partial(runs: list[Run], last: int) -> str:
     rounds = "round 1" if last == 1 else f"rounds 1 to {last}"
     return (
         f"Not final: {unfinished} of {len(runs)} runs {'is' if unfinished == 1 else 'are'} unfinished. All runs are compared over "
-        f"{rounds} of {of}, which all of them have played."
+        f"{rounds} of {of}, which all of them have played. {_how_far(runs)}"
     )
+
+
+def _how_far(runs: list[Run]) -> str:
+    """How far the unfinished runs of each row are, in a sentence."""
+    played = {
+        row.label: [(run.last_round, run.described.rounds, run.finished) for run in row.runs.values()]
+        for row in side_by_side(runs)
+    }
+    return about_unfinished(played).removeprefix("Not final: ")
 
 
 class FirstRounds(Run):

@@ -21,6 +21,7 @@ from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
+from fedcohort.study.unfinished_rows import uneven_rows
 from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
 
 if TYPE_CHECKING:
@@ -188,7 +189,21 @@ class Comparison:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Whether the difference of each row to its reference is clear; all rows share one correction for several comparisons."""
-        return verdicts([self.paired(i, j) for i, j in enumerate(self.references)], self.references)
+        return verdicts([self.paired(i, j) for i, j in enumerate(self.references)], self.references, self.uneven)
+
+    @cached_property
+    def uneven(self) -> frozenset[int]:
+        """The positions of rows that are not compared yet: runs are unfinished, and have played unequal numbers of rounds."""
+        return uneven_rows(self.groups, [list(row.runs.values()) for row in self.rows])
+
+    @property
+    def when(self) -> str:
+        """After which round accuracies are compared, in words."""
+        if not self.note and not self.uneven:
+            return "after the last round"
+        if self.uneven:
+            return "after the last round of each run so far"
+        return f"after round {max(run.last_round for row in self.rows for run in row.runs.values())}"
 
     @property
     def about_verdicts(self) -> str:
@@ -307,7 +322,9 @@ class Comparison:
         return bool(equal_rows([self._measured(self.rows[i]) for i in (position, other)]))
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
-        """The accuracies of two rows, by their positions, over the seeds that both have."""
+        """The accuracies of two rows, by their positions, over the seeds that both have; none if they cannot be compared yet."""
+        if position in self.uneven:
+            return [], []
         first = {result.seed: result.accuracy for result in self.results[self.rows[reference].label]}
         paired = [result for result in self.results[self.rows[position].label] if result.seed in first]
         return [result.accuracy for result in paired], [first[result.seed] for result in paired]

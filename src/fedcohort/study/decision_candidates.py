@@ -46,10 +46,14 @@ def time_in_words(value: float, clock: str) -> str:
     return f"{number(value)} s of wall time" if clock == "wall" else f"{number(value)} of simulated time"
 
 
-def score_in_words(candidate: Candidate) -> str:
-    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms."""
+def score_in_words(candidate: Candidate, *, random: bool = False) -> str:
+    """The score and its terms, written as a formula if the score is a sum, product or quotient of the first terms.
+
+    ``random`` says that clients were selected at random in this round, whatever their scores.
+    """
     if candidate.untried:
-        return "it was untried: clients that were never selected have no score yet, and come first"
+        untried = "it was untried: clients that were never selected have no score yet"
+        return f"{untried}; in this round, clients were selected at random" if random else f"{untried}, and come first"
     terms = {name: value for name, value in candidate.terms.items() if not math.isnan(value)}
     if math.isnan(candidate.score):
         return "it has no score" + (f" ({_list(terms)})" if terms else "")

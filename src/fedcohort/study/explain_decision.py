@@ -13,6 +13,7 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
+from fedcohort.core.report_names import is_random
 from fedcohort.record import KEPT, Run
 from fedcohort.study.decision_candidates import Candidate, outcome_in_words, score_in_words, time_in_words
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
@@ -97,6 +98,11 @@ class Explanation:
             values["candidates"] = [row for row in values["candidates"] if row["client"] == self.client]
         return values | {"words": self.words()}
 
+    @property
+    def random(self) -> bool:
+        """Whether the strategy selected at random in this round, whatever the scores."""
+        return is_random(self.note)
+
     def words(self) -> list[str]:
         """The decision in sentences."""
         lines = [f"{self.note[:1].upper()}{self.note[1:]}." if self.note else "The strategy gave no reason."]
@@ -123,7 +129,7 @@ class Explanation:
                 return [f"{client} {left_out} in round {self.round}. {unknown}", self._history()]
             return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
         decision = "selected" if candidate.selected else "not selected"
-        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate)}."]
+        sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
@@ -143,8 +149,7 @@ class Explanation:
         low, high = min(selected), max(selected)
         untried = any(c.untried for c in self.candidates)
         words = ["untried" if untried and value >= UNTRIED else number(value) for value in (low, high)]
-        between = words[0] if low == high else f"{words[0]} to {words[1]}"
-        return f"{place}; the {'other ' if candidate.selected else ''}selected have {between}."
+        return f"{place}; the {'other ' if candidate.selected else ''}selected {_between(words)}."
 
     def _history(self) -> str:
         """The earlier rounds in which the client was selected."""
@@ -153,6 +158,14 @@ class Explanation:
         last = ", ".join(map(str, self.earlier[-5:]))
         more = "…, " if len(self.earlier) > 5 else ""
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _between(ends: Sequence[str]) -> str:
+    """What scores selected clients have, from the words for the lowest and the highest."""
+    low, high = ends
+    if low != high:
+        return f"have {low} to {high}"
+    return "are untried" if low == "untried" else f"have {low}"
 
 
 def explain(run: Run, round: int, client: int | None = None) -> Explanation:

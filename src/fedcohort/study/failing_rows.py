@@ -14,7 +14,18 @@ from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import hardly_changed, rates, smaller_steps, unsettled_loss, value_range
 from fedcohort.study.targets import Target, one_class
 
-__all__ = ["AT_CHANCE", "CHECKS", "LARGE_LOSS", "NOT_BETTER", "Check", "Checked", "Finding", "failing_rows"]
+__all__ = [
+    "AT_CHANCE",
+    "CHECKS",
+    "LARGE_LOSS",
+    "NOT_BETTER",
+    "Check",
+    "Checked",
+    "Finding",
+    "failing_rows",
+    "one_class_seeds",
+    "seeds_in_words",
+]
 
 HALF = 0.5
 """A run is reported if at least this share of its rounds had no admitted update."""
@@ -105,10 +116,13 @@ def _words_of_no_update(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_rounds_without(row) for row in rows]
     empty = value_range(without for without, _ in counts)
     rounds = value_range(of for _, of in counts) + (" rounds" if counts[0][1] != 1 else " round")
+    several = max(len(row.runs) for row in rows) > 1
+    seeds = value_range(len(row.runs) for row in rows)
+    of_all = f"the {rounds} of its {seeds} seeds" if several else f"its {rounds}"
     text = (
-        f"no update entered the model in any of its {rounds}: the model is the initial one"
+        f"no update entered the model in any of {of_all}: the model is the initial one"
         if all(without == of for without, of in counts)
-        else f"no update entered the model in {empty} of its {rounds}, which repeat the round before"
+        else f"no update entered the model in {empty} of {of_all}, which repeat the round before"
     )
     return text, _advice_on_updates(rows[0])
 
@@ -171,8 +185,7 @@ def _first_diverged(row: Checked) -> str:
     """The first round with such an update, and its seeds."""
     rounds = [(run.clients.loc[run.clients["status"] == "diverged", "round"].min(), run) for run in row.runs]
     first = int(min(t for t, _ in rounds if t == t))
-    seeds = [str(run.experiment.seed) for t, run in rounds if t == first]
-    return f"{first} of seed{'s' * (len(seeds) > 1)} {in_words(seeds)}"
+    return f"{first} of {seeds_in_words([run.experiment.seed for t, run in rounds if t == first])}"
 
 
 def _one_class(row: Checked) -> Hashable | None:
@@ -183,12 +196,36 @@ def _one_class(row: Checked) -> Hashable | None:
 def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
     seeds = len(rows[0].runs)
     only = value_range(sum(map(one_class, row.runs)) for row in rows)
-    where = "the last model" if seeds == 1 else f"the last model of {only} of {formatted_values.counted(seeds, 'seed')}"
+    some = f" ({_seeds_of_rows(rows)})" if any(len(one_class_seeds(row.runs)) < seeds for row in rows) else ""
+    where = (
+        "the last model"
+        if seeds == 1
+        else f"the last model of {only} of {formatted_values.counted(seeds, 'seed')}{some}"
+    )
     advice = (
         "select more clients (selection.k), train longer or with another training.lr, or use a federation in which clients hold more "
         "classes"
     )
     return f"{where} predicts one class for every sample", _scaling(rows[0]) + smaller_steps(_runs(rows)) + advice
+
+
+def one_class_seeds(runs: Sequence[Measured]) -> list[int]:
+    """The seeds of a row whose last model recognizes one class only."""
+    return [run.experiment.seed for run in runs if one_class(run)]
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Seeds in a sentence: seed 0; seeds 0, 1 and 3."""
+    return f"seed{'s' * (len(seeds) > 1)} {in_words(list(map(str, seeds)))}"
+
+
+def _seeds_of_rows(rows: Sequence[Checked]) -> str:
+    """The seeds whose last models recognize one class only, row by row if there are several."""
+    seeds = [seeds_in_words(one_class_seeds(row.runs)) for row in rows]
+    if len(rows) == 1:
+        return seeds[0]
+    listed = [f"{row.label!r}: {own}" for row, own in zip(rows, seeds, strict=True)]
+    return "; ".join([*listed[:SHOWN], *(["and others"] if listed[SHOWN:] else [])])
 
 
 def _scaling(row: Checked) -> str:
@@ -217,13 +254,15 @@ def _large_loss(row: Checked) -> Hashable | None:
 def _words_of_large_loss(rows: Sequence[Checked]) -> tuple[str, str]:
     losses = [loss for row in rows for loss in map(unsettled_loss, row.runs) if not math.isnan(loss)]
     classes = len(rows[0].runs[0].class_accuracy)
+    seeds, huge = len(rows[0].runs), [sum(not math.isnan(unsettled_loss(run)) for run in row.runs) for row in rows]
+    some = f" of {value_range(huge)} of {seeds} seeds" if min(huge) < seeds else ""
     guessing = ""
     if classes > 1:
         level = formatted_values.magnitude(math.log(classes))
         guessing = f", where equal probabilities for {classes} classes have {level}"
     text = (
-        f"the last test loss is {value_range(losses, _loss)}{guessing}: steps were so large that training did not settle, even if the "
-        "accuracy is above chance"
+        f"the last test loss{some} is {value_range(losses, _loss)}{guessing}: steps were so large that training did not settle, even "
+        "if the accuracy is above chance"
     )
     lower = f"lower training.lr (now {rates(_runs(rows))}), or limit gradients with training.clip_norm"
     return text, _scaling(rows[0]) + lower

@@ -8,7 +8,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.equal_rows import equal_findings
 from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
 from fedcohort.study.targets import Target
-from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, Verdict, lowest_p_value, needed_seeds
+from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, UNEVEN, Verdict, comparisons, lowest_p_value, needed_for
 
 __all__ = ["Checked", "Finding", "findings", "training_findings"]
 
@@ -61,23 +61,22 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
 
 def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Rows with fewer seeds than a verdict needs; the advice is the number from which a difference can be clear."""
-    few = min(len(row.runs) for row in rows)
-    if few < FEWEST:
-        labels = tuple(row.label for row in rows if len(row.runs) < FEWEST)
-        cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
+    cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
+    enough = needed_for(verdicts) if comparisons(verdicts) else FEWEST
+    for few in range(1, FEWEST):
+        labels = tuple(row.label for row in rows if len(row.runs) == few)
         about = labels if len(labels) < len(rows) else ()
-        compared = sum(verdict.words != BASELINE for verdict in verdicts)
-        enough = needed_seeds(compared) if compared else FEWEST
-        yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {enough} or more")
+        if labels:
+            yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {enough} or more")
 
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Rows with the same seeds, too few for any difference to be clear, however large it is."""
-    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW)]
+    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW, UNEVEN)]
     same = len({frozenset(run.experiment.seed for run in row.runs) for row in rows}) == 1
     if not tested or not same:
         return
-    seeds, needed = tested[0].seeds, needed_seeds(len(tested))
+    seeds, needed = tested[0].seeds, needed_for(verdicts)
     if seeds < needed:
         lowest = lowest_p_value(seeds, len(tested))
         limit = "is always 1" if lowest >= 1 else f"is at least {formatted_values.p_value(lowest)}"

@@ -120,9 +120,12 @@ def about_targets(targets: Sequence[Target], groups: Sequence[Group], score: Sco
         level = "" if math.isnan(target.accuracy) else f" {score.target(target.accuracy)}"
         return f"Target {score.name}{level}: {target.chosen}."
     by_federation = {group.federation: target for group, target in zip(groups, targets, strict=True)}
-    chosen = min((target.chosen for target in by_federation.values()), key=len)
+    rules = [_rule(target.chosen) for target in by_federation.values()]
+    chosen = max(rules, key=rules.count)
     each = [
-        f"{name}: {score.target(target.accuracy)}{_more_words(target.chosen, chosen)}"
+        f"{name}: {target.chosen}"
+        if math.isnan(target.accuracy)
+        else f"{name}: {score.target(target.accuracy)}{_more_words(target.chosen, chosen)}"
         for name, target in by_federation.items()
     ]
     left = f"; and {len(each) - LISTED} more" if len(each) > LISTED else ""
@@ -155,11 +158,14 @@ LISTED = 12
 """Largest number of targets that a sentence lists; the tables have all of them."""
 
 
+def _rule(chosen: str) -> str:
+    """How a target was chosen, without the rows that were left out, which stand in parentheses."""
+    return chosen.partition(" (")[0]
+
+
 def _more_words(chosen: str, usual: str) -> str:
-    """What is said about the choice of a target beside the usual words, with a space before it."""
-    if chosen.startswith(usual):
-        return chosen.removeprefix(usual)
-    return f" ({chosen})"
+    """What is said about the choice of a target beside the usual rule, with a space or a comma before it."""
+    return chosen.removeprefix(usual) if _rule(chosen) == usual else f", {chosen}"
 
 
 def common_target(

@@ -1,7 +1,7 @@
 """Whether the differences of a comparison are clear: paired permutation tests, corrected for the number of comparisons."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,16 @@ __all__ = [
     "LEVEL",
     "TOO_FEW",
     "UNCLEAR",
+    "UNEVEN",
     "Verdict",
     "about_cut",
     "about_more_seeds",
     "about_verdicts",
+    "comparisons",
     "difference_columns",
     "lowest_p_value",
     "most_advised",
+    "needed_for",
     "needed_seeds",
     "rounded_seeds",
     "seeds_to_be_clear",
@@ -38,6 +41,9 @@ FEWEST = 3
 
 BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not clear", "better", "worse"
 
+UNEVEN = "unequal rounds"
+"""The verdict on rows that cannot be compared yet, because runs are unfinished and have not played the same number of rounds."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -47,7 +53,8 @@ class Verdict:
         seeds: number of paired seeds.
         p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for references.
         p_holm: the p-value, corrected by Holm for the number of rows that are compared with a reference.
-        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, or ``too few seeds``.
+        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, ``too few seeds``, or
+            ``unequal rounds`` for rows whose runs are unfinished.
     """
 
     seeds: int
@@ -57,7 +64,9 @@ class Verdict:
 
 
 def verdicts(
-    results: Sequence[tuple[Sequence[float], Sequence[float]]], references: Sequence[int] = ()
+    results: Sequence[tuple[Sequence[float], Sequence[float]]],
+    references: Sequence[int] = (),
+    uneven: Collection[int] = (),
 ) -> list[Verdict]:
     """A verdict for each row, in their order.
 
@@ -65,6 +74,7 @@ def verdicts(
         results: for each row, its results and those of its reference, paired over the seeds that both have.
         references: for each row, the position of its reference; a row that is its own reference is a baseline. By default, the first
             row is the reference of all.
+        uneven: positions of rows that cannot be compared with their reference yet.
     """
     baselines = {i for i, reference in enumerate(references or [0] * len(results)) if i == reference}
     enough = [i not in baselines and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
@@ -76,7 +86,8 @@ def verdicts(
     found = []
     for i, (own, first) in enumerate(results):
         difference = sum(own) - sum(first)
-        text = BASELINE if i in baselines else _in_words(difference, corrected[i])
+        words = UNEVEN if i in uneven else _in_words(difference, corrected[i])
+        text = BASELINE if i in baselines else words
         found.append(Verdict(len(own), p_values[i], corrected[i], text))
     return found
 
@@ -129,6 +140,16 @@ def about_cut(rows: Iterable[Mapping[Any, Any]]) -> str:
 def needed_seeds(comparisons: int) -> int:
     """The smallest number of seeds with which one of several differences can be clear: comparisons · 2/2^n ≤ :data:`LEVEL`."""
     return math.ceil(math.log2(2 * comparisons / LEVEL))
+
+
+def comparisons(rows: Iterable[Verdict]) -> int:
+    """The number of rows that are compared with a reference: if all have enough seeds, p is corrected for so many comparisons."""
+    return sum(row.words != BASELINE for row in rows)
+
+
+def needed_for(rows: Iterable[Verdict]) -> int:
+    """The smallest number of seeds of all rows with which one of their differences can be clear, see :func:`needed_seeds`."""
+    return needed_seeds(max(1, comparisons(rows)))
 
 
 MOST_SEEDS = 1_000
@@ -209,27 +230,42 @@ def lowest_p_value(seeds: int, comparisons: int) -> float:
 
 def about_verdicts(rows: Sequence[Verdict]) -> str:
     """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared."""
-    compared = [row for row in rows if row.words != BASELINE]
+    uneven = any(row.words == UNEVEN for row in rows)
+    about_rounds = [ABOUT_UNEVEN] if uneven else []
+    return " ".join([*about_rounds, *_about_compared(rows)])
+
+
+ABOUT_UNEVEN = (
+    "Unequal rounds: some runs are not finished, and the rows have not played the same number of rounds, so that there is no "
+    "difference and no verdict."
+)
+
+
+def _about_compared(rows: Sequence[Verdict]) -> list[str]:
+    """Sentences about the rows that are compared with a reference."""
+    compared = [row for row in rows if row.words not in (BASELINE, UNEVEN)]
     if not compared:
-        return ""
+        return []
     tested = [row for row in compared if row.words != TOO_FEW]
-    needed = needed_seeds(max(1, len(tested)))
+    number, needed = comparisons(rows), needed_for(rows)
     if not tested:
-        return (
+        about = (
             f"No verdict: fewer than {FEWEST} seeds in common with the reference cannot tell a difference from chance. "
-            f"Use {FEWEST} or more; with {_number(len(compared))}, a difference can be clear from {needed_seeds(len(compared))} "
+            f"Use {FEWEST} or more; with {_number(number)}, a difference can be clear from {needed} "
             "seeds on."
         )
+        return [about]
     note = (
         f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(len(tested))}; "
         f"better or worse if p is at most {LEVEL:g}."
     )
     most = max(row.seeds for row in tested)
-    if most < needed:
-        lowest = lowest_p_value(most, len(tested))
+    lowest = lowest_p_value(most, len(tested))
+    if lowest > LEVEL:
+        of_all = f" if all rows have them, which makes {_number(number)}" if len(tested) < number else ""
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
-        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on."
-    return note
+        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on{of_all}."
+    return [note]
 
 
 def _number(comparisons: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from fedcohort import measures
 from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.participation import fairness
+from fedcohort.report.charts.participation import fairness, participation
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.report_data import gather
@@ -37,6 +37,26 @@ def test_counts_stand_beside_the_middle_90_percent_of_chance(tmp_path: Path) -> 
     (chance,) = figure.data["selections_chance"].to_dict("records")
     # P(X ≤ 1) = 0.024, P(X ≤ 2) = 0.091: 5% is 2, and 10% were 3
     assert (chance["low"], chance["mean"], chance["high"]) == (2, 5.0, 8)
+
+
+def test_bands_of_numbers_of_clients_end_at_the_most_that_a_round_can_have(tmp_path: Path) -> None:
+    """Means of 2, 3 and 3 clients with k = 3 had a band up to 3.24, and those of 0, 0 and 2 one down to −0.5."""
+    runs = [
+        written(
+            tmp_path / str(seed),
+            [played(1, list(range(admitted)), available=available), played(2, list(range(2 * (seed == 1))))],
+            seed=seed,
+            selection={"k": 3},
+        )
+        for seed, admitted, available in ((0, 2, 10), (1, 3, 12), (2, 3, 12))
+    ]
+    figure = participation(gather(runs), PAGE)
+    assert figure is not None
+    for column, most in (("selected", 3), ("trained", 3), ("admitted", 3), ("available", 12)):
+        first, second = figure.data[f"clients_{column}"].to_dict("records")
+        assert first["high"] == most, column
+        assert first["mean"] < most
+        assert column == "available" or second["low"] == 0
 
 
 def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Path) -> None:

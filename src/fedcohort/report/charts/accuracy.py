@@ -211,12 +211,22 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
         " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
     )
     colored = "Colored or black" if look.strong(list(look.rows.ranks)) else "Colored"
-    tooltips = " Tooltips have the corrected interval, too." if look.page and uncorrected else ""
+    tooltips = (
+        f" Tooltips have the corrected interval, too.{_about_corrected(intervals)}" if look.page and uncorrected else ""
+    )
     return (
         f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. {colored}: clear after "
         "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
         f"{uncorrected} excludes 0.{single}{tooltips}"
     )
+
+
+def _about_corrected(intervals: pd.DataFrame) -> str:
+    """A sentence with a space before it, if the corrected interval of a difference that is not clear excludes 0."""
+    excludes_0 = (intervals["corrected_low"] > 0) | (intervals["corrected_high"] < 0)
+    if not (excludes_0 & ~intervals["clear"].astype(bool)).any():
+        return ""
+    return " Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences, and the test does not."
 
 
 def _written(compared: Comparison, difference: float) -> str:
@@ -240,7 +250,7 @@ def _paired_differences(compared: Comparison, labels: list[str], scale: float) -
     for i, reference in enumerate(compared.references):
         own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
         paired = {seed: value for seed, value in own.items() if seed in first}
-        if i == reference or not paired:
+        if i == reference or i in compared.uneven or not paired:
             continue
         interval = {name: scale * table[i][column] for name, column in COLUMNS.items()} | {"seeds": len(paired)}
         clear = compared.verdicts[i].p_holm <= LEVEL

@@ -34,6 +34,7 @@ from fedcohort.report.failed_training import about_failed, failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -82,7 +83,7 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         rows = _Shown(labels, shown, [label for label in shown if label in here], hollow)
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
-    note = _note(compared, frame, look, dodged=dodged)
+    note = _note(compared, frame, look, mean_over(story.played), dodged=dodged)
     about = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
     note += f" {about}" if about else ""
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
@@ -119,15 +120,13 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
     own["named"] = _named(compared, own)
     standing = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
     own["standing"] = np.where(own["failed"], "training failed", standing)
+    own.loc[own.index.isin(compared.uneven), "standing"] = "unknown: rows have played unequal numbers of rounds"
     return own, beside
 
 
-def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
+def _note(compared: Comparison, frame: pd.DataFrame, look: Look, over: str, *, dodged: bool) -> str:
     """The caption: what is filled, named, moved and drawn."""
-    note = (
-        f"Mean over seeds after the last round. Filled: no other row has at least this {compared.score.name} for less, or more "
-        "for at most this cost. Hollow: another row has, or training failed."
-    )
+    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
     if _most(compared) > ALL_NAMED and look.page:
         note += (
             f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
@@ -138,6 +137,18 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool
     if frame["low"].notna().any():
         note += f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}."
     return note
+
+
+def _about_front(compared: Comparison) -> str:
+    """What filled and hollow points are, in sentences with a space before them."""
+    several = " have played unequal numbers of rounds, since some runs are not finished, so that they are not compared."
+    if len(compared.uneven) == len(compared.rows):
+        return f" Rows{several} All points are hollow."
+    front = (
+        f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
+        "row has, or training failed."
+    )
+    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
 
 
 def _asks(compared: Comparison) -> bool:
@@ -245,7 +256,7 @@ def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarra
     """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it."""
     on_front = np.zeros(len(frame), dtype=bool)
     for group in compared.groups:
-        rows = [i for i in group.rows if not frame["failed"].iloc[i]]
+        rows = [i for i in group.rows if i not in compared.uneven and not frame["failed"].iloc[i]]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 

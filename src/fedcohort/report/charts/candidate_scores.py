@@ -11,7 +11,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
-from fedcohort.report.charts.score_terms import named, untried
+from fedcohort.report.charts.score_terms import about_random, named, random_rounds, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -45,7 +45,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         if known.empty or known[name].nunique() < 2:
             continue
         key = f"map_{row}_{len(views)}"
-        cells = _cells(known, name, columns, drawn, reading.num_clients)
+        cells = _cells(known, name, columns, drawn, reading)
         if cells.empty:
             continue
         data[key] = cells.assign(round=1 + cells["round"] * wide)
@@ -71,7 +71,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         about += f" A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
-    note = f"{shade} An empty cell is no candidate, or one without this value. {about} Seed {reading.seed}."
+    note = f"{shade} An empty cell is no candidate, or one without this value. {about}{about_random(reading)} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
@@ -104,14 +104,15 @@ def _ends(cells: pd.DataFrame, *, blocked: bool) -> tuple[float, float]:
     return low, max(high, low + 1e-3)
 
 
-def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, drawn: Indices, clients: int) -> pd.DataFrame:
+def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, drawn: Indices, reading: Reading) -> pd.DataFrame:
     """Mean rank, value and share of selected clients of the drawn clients in each block of rounds; blocks are numbered from 0.
 
-    If not all ``clients`` are drawn, ``place`` is the row of a client.
+    If not all clients are drawn, ``place`` is the row of a client.
     """
     ranks = known.groupby("round")[name].rank(pct=True)
     shown = known["client"].isin(drawn)
     known = known[shown]
+    never = untried(known) & (known[name] >= formatted_values.UNTRIED)
     cells = pd.DataFrame(
         {
             "round": columns[known["round"] - 1],
@@ -119,15 +120,16 @@ def _cells(known: pd.DataFrame, name: str, columns: np.ndarray, drawn: Indices, 
             "rank": ranks[shown],
             "value": known[name],
             "selected": known["selected"],
-            "untried": untried(known) & (known[name] >= formatted_values.UNTRIED),
+            "untried": never,
+            "first": never & ~random_rounds(reading)[known["round"]].to_numpy(),
         }
     )
     means = cells.groupby(["round", "client"]).mean().reset_index()
-    if len(drawn) < clients:
+    if len(drawn) < reading.num_clients:
         means["place"] = means["client"].map({client: place for place, client in enumerate(drawn.tolist())})
-    only = means.pop("untried") > 0
+    only, first = means.pop("untried") > 0, means.pop("first") > 0
     if only.any():
-        means["state"] = np.where(only, "untried, comes first", "")
+        means["state"] = np.select([first, only], ["untried, comes first", "untried, in a random round"], "")
         means.loc[only, "value"] = np.nan
     return means.round({"rank": 3, "selected": 3})  # more digits would make the page larger without being seen
 

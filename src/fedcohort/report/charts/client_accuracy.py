@@ -32,6 +32,7 @@ from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
+from fedcohort.report.seed_notes import listed, over_seeds
 
 __all__ = ["class_accuracy", "client_accuracy"]
 
@@ -115,7 +116,11 @@ def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) 
         f"The last measured {'score' if score.numeric else 'accuracy'} of each client. Bar: the middle half of the clients. "
         "Line: 10% to 90% of the clients. Notch: median."
     )
-    note += " Short lines below: single clients, all seeds." if "clients_last" in data else ""
+    seeds = sorted({reading.seed for _, readings in rows for reading in readings})
+    over = over_seeds(seeds, (len(readings) for _, readings in rows)).removeprefix("over ")
+    together = f"The clients of {over} ({listed(seeds)}) are taken together."
+    note += " Short lines below: single clients." if "clients_last" in data else ""
+    note += f" {together}" if len(seeds) > 1 else f" Seed {seeds[0]}."
     return Figure("client-distribution", "Distribution over clients", note, [View("clients", [Panel(chart)])], data)
 
 

@@ -27,8 +27,9 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
 
-__all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "wall"]
+__all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "wall", "whole_runs"]
 
 WALL = ("training", "selection", "aggregation", "evaluation")
 """Parts of a round that follow each other."""
@@ -92,9 +93,14 @@ def cost(story: Story, look: Look) -> Figure | None:
         x = _stacked(field, title, number, frame, look)
         chart = _bars("ledger", x, "exchange", exchanges, labels, look, tooltip)
         views.append(View(title, [Panel(chart)], ABOUT_COSTS.get(field, "")))
-    note = "Whole runs, mean over seeds."
+    note = f"{whole_runs(story)}, {mean_over(story.played)}."
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)
+
+
+def whole_runs(story: Story) -> str:
+    """What costs are those of, in words."""
+    return "Whole runs" if all(reading.ended for reading in story.everything) else "All rounds so far"
 
 
 def wall(story: Story, look: Look) -> Figure | None:
@@ -109,7 +115,8 @@ def wall(story: Story, look: Look) -> Figure | None:
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
-    note = "Wall time of the simulator on this machine, mean over seeds. It does not depend on the simulated speed of clients. "
+    note = f"Wall time of the simulator on this machine, {mean_over(story.played)}. "
+    note += "It does not depend on the simulated speed of clients. "
     note += "Rounds are recorded while clients train" + (
         "; the table above shows how long that takes." if look.page else "."
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.report_data import Story
 
@@ -19,7 +20,7 @@ MOST_SETS = 2
 
 
 def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
-    """A sentence about rows with the same numbers; empty if there are none.
+    """A sentence about rows with the same numbers, as long as they go on; empty if there are none.
 
     Args:
         frame: a row for each point: ``strategy``, ``x`` and ``mean``.
@@ -49,10 +50,20 @@ def shown_together(story: Story, look: Look) -> Sequence[Sequence[str]]:
 
 
 def _same(values: pd.DataFrame, labels: Sequence[str]) -> dict[int, list[str]]:
-    """Rows with the same values, by the position of the first of them."""
-    by_values: dict[bytes, list[str]] = {}
-    for label in labels:
-        by_values.setdefault(np.nan_to_num(values.loc[label].to_numpy(np.float64), nan=-1.0).tobytes(), []).append(
-            label
-        )
-    return {labels.index(same[0]): same for same in by_values.values() if len(same) > 1}
+    """Rows with the same values, by the position of the first of them. A row that ends before another is compared up to its end."""
+    lines = {label: values.loc[label].to_numpy(np.float64) for label in labels}
+    found: list[list[str]] = []
+    for label in sorted(labels, key=lambda label: np.isnan(lines[label]).sum()):  # the longest line first
+        same = next((same for same in found if _lies_on(lines[label], lines[same[0]])), None)
+        if same is None:
+            found.append([label])
+        else:
+            same.append(label)
+    together = [sorted(same, key=labels.index) for same in found if len(same) > 1]
+    return {labels.index(same[0]): same for same in together}
+
+
+def _lies_on(line: Values, other: Values) -> bool:
+    """Whether a line lies on another one from its begin to its end."""
+    known = np.isfinite(line)
+    return bool(known.any() and np.array_equal(line[known], other[known]))

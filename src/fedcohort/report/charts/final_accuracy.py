@@ -25,6 +25,7 @@ from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.panel_rows import about_colors
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_with_deviation
 
 __all__ = ["bars", "mean_and_deviation"]
 
@@ -62,7 +63,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     around = around.encode(alt.X("low:Q", scale=scale, **without_axis), y, x2=alt.X2("high:Q"))
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
-    note = f"Test {score.name} after the last round: mean over seeds ± one standard deviation."
+    note = f"Test {score.name} {compared.when}: {mean_with_deviation(story.played)}."
     if look.strong(labels):
         note += f" {about_colors(score.name)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}

@@ -18,6 +18,9 @@ from fedcohort.study.chance import about_chance
 
 __all__ = ["fairness", "participation"]
 
+NUMBERS = (0.0, np.inf)
+"""Limits of numbers of clients."""
+
 
 def fairness(story: Story, look: Look) -> Figure | None:
     """Jain's index of all selections so far, over rounds, beside uniform chance."""
@@ -38,7 +41,7 @@ def fairness(story: Story, look: Look) -> Figure | None:
         "jain",
         "Jain's index over rounds",
         note,
-        [View("jain", [Panel(chart)])],
+        [View("jain", [Panel(chart)], about_equal(frame, shown_together(story, look)))],
         data,
         at_points=about if several else (),
     )
@@ -109,7 +112,8 @@ def participation(story: Story, look: Look) -> Figure | None:
     data: dict[str, pd.DataFrame] = {}
     banded = False
     for column in ("admitted", "selected", "trained", "available"):
-        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column])  # type: ignore[misc]
+        frame = by_round(story.played, lambda reading, column=column: reading.rounds[column], NUMBERS)  # type: ignore[misc]
+        frame = frame.assign(high=frame["high"].clip(upper=frame["strategy"].map(_most(story, column))))
         banded = banded or has_band(frame)
         highest = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
         axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)], whole=True)
@@ -119,6 +123,19 @@ def participation(story: Story, look: Look) -> Figure | None:
     return Figure(
         "participation", "Clients per round", f"{seeds_note(story, band=banded)}{_without_data(story)}", views, data
     )
+
+
+def _most(story: Story, column: str) -> dict[str, int]:
+    """For each row, the largest number of clients that a round can have, at which its band ends."""
+    return {label: max(_most_in_a_run(reading, column) for reading in readings) for label, readings in story.played}
+
+
+def _most_in_a_run(reading: Reading, column: str) -> int:
+    """All clients can be available, and k be selected, or as many as there were, if the server selects more."""
+    if column == "available":
+        return reading.num_clients
+    selection = reading.experiment.selection
+    return max(selection.k, *(k for _, k in selection.k_steps), int(reading.rounds[column].max()))
 
 
 def _without_data(story: Story) -> str:

@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.core.report_names import is_random
 from fedcohort.report.charts.selection_raster import CELLS
 from fedcohort.report.report_data import Reading, blocks
 from fedcohort.report.shortened_names import drawable
 
-__all__ = ["GROUPS", "by_block", "named", "term_names", "untried"]
+__all__ = ["GROUPS", "about_random", "by_block", "named", "random_rounds", "term_names", "untried"]
 
 NAMES = {
     "p": "share of all samples",
@@ -24,6 +25,10 @@ GROUPS = ("cluster", "group", "stratum")
 """Terms that only name the group of a client: their mean over clients means nothing."""
 
 
+REASONS = 3
+"""Largest number of reasons for random rounds that a sentence lists."""
+
+
 def term_names(decisions: pd.DataFrame) -> list[str]:
     """The columns of a table of decisions that are terms of scores."""
     return [str(name) for name in decisions.columns if name not in ("round", "client", "selected", "score")]
@@ -35,6 +40,23 @@ def untried(decisions: pd.DataFrame) -> "pd.Series[bool]":
     if "bonus" not in decisions:
         return pd.Series(data=False, index=decisions.index)
     return decisions["bonus"] >= formatted_values.UNTRIED
+
+
+def random_rounds(reading: Reading) -> "pd.Series[bool]":
+    """For each round, whether its clients were selected at random, whatever their scores."""
+    return reading.rounds["note"].map(is_random).astype(bool)
+
+
+def about_random(reading: Reading) -> str:
+    """A sentence on the rounds in which clients were selected at random, with a space before it; empty without such rounds."""
+    random = random_rounds(reading)
+    notes = reading.rounds["note"][random].str.removeprefix("random").str.removeprefix(": ").str.split(";").str[0]
+    number = formatted_values.counted(len(random), "round")
+    reasons = [f"{reason}: {times}" for reason, times in notes[notes != ""].value_counts(sort=False).items()]
+    why = f" ({', '.join(reasons)})" if 0 < len(reasons) <= REASONS else ""
+    return f" In {random.sum()} of {number}, clients were selected at random, whatever their scores{why}." * bool(
+        random.any()
+    )
 
 
 def named(term: str) -> str:

@@ -11,7 +11,15 @@ from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis,
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
-from fedcohort.report.charts.score_terms import GROUPS, by_block, named, term_names, untried
+from fedcohort.report.charts.score_terms import (
+    GROUPS,
+    about_random,
+    by_block,
+    named,
+    random_rounds,
+    term_names,
+    untried,
+)
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.file_names import of_rows
 from fedcohort.report.report_data import Reading, Story
@@ -21,7 +29,10 @@ __all__ = ["reasons"]
 MOST_CANDIDATES = 400_000
 """With more recorded candidates over all rounds, only the selected clients are read and drawn."""
 
-UNTRIED_LEFT_OUT = " Clients that had never been selected are left out: they come first, whatever their scores."
+UNTRIED_LEFT_OUT = " Clients that had never been selected are left out: their scores are only very large numbers."
+
+COME_FIRST = " Clients that had never been selected are left out: they come first{}, whatever their scores."
+"""The same if some of them came first, which they do in rounds that are not random."""
 
 UNSCORED_LEFT_OUT = " Clients that were selected without a score are left out."
 
@@ -72,6 +83,7 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
     """The mean terms of the selected clients' scores by round: stacked bars if they add up to the score, lines otherwise."""
     selected = frame[frame["selected"] & np.isfinite(frame["score"].to_numpy(np.float64))]
     first_time = untried(frame)[selected.index]
+    came_first = not random_rounds(reading)[selected["round"][first_time]].all()
     selected = selected[~first_time.to_numpy()]
     terms = [name for name in terms if np.isfinite(selected[name].to_numpy(np.float64)).any()]
     if not terms or selected.empty:
@@ -89,7 +101,10 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
     else:
         panels, cut = _single(key, reading, long, names, look, tooltip)
     note = "Mean over the selected clients of each round."
-    note += UNTRIED_LEFT_OUT if first_time.any() else ""
+    note += about_random(reading)
+    if first_time.any():
+        elsewhere = " in the other rounds" if about_random(reading) else ""
+        note += COME_FIRST.format(elsewhere) if came_first else UNTRIED_LEFT_OUT
     note += UNSCORED_LEFT_OUT if np.isnan(frame.loc[frame["selected"].astype(bool), "score"]).any() else ""
     note += " The terms add up to the score." if sums else ""
     note += f" Each {'bar' if sums else 'point'} is the mean of {wide} rounds." if wide > 1 else ""

@@ -30,6 +30,7 @@ from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
 
 __all__ = ["studies", "swept"]
@@ -54,12 +55,19 @@ class Swept:
             ``seeds``.
         labels: the strategies, the reference first.
         texts: for each key, its values as labels of rows write them, such as 1.0.
+        when: after which round the accuracies are, in words.
+        over, spread: the seeds that they are means over, in words, without and with their standard deviation.
+        differences: whether rows can be compared: not while they have played unequal numbers of rounds.
     """
 
     keys: list[str]
     frame: pd.DataFrame
     labels: list[str]
     texts: Mapping[str, Mapping[float, str]]
+    when: str
+    over: str
+    spread: str
+    differences: bool
 
 
 def swept(story: Story) -> Swept | None:
@@ -83,7 +91,8 @@ def swept(story: Story) -> Swept | None:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     texts = {key: _texts(settings, labels, key) for key in keys}
-    return Swept(keys, frame, [cut[name] for name in distinct], texts)
+    over = mean_over(story.played), mean_with_deviation(story.played)
+    return Swept(keys, frame, [cut[name] for name in distinct], texts, compared.when, *over, not compared.uneven)
 
 
 def _texts(settings: Sequence[Mapping[str, float]], labels: Sequence[str], key: str) -> dict[float, str]:
@@ -171,7 +180,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
             dots.encode(x, y, colors, shapes, tooltip=tooltip),
         ]
     chart = sized(layered(*layers), look, look.height, look.height)
-    note = f"Test {score.name} after the last round for each value of {key}: mean over seeds ± one standard deviation."
+    note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
     if look.strong(labels):
@@ -229,7 +238,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
     views, data = [View(score.name, cells)], {"heat": frame}
-    if len(labels) > 1:
+    if len(labels) > 1 and sweep.differences:
         gaps = _differences(frame, labels, score)
         shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9), *axes)
         title = f"difference{score.points and ','}{score.points}"
@@ -242,7 +251,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
         views.append(View("difference", differences))
         data["heat_difference"] = gaps
     note = (
-        f"Test {score.name}{score.in_unit} after the last round, mean over seeds, for {across} × {up}. "
+        f"Test {score.name}{score.in_unit} {sweep.when}, {sweep.over}, for {across} × {up}. "
         f"{'Negative differences' if score.numeric else 'Differences are in percentage points; negative ones'} are orange."
     )
     return Figure("heat", f"Test {score.name} over {across} and {up}", note, views, data)

@@ -9,13 +9,14 @@ from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
+from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_federations", "about_references", "listed", "notes", "own_samples"]
+__all__ = ["about_federations", "about_references", "notes", "own_samples"]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> list[str]:
@@ -108,15 +109,18 @@ def _about_scores(score: ScoreStyle) -> str:
 
 def _about_accuracy(compared: "Comparison") -> str:
     seeds, score = compared.seeds, compared.score
-    after = f"Test {score.name} after the last round{score.in_unit}"
+    after = f"Test {score.name} {compared.when}{score.in_unit}"
     if len(seeds) == 1:
         return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
-    return f"{after}: mean ± standard deviation over {len(seeds)} seeds ({listed(seeds)}). {about_references(compared)}"
+    over = f"{over_seeds(seeds, (len(row.runs) for row in compared.rows))} ({listed(seeds)})"
+    return f"{after}: mean ± standard deviation {over}. {about_references(compared)}"
 
 
 def about_references(compared: "Comparison") -> str:
     """What differences are taken to, in a sentence; empty if no rows are compared."""
-    several = [group for group in compared.groups if len(group.rows) > 1]
+    several = [group for group in compared.groups if len(group.rows) > 1 and group.rows[0] not in compared.uneven]
+    if not several and compared.uneven:
+        return ""
     if not several:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
@@ -189,9 +193,3 @@ def _about_algorithms(compared: "Comparison") -> Iterator[str]:
             labels_by_algorithm.setdefault(algorithm, []).append(repr(row.label))
     for algorithm, labels in labels_by_algorithm.items():
         yield f"{algorithm}: {', '.join(labels)}. The algorithm's source has no such local optimizer."
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """Ascending numbers as text: 0 to 4, or 0, 2, 5."""
-    first, last = numbers[0], numbers[-1]
-    return f"{first} to {last}" if last - first == len(numbers) - 1 > 1 else ", ".join(map(str, numbers))

@@ -11,7 +11,8 @@ from rich.text import Text
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, duration, index, number, number_spread, of_seeds, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.terminal.comparison_notes import listed, notes
+from fedcohort.report.seed_notes import listed
+from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,

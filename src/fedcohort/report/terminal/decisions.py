@@ -73,7 +73,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     return Group(
         *parts,
         *dimmed(
-            _about_untried(shown),
+            _about_untried(shown, random=decision.random),
             _about_others(decision, shown),
             about_hidden(hidden),
         ),
@@ -105,10 +105,15 @@ def _score(candidate: "Candidate") -> str:
     return "untried" if candidate.untried else number(candidate.score)
 
 
-def _about_untried(shown: "Sequence[Candidate]") -> str:
+def _about_untried(shown: "Sequence[Candidate]", *, random: bool) -> str:
     """A note on clients that were never selected; empty if there are none."""
     if not any(candidate.untried for candidate in shown):
         return ""
+    if random:
+        return (
+            "Untried: the client was never selected before; its score is only a very large number. In this round, clients were "
+            "selected at random, whatever their scores."
+        )
     return "Untried: the client was never selected before, and comes first; its score is only a very large number."
 
 

@@ -1,0 +1,64 @@
+"""Rows whose runs are not finished: how far they are, and which rows cannot be compared before they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedcohort.record import Run
+from fedcohort.study.references import Group
+from fedcohort.study.step_sizes import value_range
+
+__all__ = ["about_unfinished", "uneven_rows"]
+
+LISTED = 6
+"""Largest number of rows that a sentence lists."""
+
+
+def uneven_rows(groups: Iterable[Group], runs: Sequence[Iterable[Run]]) -> frozenset[int]:
+    """The positions of rows that cannot be compared with the others of their group yet: the runs of the group have not played the
+    same number of rounds, and some have rounds left to play.
+
+    Args:
+        groups: the rows that are compared with each other.
+        runs: the runs of each row.
+    """
+    uneven = [group for group in groups if _are_uneven([run for i in group.rows for run in runs[i]])]
+    return frozenset(i for group in uneven for i in group.rows)
+
+
+def _are_uneven(runs: Sequence[Run]) -> bool:
+    """Whether some runs have rounds left to play, and not all have played the same number."""
+    if all(run.finished for run in runs):
+        return False
+    played = [len(run.rounds) for run in runs]
+    left = any(t < run.described.rounds and not run.finished for t, run in zip(played, runs, strict=True))
+    return left and len(set(played)) > 1
+
+
+def about_unfinished(rows: Mapping[str, Sequence[tuple[int, int, bool]]]) -> str:
+    """A sentence on which rows have rounds left to play, and after which round they ended; empty if all are finished.
+
+    Args:
+        rows: for each run of each row, by its label, the number of rounds that it has played, that of all, and whether it is finished.
+
+    >>> about_unfinished({"a": [(6, 6, True)], "b": [(2, 6, False), (3, 6, False)]})
+    "Not final: 'b' has played 2 to 3 of 6 rounds."
+    """
+    listed = [f"{label!r} has played {_so_far(runs)}" for label, runs in rows.items() if _left(runs)]
+    if not listed:
+        return ""
+    more = len(listed) - LISTED
+    others = [f"{more} other row{'s are' if more > 1 else ' is'} not finished either"] if more > 0 else []
+    return f"Not final: {', '.join([*listed[:LISTED], *others])}."
+
+
+def _left(runs: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:
+    """The rounds that runs with rounds left to play have played, and all of them."""
+    return [(played, planned) for played, planned, finished in runs if not finished and played < planned]
+
+
+def _so_far(runs: Sequence[tuple[int, int, bool]]) -> str:
+    """How far the unfinished runs of a row are: 2 to 3 of 6 rounds, and in how many of its seeds."""
+    left = _left(runs)
+    planned = [rounds for _, rounds in left]
+    some = f" in {len(left)} of its {len(runs)} seeds" if len(left) < len(runs) else ""
+    rounds = "round" if set(planned) == {1} else "rounds"
+    return f"{value_range(played for played, _ in left)} of {value_range(planned)} {rounds}{some}"

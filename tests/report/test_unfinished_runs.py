@@ -1,0 +1,95 @@
+"""Pages and figures of unfinished runs say how far they are, and compare no rows after unequal numbers of rounds."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.record import Run, writing
+from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts import accuracy_and_cost
+from fedcohort.report.page import page
+from fedcohort.report.page_sections import figures
+from fedcohort.report.report_data import Story, gather
+from fedcohort.study.verdicts import UNEVEN
+from tests.experiments import UCB
+from tests.records import exchange, played, written
+from tests.report.pages import Page, caption
+
+HOW_FAR = "Not final: 'stopped' has played 2 of 6 rounds in 1 of its 3 seeds."
+
+
+def runs_of(folder: Path, label: str, last: int, *, finished: bool, seeds: int = 3, **values: Any) -> list[Run]:
+    """Runs that have played all six rounds, except that of seed 1, which ended after the round ``last``."""
+    found = []
+    for seed in range(seeds):
+        until = last if seed == 1 else 6
+        rounds = [
+            played(t, [0], test_accuracy=0.3 + 0.01 * t, class_accuracy=[0.2, 0.4 + 0.02 * t], ledger=[exchange(9, 9)])
+            for t in range(1, until + 1)
+        ]
+        run = written(folder / f"{label}{seed}", rounds, label=label, seed=seed, **{"rounds": 6, **values})
+        if finished or until == 6:
+            with writing(run) as writer:
+                writer.finish({})
+        found.append(Run(run.path))
+    return found
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """A finished row, and one of which a seed has stopped after two of six rounds."""
+    folder = tmp_path_factory.mktemp("uneven")
+    ended = runs_of(folder, "ended", 6, finished=True)
+    return gather([*ended, *runs_of(folder, "stopped", 2, finished=False, selection=UCB)])
+
+
+def test_every_caption_of_a_paper_says_that_runs_are_not_finished(uneven: Story, tmp_path: Path) -> None:
+    """Captions said nowhere that rows are not final. Those about clients and their data are about no round."""
+    drawn = {figure.key: figure for figure in figures(uneven, paper(1))}
+    about_rounds = set(drawn) - {"sizes"}
+    assert {"accuracy", "tradeoff", "cost", "bars", "selections", "raster", "class-accuracy"} <= about_rounds
+    for name in about_rounds:
+        assert drawn[name].note.count(HOW_FAR) == 1, name
+    ended = gather(runs_of(tmp_path, "ended", 6, finished=True))
+    assert not [figure.key for figure in figures(ended, paper(1)) if "Not final" in caption(figure)]
+
+
+def test_rows_after_unequal_numbers_of_rounds_are_not_compared(uneven: Story) -> None:
+    """The headline declined already; the table, the marks of classes, and the front compared them all the same."""
+    shown = Page(page(uneven))
+    assert "It is too early to say" in shown.prose
+    assert not [found for tag, found in shown.tags if tag == "td" and found.get("class") == "best"]
+    (stopped,) = [row for row in shown.texts["results"] if row["strategy"] == "stopped"]
+    assert (stopped["difference"], stopped["p_holm"]) == ("–", UNEVEN)
+    assert "Unequal rounds: some runs are not finished" in shown.prose
+    assert shown.prose.count("No best mean is marked among rows that have played unequal numbers of rounds") == 2
+    assert "▸" not in shown.prose
+    assert "Test accuracy after the last round of each run so far," in shown.prose
+    assert "Whole runs" not in shown.prose
+    assert "differences" not in {figure.key for figure in figures(uneven, PAGE)}
+
+
+def test_no_front_among_rows_after_unequal_numbers_of_rounds(uneven: Story) -> None:
+    figure = accuracy_and_cost.accuracy_and_cost(uneven, PAGE)
+    assert figure is not None
+    points = figure.data["tradeoff_bytes"]
+    assert not points["front"].any()
+    assert points["standing"].str.startswith("unknown").all()
+    assert np.isfinite(points["x"]).all(), "the rows are drawn"
+    assert "Rows have played unequal numbers of rounds, since some runs are not finished, so that they" in figure.note
+    assert "Filled" not in figure.note
+
+
+def test_rows_after_equal_numbers_of_rounds_are_compared(tmp_path: Path) -> None:
+    """Rows that stopped after the same round, and rows that a stopping rule ended before others."""
+    ended = runs_of(tmp_path, "ended", 6, finished=True)
+    early = runs_of(tmp_path, "early", 2, finished=True, selection=UCB)
+    compared = gather([*ended, *early]).comparison
+    assert compared is not None
+    assert (compared.uneven, compared.when) == (frozenset(), "after the last round")
+    assert np.isfinite(compared.table["difference"]).all()
+    story = gather([run for run in runs_of(tmp_path / "a", "a", 2, finished=False) if run.meta["seed"] == "1"])
+    assert story.comparison is not None
+    assert not story.comparison.uneven
