@@ -212,3 +212,21 @@ def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any
         assert all(apart(name, mark) for mark in marks), name
     assert watched.complaints == []
     page.close()
+
+
+LEADERS = """[...document.querySelectorAll('#figure-tradeoff .view:not([hidden]) .mark-rule.role-mark line')]
+    .map(line => [line.getAttribute('x2'), line.getAttribute('y2'), getComputedStyle(line).stroke].map(part => part ?? '0'))"""
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_lines_to_names_do_not_look_like_intervals(browser: Any, crowd: str, log: bool) -> None:
+    """They were vertical lines through the point in its color, as intervals are."""
+    page = Watched(browser, viewport={"width": 375, "height": 900}).open(f"{crowd}#log=1" if log else crowd)
+    rules = [(float(x), float(y), stroke) for x, y, stroke in page.evaluate(LEADERS)]
+    soft = page.evaluate("getComputedStyle(document.querySelector('.note')).color")
+    intervals, leaders = ([rule for rule in rules if (rule[2] == soft) == led] for led in (False, True))
+    assert leaders
+    assert len(intervals) == CROWD
+    assert all(x == 0 for x, _, _ in intervals)
+    assert all(10 <= abs(x) <= 20 and abs(y) > 10 for x, y, _ in leaders), leaders
+    page.close()

@@ -277,6 +277,7 @@ function toLog(spec) {
     });
   }
   if (log.y) encodings(spec, "y2", part => { if (part.field === "y") part.field = "y_log"; });
+  if (log.x) encodings(spec, "x2", part => { if (part.field === "at") part.field = "at_log"; });
   for (const {transform} of spec.layer || []) for (const step of transform || []) {
     if (typeof step.filter !== "string") continue;
     step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
