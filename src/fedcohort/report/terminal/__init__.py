@@ -1,6 +1,7 @@
 """Print to the terminal: tables that hide columns if the terminal is narrow, and the progress of runs.
 
-Modules are imported at the first use of one of their names: a list of data sets does not need PyTorch.
+Modules are imported at the first use of one of their names: a list of data sets does not need PyTorch. No module has the name of what
+this package exports, which it would hide.
 """
 
 from typing import TYPE_CHECKING
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
     from fedcohort.report.terminal.catalogue import plug_in_list, plug_ins
     from fedcohort.report.terminal.comparisons import comparison, results
     from fedcohort.report.terminal.decisions import explanation
-    from fedcohort.report.terminal.diagnoses import diagnoses, diagnosis
     from fedcohort.report.terminal.federations import cache_table, federation_facts, known_data, partition, quantiles
     from fedcohort.report.terminal.layout import as_text, screen
     from fedcohort.report.terminal.progress import watching
     from fedcohort.report.terminal.races import race
+    from fedcohort.report.terminal.run_diagnoses import diagnoses, diagnosis
 
 __all__ = [
     "advice", "as_text", "cache_table", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts", "known_data",
@@ -33,8 +34,8 @@ __getattr__, __dir__ = lazy_names(
         "as_text": "layout:as_text",
         "cache_table": "federations:cache_table",
         "comparison": "comparisons:comparison",
-        "diagnoses": "diagnoses:diagnoses",
-        "diagnosis": "diagnoses:diagnosis",
+        "diagnoses": "run_diagnoses:diagnoses",
+        "diagnosis": "run_diagnoses:diagnosis",
         "explanation": "decisions:explanation",
         "federation_facts": "federations:federation_facts",
         "known_data": "federations:known_data",
