@@ -230,3 +230,34 @@ def test_lines_to_names_do_not_look_like_intervals(browser: Any, crowd: str, log
     assert all(x == 0 for x, _, _ in intervals)
     assert all(10 <= abs(x) <= 20 and abs(y) > 10 for x, y, _ in leaders), leaders
     page.close()
+
+
+def test_long_charts_are_printed_in_parts_with_the_same_axes(browser: Any, crowd: str) -> None:
+    """Bars of 100 rows were made smaller until they fitted one sheet, with names that could not be read."""
+    watched = Watched(browser, viewport={"width": 1200, "height": 900})
+    page = watched.open(crowd)
+    texts = """key => [...document.querySelectorAll(`#figure-${key} .view:not([hidden]) .chart svg`)].map(svg =>
+        [...svg.querySelectorAll('.role-axis-label')].map(axis => [...axis.querySelectorAll('text')].map(text => text.textContent)))"""
+    before = {key: page.evaluate(texts, key) for key in ("cost", "differences")}
+    page.evaluate("fedcohort.sheet = 300")
+    page.emulate_media(media="print")
+    page.wait_for_function("document.querySelectorAll('#figure-cost .on-sheet svg').length > 1")
+    page.evaluate("fedcohort.drawAll()")
+    for key, ((*axes,),) in before.items():
+        parts = page.evaluate(texts, key)
+        assert len(parts) >= 3
+        (names,) = [texts for texts in axes if "strategy-5" in texts]
+        assert [name for part in parts for texts in part for name in texts if name in names] == names
+        scales = [[texts for texts in part if not set(texts) & set(names)] for part in parts]
+        assert scales == [scales[0]] * len(parts)
+        assert scales[0]
+    words = page.locator("#ledger td.words:last-child").first
+    assert words.evaluate("cell => parseFloat(getComputedStyle(cell).paddingLeft)") >= 10, (
+        "words stand apart from numbers"
+    )
+    page.emulate_media(media="screen")
+    page.wait_for_function("document.querySelectorAll('#figure-cost .on-sheet').length === 0")
+    page.evaluate("fedcohort.drawAll()")
+    assert {key: page.evaluate(texts, key) for key in before} == before
+    assert watched.complaints == []
+    page.close()

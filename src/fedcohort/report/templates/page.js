@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now()};
+const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now(), sheet: 1200}; // sheet: height of a chart that fits one with its title and caption
 window.fedcohort = state;
 
 const NARROW = 520;
@@ -95,14 +95,52 @@ async function draw(place) {
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
-  const before = state.views.get(key);
-  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1});
-  if (before) before.finalize();
-  state.views.set(key, result.view);
-  apply(result.view);
-  await result.view.runAsync();
+  const before = viewsOf(key), parts = onSheets(spec);
+  const drawn = parts.length > 1 ? parts.map(() => { const part = document.createElement("div"); part.className = "on-sheet"; return part; }) : [place];
+  if (parts.length > 1) place.replaceChildren(...drawn);
+  const made = [];
+  for (const [i, part] of parts.entries()) made.push((await vegaEmbed(drawn[i], part, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1})).view);
+  for (const [name, view] of before) { view.finalize(); state.views.delete(name); }
+  for (const [i, view] of made.entries()) {
+    state.views.set(i ? `${key} ${i}` : key, view);
+    apply(view);
+    await view.runAsync();
+  }
   tellNames(place);
   if (listed.length) listNames(place, tableOf(key, listed[0]));
+}
+
+/* The drawings of a chart by their names: one, or on paper one for each part. */
+const viewsOf = key => [...state.views].filter(([name]) => name === key || name.startsWith(`${key} `));
+
+/* --- parts of long charts on paper -------------------------------------------------------------------------------------------- */
+
+/* The strategies that have a row of their own in a chart, in their order. */
+function rowsOf(spec) {
+  let labels = [];
+  encodings(spec, "y", y => { if (y.field === "strategy" && Array.isArray(y.sort)) labels = y.sort; });
+  return labels.filter(label => !state.hidden.includes(label));
+}
+
+const isLong = spec => spec.height > state.sheet && rowsOf(spec).length > 1;
+
+/* On paper, a chart that is longer than a sheet in parts with the same axes: on one sheet, its names could not be read. */
+function onSheets(spec) {
+  if (!hurried || !isLong(spec)) return [spec];
+  const labels = rowsOf(spec), each = Math.ceil(labels.length / Math.ceil(spec.height / state.sheet));
+  encodings(spec, "x", x => { // axes of stacked bars end at the longest bar, of all parts
+    if (x.stack !== "zero" || (x.scale || {}).domain) return;
+    const totals = new Map(labels.map(label => [label, 0]));
+    for (const row of spec.datasets[spec.data.name]) if (totals.has(row.strategy)) totals.set(row.strategy, totals.get(row.strategy) + row[x.field]);
+    x.scale = {...x.scale, domain: [0, Math.max(...totals.values())]};
+  });
+  return Array.from({length: Math.ceil(labels.length / each)}, (_, i) => {
+    const part = structuredClone(spec), own = labels.slice(i * each, (i + 1) * each);
+    part.height = spec.height * own.length / labels.length;
+    encodings(part, "y", y => { if (y.field === "strategy" && Array.isArray(y.sort)) y.sort = own; });
+    for (const [name, rows] of Object.entries(part.datasets)) part.datasets[name] = rows.filter(row => row.strategy === undefined || own.includes(row.strategy));
+    return part;
+  });
 }
 
 /* The part of the list of strategies that belongs to a row. */
@@ -304,6 +342,7 @@ function hurry() {
     all(".chart").forEach(place => delete place.dataset.drawn);
   }
   if (!hurried) all("details.how").forEach(part => { part.dataset.closed = part.open ? "" : "yes"; part.open = true; });
+  if (!hurried) all(".chart").filter(place => isLong(chartOf(place.dataset.chart))).forEach(place => delete place.dataset.drawn);
   hurried = true;
   goOn();
   drawAll();
@@ -313,7 +352,8 @@ function hurry() {
 function printed() {
   if (hurried) all("details.how").forEach(part => { if (part.dataset.closed) part.open = false; });
   hurried = false;
-  if (!document.documentElement.classList.contains("sheet-wide")) return;
+  all(".chart:has(.on-sheet)").forEach(place => delete place.dataset.drawn);
+  if (!document.documentElement.classList.contains("sheet-wide")) { drawAll(); return; }
   document.documentElement.classList.remove("sheet-wide");
   redraw();
 }
