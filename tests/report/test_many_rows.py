@@ -261,3 +261,30 @@ def test_long_charts_are_printed_in_parts_with_the_same_axes(browser: Any, crowd
     assert {key: page.evaluate(texts, key) for key in before} == before
     assert watched.complaints == []
     page.close()
+
+
+def test_results_fit_a_window_of_1100_pixels_and_show_that_they_scroll_in_narrower_ones(browser: Any, few: str) -> None:
+    """With intervals and long numbers, the table ran past the edge, without a sign of it."""
+    watched = Watched(browser, viewport={"width": 1100, "height": 900})
+    page = watched.open(few)
+    long = {
+        "accuracy": "<strong>79.2</strong> <span class=sd>± 13.1</span>",
+        "difference": "+10.7 <small>[−76.0, +24.0]</small>",
+        "p_holm": "too few seeds",
+        "time_to_target": "13,982 (1/2)",
+        "bytes_to_target": "616 kB (1/2)",
+    }
+    page.evaluate(
+        """long => { for (const [field, text] of Object.entries(long))
+        document.querySelectorAll(`#results td[data-field=${field}]`).forEach(cell => { cell.innerHTML = text; }) }""",
+        long,
+    )
+    box = page.locator(".scroll", has=page.locator("#results"))
+    right = box.evaluate("box => box.querySelector('table').getBoundingClientRect().right")
+    assert right <= 1100 - 24
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert "90deg" in box.evaluate("box => getComputedStyle(box).backgroundImage")
+    page.emulate_media(media="print")
+    assert box.evaluate("box => getComputedStyle(box).backgroundImage") == "none"
+    page.close()

@@ -57,6 +57,18 @@ def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: 
     page.close()
 
 
+def test_the_name_of_the_target_is_short_on_phones(browser: Any, phone: Any, file: str) -> None:
+    """It covered the lines over two thirds of the chart."""
+    words = (
+        f"[...document.querySelectorAll('{CHART} text')].map(t => t.textContent).filter(t => t.startsWith('target'))"
+    )
+    wide = Watched(browser).open(file)
+    (name,) = set(wide.evaluate(words))
+    assert name.endswith(" (taken from the results)")
+    assert set(phone.evaluate(words)) == {name.removesuffix(" (taken from the results)")}
+    wide.close()
+
+
 @pytest.mark.parametrize("share", [0.15, 0.5, 0.9])
 def test_tooltips_stay_inside_the_window(phone: Any, share: float) -> None:
     chart = phone.locator(CHART).first

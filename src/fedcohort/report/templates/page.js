@@ -91,6 +91,7 @@ async function draw(place) {
   if (listed.length) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
+  if (width < NARROW) for (const [name, rows] of Object.entries(spec.datasets)) spec.datasets[name] = rows.map(row => row.narrow ? {...row, name: row.narrow} : row);
   if (width < 420) shortenNames(spec);
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
