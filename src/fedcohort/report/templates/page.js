@@ -76,6 +76,47 @@ function tellNames(place) {
   }
 }
 
+/* --- room for charts that are not drawn yet: the page's style has that of a chart with an axis below it -------------------------- */
+
+/* About the height of what stands above and below that: legends, a second axis, and the names of lines on phones. */
+function roomBeside(key, width) {
+  const spec = structuredClone(chartOf(key)), legends = new Map();
+  let room = 0;
+  fold(spec, width);
+  for (const channel of ["color", "fill", "shape", "strokeDash", "opacity", "size"]) encodings(spec, channel, part => {
+    if (part.field === undefined || part.legend === null || (part.legend || {}).orient === "right") return;
+    const legend = part.legend || {}, entries = (legend.values || (part.scale || {}).domain || []).length;
+    const rows = part.type === "quantitative" ? 1 : Math.ceil(entries / (legend.columns || 3));
+    legends.set(part.field, 18 + 14 * Math.max(1, rows) + (legend.title === null || part.title === null ? 0 : 17));
+  });
+  for (const height of legends.values()) room += height;
+  let above = false;
+  encodings(spec, "x", x => { above = above || Boolean(x.axis && x.axis.orient === "top"); });
+  const ends = width < NARROW ? [...named(spec)].find(name => name.endsWith("_ends")) : undefined;
+  return room + (above ? 44 : 0) + (ends ? roomOfNames(tableOf(key, ends), width) : 0);
+}
+
+/* About the height of a list of names below a chart. */
+function roomOfNames(ends, width) {
+  let rows = 1, used = 0;
+  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
+    const shown = partOf(strategy) && !state.away.includes(strategy) ? partOf(strategy).querySelector(".light").textContent : "";
+    if (!shown) continue;
+    const wide = 52 + 7.5 * shown.length;
+    if (used && used + wide - 14 > width) { rows += 1; used = 0; }
+    used += wide;
+  }
+  return 4 + 24 * rows;
+}
+
+/* Keeps room for all charts of the page before the first one is drawn, so that sections do not move. */
+function reserve() {
+  for (const place of all(".view:not([hidden]) .chart")) {
+    const own = parseFloat(place.style.minHeight);
+    if (own && !place.dataset.drawn && chartOf(place.dataset.chart)) place.style.minHeight = `${own + roomBeside(place.dataset.chart, place.clientWidth)}px`;
+  }
+}
+
 async function draw(place) {
   const key = place.dataset.chart;
   const spec = structuredClone(chartOf(key));
@@ -849,6 +890,7 @@ equip();
 for (const name of ["seed", "order"]) initial[name] = value(name);
 restore();
 mark();
+reserve();
 state.ready = drawAll();
 state.drawAll = drawAll;
 if (matchMedia("print").matches) hurry();
