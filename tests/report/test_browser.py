@@ -229,6 +229,18 @@ def test_nothing_is_cut_on_paper(opened: Watched) -> None:
     page.set_viewport_size({"width": 1200, "height": 900})
 
 
+def test_lists_and_tables_that_do_not_scroll_have_no_shade(opened: Watched) -> None:
+    """Faint stripes stood behind the list of strategies, and beside and below tables, as if there were more."""
+    page = opened.page
+    for selector in (".strategies", ".scroll:has(#results)", ".scroll.sheet"):
+        box = page.locator(selector).first
+        box.scroll_into_view_if_needed()
+        shaded = box.screenshot(animations="disabled")
+        box.evaluate("box => { box.style.background = 'none'; }")
+        assert box.screenshot(animations="disabled") == shaded, selector
+        box.evaluate("box => { box.style.background = ''; }")
+
+
 @pytest.mark.parametrize("scheme", slow_after(1, ["dark", "light"]))
 def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
     """Contrast, names and roles, as axe-core judges them; in the dark the page is dark."""
