@@ -90,6 +90,19 @@ def test_the_verdict_is_inside_the_window(phone: Any) -> None:
     assert max(phone.evaluate(right)) <= 375
 
 
+def test_names_of_rows_stay_while_a_table_scrolls_sideways(phone: Any) -> None:
+    """Numbers on the right had no names beside them."""
+    box = phone.locator(".scroll", has=phone.locator("#results"))
+    box.scroll_into_view_if_needed()
+    box.evaluate("box => box.scrollTo(300, 0)")
+    name = box.locator("tbody .name").first
+    place = name.bounding_box()
+    assert 0 <= place["x"] < 60
+    on_top = "([x, y]) => document.elementFromPoint(x, y).closest('tr, th').querySelector('.name, .sort')?.textContent"
+    assert phone.evaluate(on_top, [place["x"] + 4, place["y"] + 4]) == name.inner_text(), "no number stands over it"
+    box.evaluate("box => box.scrollTo(0, 0)")
+
+
 def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> None:
     watched = Watched(browser, **PHONE)
     page = watched.open(file)
