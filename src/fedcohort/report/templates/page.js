@@ -164,12 +164,13 @@ function rowsOf(spec) {
   return labels.filter(label => !state.hidden.includes(label));
 }
 
-const isLong = spec => spec.height > state.sheet && rowsOf(spec).length > 1;
+const isLong = spec => spec !== undefined && spec.height > state.sheet && rowsOf(spec).length > 1;
 
-/* On paper, a chart that is longer than a sheet in parts with the same axes: on one sheet, its names could not be read. */
+/* On paper, a chart that is longer than a sheet in parts with the same axes: on one sheet, its names could not be read. Parts are so short
+   that they fill the rest of a sheet. */
 function onSheets(spec) {
   if (!hurried || !isLong(spec)) return [spec];
-  const labels = rowsOf(spec), each = Math.ceil(labels.length / Math.ceil(spec.height / state.sheet));
+  const labels = rowsOf(spec), each = Math.ceil(labels.length / Math.ceil(spec.height / (0.6 * state.sheet)));
   encodings(spec, "x", x => { // axes of stacked bars end at the longest bar, of all parts
     if (x.stack !== "zero" || (x.scale || {}).domain) return;
     const totals = new Map(labels.map(label => [label, 0]));
