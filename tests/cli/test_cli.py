@@ -107,6 +107,22 @@ finally:
     assert len(modules) <= 160, "with Python 3.11 there are 90"
 
 
+@pytest.mark.parametrize("command", [("data", "list"), ("data", "cache")])
+def test_lists_of_data_need_no_pytorch(command: tuple[str, str]) -> None:
+    """They took two seconds, of which PyTorch took most."""
+    code = f"""
+import runpy, sys
+sys.argv = ["fedcohort", *{command}]
+try:
+    runpy.run_module("fedcohort", run_name="__main__", alter_sys=True)
+finally:
+    print("loaded:", [name for name in ("torch", "pandas", "scipy", "sklearn") if name in sys.modules])
+"""
+    result = process(code=code)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == "loaded: []"
+
+
 @pytest.mark.parametrize(
     "command", ["run", "compare", "sweep", "measures", "data", "data describe", "data list", "strategies", "why"]
 )

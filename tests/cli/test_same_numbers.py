@@ -234,7 +234,9 @@ def test_diagnose_a_run(ucb: Path) -> None:
     for each in run["correlations"]:
         assert cells(printed, each["outcome"]) == [
             each["outcome"],
-            percent(each["rank_correlation"], 0) + "?" * (each["rounds"] < 10),
+            percent(each["rank_correlation"], 0)
+            + "?" * (each["rounds"] < 10)
+            + "*" * (each["clients"] is not None and each["clients"] < 3.5),
             count(each["rounds"]),
         ]
     shares = [share(run[name]) for name in ("greedy", "chance", "exploration")]

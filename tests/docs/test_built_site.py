@@ -259,6 +259,19 @@ def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     page.close()
 
 
+@pytest.mark.parametrize(("words", "shown"), [("how do I resume a run", "resum"), ("--columns", "columns")])
+def test_excerpts_are_about_the_longest_words_without_their_dashes(
+    words: str, shown: str, site: Path, browser: Any
+) -> None:
+    """They were the beginnings of pages, which have "how" or a letter "i" somewhere, and no dashes."""
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + f"?q={words}")
+    page.wait_for_function("document.querySelectorAll('#search-results .context').length >= 5", timeout=20_000)
+    texts = page.evaluate("[...document.querySelectorAll('#search-results .context')].map(p => p.textContent)")
+    assert sum(shown in text.lower() for text in texts) > 0.5 * len(texts)
+    page.close()
+
+
 def test_a_click_on_a_figure_of_the_gallery_fills_the_window_with_it(site: Path, browser: Any) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto((site / "gallery.html").as_uri())

@@ -62,12 +62,23 @@ def test_no_figure_is_longer_than_a_page_and_parts_have_every_row_once(story: St
 
 
 def test_files_and_captions_number_the_parts(story: Story, tmp_path: Path) -> None:
-    chosen = [figure for figure in figures(story, paper(1)) if figure.key in ("bars", "accuracy")]
+    """Captions of parts counted the panels of all parts only."""
+    chosen = [figure for figure in figures(story, paper(1)) if figure.key in ("bars", "accuracy", "selections")]
     files = [file.name for file in export(chosen, tmp_path, "svg", paper(1))]
-    assert [name for name in files if "part" in name] == ["bars-part-1.svg", "bars-part-2.svg"]
+    assert [name for name in files if "part" in name] == [
+        *("selections-part-1.svg", "selections-part-2.svg"),
+        *("bars-part-1.svg", "bars-part-2.svg"),
+    ]
     captions = (tmp_path / CAPTIONS).read_text(encoding="utf-8")
-    assert "bars-part-1.svg\nFinal accuracy, part 1 of 2. Test accuracy" in captions
-    assert "bars-part-2.svg\nFinal accuracy, part 2 of 2. Test accuracy" in captions
+    assert "bars-part-1.svg\nFinal accuracy, part 1 of 2, rows 1 to 32 of 64. Test accuracy" in captions
+    assert "bars-part-2.svg\nFinal accuracy, part 2 of 2, rows 33 to 64 of 64. Test accuracy" in captions
+    panels = [
+        (int(end), int(most))
+        for end, most in re.findall(r"client was selected, seed 0, part . of 2, panels \d+ to (\d+) of (\d+)", captions)
+    ]
+    drawn = [(tmp_path / f"selections-part-{part}.svg").read_text(encoding="utf-8") for part in (1, 2)]
+    titles = [svg.count("Jain's index") for svg in drawn]
+    assert panels == [(titles[0], sum(titles)), (sum(titles), sum(titles))]
 
 
 def test_short_figures_stay_whole_and_charts_without_rows_are_made_smaller(

@@ -212,3 +212,79 @@ def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any
         assert all(apart(name, mark) for mark in marks), name
     assert watched.complaints == []
     page.close()
+
+
+LEADERS = """[...document.querySelectorAll('#figure-tradeoff .view:not([hidden]) .mark-rule.role-mark line')]
+    .map(line => [line.getAttribute('x2'), line.getAttribute('y2'), getComputedStyle(line).stroke].map(part => part ?? '0'))"""
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_lines_to_names_do_not_look_like_intervals(browser: Any, crowd: str, log: bool) -> None:
+    """They were vertical lines through the point in its color, as intervals are."""
+    page = Watched(browser, viewport={"width": 375, "height": 900}).open(f"{crowd}#log=1" if log else crowd)
+    rules = [(float(x), float(y), stroke) for x, y, stroke in page.evaluate(LEADERS)]
+    soft = page.evaluate("getComputedStyle(document.querySelector('.note')).color")
+    intervals, leaders = ([rule for rule in rules if (rule[2] == soft) == led] for led in (False, True))
+    assert leaders
+    assert len(intervals) == CROWD
+    assert all(x == 0 for x, _, _ in intervals)
+    assert all(10 <= abs(x) <= 20 and abs(y) > 10 for x, y, _ in leaders), leaders
+    page.close()
+
+
+def test_long_charts_are_printed_in_parts_with_the_same_axes(browser: Any, crowd: str) -> None:
+    """Bars of 100 rows were made smaller until they fitted one sheet, with names that could not be read."""
+    watched = Watched(browser, viewport={"width": 1200, "height": 900})
+    page = watched.open(crowd)
+    texts = """key => [...document.querySelectorAll(`#figure-${key} .view:not([hidden]) .chart svg`)].map(svg =>
+        [...svg.querySelectorAll('.role-axis-label')].map(axis => [...axis.querySelectorAll('text')].map(text => text.textContent)))"""
+    before = {key: page.evaluate(texts, key) for key in ("cost", "differences")}
+    page.evaluate("fedcohort.sheet = 300")
+    page.emulate_media(media="print")
+    page.wait_for_function("document.querySelectorAll('#figure-cost .on-sheet svg').length > 1")
+    page.evaluate("fedcohort.drawAll()")
+    for key, ((*axes,),) in before.items():
+        parts = page.evaluate(texts, key)
+        assert len(parts) >= 3
+        (names,) = [texts for texts in axes if "strategy-5" in texts]
+        assert [name for part in parts for texts in part for name in texts if name in names] == names
+        scales = [[texts for texts in part if not set(texts) & set(names)] for part in parts]
+        assert scales == [scales[0]] * len(parts)
+        assert scales[0]
+    words = page.locator("#ledger td.words:last-child").first
+    assert words.evaluate("cell => parseFloat(getComputedStyle(cell).paddingLeft)") >= 10, (
+        "words stand apart from numbers"
+    )
+    page.emulate_media(media="screen")
+    page.wait_for_function("document.querySelectorAll('#figure-cost .on-sheet').length === 0")
+    page.evaluate("fedcohort.drawAll()")
+    assert {key: page.evaluate(texts, key) for key in before} == before
+    assert watched.complaints == []
+    page.close()
+
+
+def test_results_fit_a_window_of_1100_pixels_and_show_that_they_scroll_in_narrower_ones(browser: Any, few: str) -> None:
+    """With intervals and long numbers, the table ran past the edge, without a sign of it."""
+    watched = Watched(browser, viewport={"width": 1100, "height": 900})
+    page = watched.open(few)
+    long = {
+        "accuracy": "<strong>79.2</strong> <span class=sd>± 13.1</span>",
+        "difference": "+10.7 <small>[−76.0, +24.0]</small>",
+        "p_holm": "too few seeds",
+        "time_to_target": "13,982 (1/2)",
+        "bytes_to_target": "616 kB (1/2)",
+    }
+    page.evaluate(
+        """long => { for (const [field, text] of Object.entries(long))
+        document.querySelectorAll(`#results td[data-field=${field}]`).forEach(cell => { cell.innerHTML = text; }) }""",
+        long,
+    )
+    box = page.locator(".scroll", has=page.locator("#results"))
+    right = box.evaluate("box => box.querySelector('table').getBoundingClientRect().right")
+    assert right <= 1100 - 24
+    page.set_viewport_size({"width": 800, "height": 900})
+    assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+    assert "90deg" in box.evaluate("box => getComputedStyle(box).backgroundImage")
+    page.emulate_media(media="print")
+    assert box.evaluate("box => getComputedStyle(box).backgroundImage") == "none"
+    page.close()

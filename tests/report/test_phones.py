@@ -76,6 +76,18 @@ def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: 
     page.close()
 
 
+def test_the_name_of_the_target_is_short_on_phones(browser: Any, phone: Any, file: str) -> None:
+    """It covered the lines over two thirds of the chart."""
+    words = (
+        f"[...document.querySelectorAll('{CHART} text')].map(t => t.textContent).filter(t => t.startsWith('target'))"
+    )
+    wide = Watched(browser).open(file)
+    (name,) = set(wide.evaluate(words))
+    assert name.endswith(" (taken from the results)")
+    assert set(phone.evaluate(words)) == {name.removesuffix(" (taken from the results)")}
+    wide.close()
+
+
 @pytest.mark.parametrize("share", [0.15, 0.5, 0.9])
 def test_tooltips_stay_inside_the_window(phone: Any, share: float) -> None:
     chart = phone.locator(CHART).first
@@ -95,6 +107,19 @@ def test_the_verdict_is_inside_the_window(phone: Any) -> None:
     right = "[...document.querySelectorAll('#results .verdict')].map(cell => cell.getBoundingClientRect().right)"
     assert len(phone.evaluate(right)) == 3
     assert max(phone.evaluate(right)) <= 375
+
+
+def test_names_of_rows_stay_while_a_table_scrolls_sideways(phone: Any) -> None:
+    """Numbers on the right had no names beside them."""
+    box = phone.locator(".scroll", has=phone.locator("#results"))
+    box.scroll_into_view_if_needed()
+    box.evaluate("box => box.scrollTo(300, 0)")
+    name = box.locator("tbody .name").first
+    place = name.bounding_box()
+    assert 0 <= place["x"] < 60
+    on_top = "([x, y]) => document.elementFromPoint(x, y).closest('tr, th').querySelector('.name, .sort')?.textContent"
+    assert phone.evaluate(on_top, [place["x"] + 4, place["y"] + 4]) == name.inner_text(), "no number stands over it"
+    box.evaluate("box => box.scrollTo(0, 0)")
 
 
 def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> None:

@@ -172,6 +172,27 @@ def test_correlations_over_few_rounds_have_a_mark() -> None:
     assert "?" not in terminal.as_text(terminal.diagnosis(sure))
 
 
+def test_correlations_within_rounds_of_three_clients_have_a_mark(run: fedcohort.Run, tmp_path: Path) -> None:
+    """They are at least 50% or at most −50% in every round, by chance alone; nothing said so."""
+    found = diagnose(run)
+    (loss,) = found.correlations
+    assert (loss.clients, loss.coarse) == (3, True)
+    assert over_seeds([found, found]).correlations[0].clients == 3
+    more = dataclasses.replace(loss, clients=4.0, rounds=20)
+    for shown in (terminal.diagnosis, lambda one: terminal.diagnoses([one], ["0"], 200)):
+        text = " ".join(terminal.as_text(shown(found)).split())
+        assert " 0?* " in text
+        assert (
+            "*: in rounds with about three clients. Without ties, each of them then has at least 50 or at most −50"
+            in text
+        )
+        assert "*" not in terminal.as_text(shown(dataclasses.replace(found, correlations=(more,))))
+    scores = [9.0, 8.0, 7.0]
+    rows = [played(t, [client(0, 3.0), client(1, t)], decisions=candidates(scores, {0, 1})) for t in (1, 2)]
+    text = " ".join(terminal.as_text(terminal.diagnosis(diagnose(written(tmp_path / "two", rows)))).split())
+    assert "in no round did both the scores and the outcomes of three or more selected clients differ." in text
+
+
 def test_a_strategy_without_scores_has_no_shares(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     found = diagnose(run)
@@ -226,7 +247,7 @@ def test_seeds_become_means_and_rows_one_table(run: fedcohort.Run) -> None:
     lines = [line.split() for line in text.splitlines()]
     (ucb,) = [words for words in lines if words[:1] == ["UCB"]]
     (uniform,) = [words for words in lines if words[:1] == ["uniform"]]
-    assert ucb[-6:] == ["67%", "75%", "79%", "14%", "25?", "100?"]
+    assert ucb[-6:] == ["67%", "75%", "79%", "14%", "25?*", "100?"]
     assert "correlation" in text.splitlines()[0], "a correlation of 25% with the gain is no gain of 25%"
     assert "with gain, %" in text
     assert uniform[-6:] == ["–", "75%", "57%", "14%", "–", "–"]

@@ -22,13 +22,19 @@ var Scorer = {
   const LENGTH = 240;
   const results = document.getElementById("search-results");
   if (!results) return;
-  const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/).filter(Boolean);
+  const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/)
+    .map(word => word.replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "")).filter(Boolean); // of --columns, columns
+  const stems = words.map(word => word.slice(0, Math.max(4, word.length - 3))); // words are found with another ending, too
 
-  /* The part of a text around the first of the words in it, or its beginning; words without their ending are found, too. */
+  /* The part of a text that has the most letters of the words, or its beginning: of "how to resume", the one with "resume". */
   function excerpt(text) {
     const lower = text.toLowerCase();
-    const found = words.flatMap(word => [lower.indexOf(word), lower.indexOf(word.slice(0, Math.max(4, word.length - 3)))]);
-    const at = found.find(place => place >= 0) ?? 0;
+    let at = 0, most = 0;
+    for (const stem of stems) for (let place = lower.indexOf(stem), i = 0; place >= 0 && i < 200; place = lower.indexOf(stem, place + 1), i++) {
+      const part = lower.slice(place, place + LENGTH / 2);
+      const letters = words.reduce((sum, word, i) => sum + (part.includes(word) ? word.length : part.includes(stems[i]) ? stems[i].length - 1 : 0), 0);
+      if (letters > most) [at, most] = [place, letters];
+    }
     let start = Math.max(0, at - LENGTH / 3);
     if (start > 0) start = text.indexOf(" ", start) + 1;
     const end = start + LENGTH < text.length ? text.lastIndexOf(" ", start + LENGTH) : text.length;

@@ -257,6 +257,7 @@ unscored: number? - Share of the selections of clients without a score, which th
 outcome: text - What the score is compared with.
 rank_correlation: number? - Spearman's rank correlation, mean over rounds.
 rounds: integer - Number of rounds.
+clients: number? - Mean number of clients in these rounds; null for `gain`.
 """,
     "race": """
 name: text - Name of the experiment.

@@ -2,12 +2,13 @@
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from fedcohort.report.figure import Spec
 
-__all__ = ["TALLEST", "parts"]
+__all__ = ["TALLEST", "contents", "parts"]
 
 TALLEST = 620
 """Largest height of a figure in points: that of a column in IEEE and ACM styles, without the room of a caption."""
@@ -27,6 +28,21 @@ def parts(specification: Spec, height: float) -> list[Spec]:
     per_part = math.ceil(len(strategies) / number)
     chunks = [strategies[i : i + per_part] for i in range(0, len(strategies), per_part)]
     return [_of_strategies(specification, chunk, len(strategies)) for chunk in chunks]
+
+
+def contents(split: Sequence[Spec]) -> list[str]:
+    """What each part of a figure has, with a comma before it, such as ", panels 1 to 6 of 8" or ", rows 1 to 32 of 64"; empty for a
+    whole figure."""
+    if len(split) < 2:
+        return [""] * len(split)
+    panels = "concat" in split[0]
+    counts = [len(part["concat"]) if panels else len(_strategies(part)) for part in split]
+    ends = list(accumulate(counts))
+    kind = "panel" if panels else "row"
+    return [
+        f", {kind}s {end - count + 1} to {end} of {ends[-1]}" if count > 1 else f", {kind} {end} of {ends[-1]}"
+        for count, end in zip(counts, ends, strict=True)
+    ]
 
 
 def _by_panels(specification: Spec, height: float) -> list[Spec]:

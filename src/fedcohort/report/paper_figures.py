@@ -11,7 +11,7 @@ from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
-from fedcohort.report.figure_parts import TALLEST, parts
+from fedcohort.report.figure_parts import TALLEST, contents, parts
 from fedcohort.report.file_names import distinct, file_name
 
 __all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_in_parts", "drawn_to_width", "export"]
@@ -52,12 +52,12 @@ def export(
     drawn, captions = {}, []
     views = [(figure, view) for figure in figures for view in figure.views]
     for name, (figure, view) in zip(distinct(_name(*one) for one in views), views, strict=True):
-        pages = drawn_in_parts(figure, view, look)
-        for number, svg in enumerate(pages, start=1):
+        pages = _in_parts(figure, view, look)
+        for number, (svg, content) in enumerate(pages, start=1):
             several = len(pages) > 1
             file = folder / f"{name}{f'-part-{number}' if several else ''}.{format_}"
             drawn[file] = converted(svg, format_)
-            part = f", part {number} of {len(pages)}" if several else ""
+            part = f", part {number} of {len(pages)}{content}" if several else ""
             captions.append(f"{file.name}\n{_title(figure, view)}{part}. {figure.note} {view.note}".rstrip())
     if note:
         captions.append(f"All figures\n{note}")
@@ -79,12 +79,18 @@ def _title(figure: Figure, view: View) -> str:
 
 def drawn_in_parts(figure: Figure, view: View, look: Look) -> list[str]:
     """A view as one SVG, or as several if it is longer than a page; one that cannot be split is made smaller."""
+    return [svg for svg, _ in _in_parts(figure, view, look)]
+
+
+def _in_parts(figure: Figure, view: View, look: Look) -> list[tuple[str, str]]:
+    """The drawings of :func:`drawn_in_parts`, and which rows or panels each has."""
     specification = composed(figure, view, look)
     whole = _to_width(specification, look)
     if look.width is None or _height(whole) <= TALLEST:
-        return [whole]
+        return [(whole, "")]
     split = parts(composed(figure, view, look), _height(whole))
-    return [_on_a_page(_to_width(part, look)) for part in split]
+    known = contents(split)  # drawing changes the parts
+    return [(_on_a_page(_to_width(part, look)), content) for part, content in zip(split, known, strict=True)]
 
 
 def _on_a_page(svg: str) -> str:

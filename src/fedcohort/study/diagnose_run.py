@@ -46,16 +46,23 @@ class Correlation:
             accuracy in the round, which is compared with the mean score of the selected clients.
         rank_correlation: Spearman's rank correlation, from −1 to 1: its mean over rounds, and for ``gain`` over the whole run.
         rounds: number of rounds with at least three values; for ``gain``, the number of rounds.
+        clients: mean number of clients with values in these rounds; None for ``gain``, which is about rounds.
     """
 
     outcome: str
     rank_correlation: float
     rounds: int
+    clients: float | None = None
 
     @property
     def doubtful(self) -> bool:
         """Whether it covers so few rounds that it can be large by chance."""
         return self.rounds < MANY
+
+    @property
+    def coarse(self) -> bool:
+        """Whether its rounds have so few clients that each of them has a large correlation, whatever the scores are."""
+        return self.clients is not None and round(self.clients) <= FEWEST
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,12 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
         for each in run.correlations:
             by_outcome.setdefault(each.outcome, []).append(each)
     correlations = [
-        Correlation(outcome, _mean([each.rank_correlation for each in own]), sum(each.rounds for each in own))
+        Correlation(
+            outcome,
+            _mean([each.rank_correlation for each in own]),
+            sum(each.rounds for each in own),
+            _mean_clients(own),
+        )
         for outcome, own in by_outcome.items()
     ]
     return replace(
@@ -162,6 +174,12 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
         correlations=tuple(correlations),
         prediction=", ".join(dict.fromkeys(run.prediction for run in runs)),
     )
+
+
+def _mean_clients(seeds: Sequence[Correlation]) -> float | None:
+    """The mean number of clients of a round, over seeds; None if it is not known."""
+    known = [each.clients for each in seeds if each.clients is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -231,10 +249,11 @@ def _with_outcomes(scored: "pd.DataFrame", clients: "pd.DataFrame") -> list[Corr
     both = chosen.merge(clients[["round", "client", *names]], on=["round", "client"])
     found = []
     for name in names:
-        each = [_spearman(part["score"], part[name]) for _, part in both.groupby("round")]
-        known = [value for value in each if math.isfinite(value)]
+        each = [(_spearman(part["score"], part[name]), part[name].notna().sum()) for _, part in both.groupby("round")]
+        known = [(value, number) for value, number in each if math.isfinite(value)]
         if known:
-            found.append(Correlation(name, float(np.mean(known)), len(known)))
+            mean, number = np.mean(known, axis=0).tolist()
+            found.append(Correlation(name, mean, len(known), number))
     return found
 
 

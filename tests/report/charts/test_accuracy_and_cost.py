@@ -85,8 +85,32 @@ def test_names_far_from_the_points_of_many_rows_are_led_to_them(rows: int, tmp_p
     figure = accuracy_and_cost(gather(runs), PAGE)
     assert figure is not None
     layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
-    leaders = [layer for layer in layers if layer["encoding"].get("y2", {}).get("field") == "name_y"]
-    assert leaders
+    (leader,) = [layer for layer in layers if layer["encoding"].get("y2", {}).get("field") == "name_y"]
+    assert leader["mark"]["color"] == PAGE.soft, "intervals have the colors of rows"
+    assert "color" not in leader["encoding"]
+    assert leader["mark"]["strokeWidth"] < 1
+
+
+def test_the_caption_names_rows_without_an_interval_beside_rows_that_have_one(tmp_path: Path) -> None:
+    """Points without a vertical line looked like sure ones."""
+    runs = [
+        *runs_of(tmp_path, "uniform", [0.5, 0.52, 0.51]),
+        *runs_of(tmp_path, "two, or less", [0.6] * 2, selection=UCB),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    assert figure.note.endswith(" Without an interval, with fewer than 3 seeds: 'two, or less'.")
+    sure = accuracy_and_cost(gather([*runs[:3], *runs_of(tmp_path, "mine", [0.6] * 3, selection=UCB)]), PAGE)
+    assert sure is not None
+    assert "Without an interval" not in sure.note
+    many = [
+        run
+        for i in range(9)
+        for run in runs_of(tmp_path / "many", f"d={i}", [0.5] * 2, selection={"name": "powd", "d": 3 + i})
+    ]
+    figure = accuracy_and_cost(gather([*runs[:3], *many]), PAGE)
+    assert figure is not None
+    assert "seeds: 'd=0', 'd=1', 'd=2', 'd=3', 'd=4', 'd=5' and 3 more rows." in figure.note
 
 
 def test_costs_begin_at_0(tmp_path: Path) -> None:

@@ -63,6 +63,23 @@ def test_without_such_clients_there_are_no_circles(tmp_path: Path) -> None:
     assert "circle" not in figure.note
 
 
+@pytest.mark.parametrize(("rounds", "heads"), [(3, ["round", "selected"]), (400, ["from round", "selected"])])
+def test_tooltips_say_yes_or_no_about_one_round_and_name_the_first_of_several(
+    rounds: int, heads: list[str], tmp_path: Path
+) -> None:
+    """A client was "selected: 100%" in a round, and cells of several rounds named one of them."""
+    cells = (
+        score_map(run_of(tmp_path / "a", rounds=rounds, unscored=False))
+        .views[0]
+        .panels[0]
+        .chart.to_dict(validate=False)
+    )
+    layer = cells["layer"][0] if "layer" in cells else cells
+    shown = {each["title"]: each["field"] for each in layer["encoding"]["tooltip"] if each.get("title") in heads}
+    assert list(shown) == heads
+    assert shown["selected"] == ("chosen" if rounds == 3 else "selected")
+
+
 @pytest.mark.parametrize(("clients", "rounds"), [(12, 400), (SHOWN + 1, 3)])
 def test_blocks_of_rounds_and_samples_of_clients_have_circles_too(clients: int, rounds: int, tmp_path: Path) -> None:
     figure = score_map(run_of(tmp_path / "a", clients=clients, rounds=rounds))

@@ -33,6 +33,15 @@ def test_seconds_of_wall_time_stand_with_their_parts(tmp_path: Path) -> None:
     }
 
 
+def test_tooltips_of_short_times_have_digits(tmp_path: Path) -> None:
+    """Bars of different lengths were all 0.0 s at the pointer."""
+    short = {part: seconds / 1000 for part, seconds in PARTS.items()}
+    figure = wall(gather([written(tmp_path / "0", [played(1, wall=short)])]), PAGE)
+    assert figure is not None
+    texts = figure.data["wall"].set_index("part")["seconds_text"]
+    assert (texts["training"], texts["selection"]) == ("0.016 s", "0.001 s")
+
+
 def test_bytes_and_passes_stand_with_their_kind_of_exchange(tmp_path: Path) -> None:
     """Sums over rounds, means over seeds, also over those in which there was no such exchange."""
     asked = [played(1, ledger=[exchange(100, 10), exchange(7, 1, "LocalLoss")]), played(2, ledger=[exchange(50, 5)])]

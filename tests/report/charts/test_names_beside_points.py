@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.charts.names_beside_points import RADIUS, WIDTHS, names_with_room
+from fedcohort.report.charts.names_beside_points import BESIDE, LED, RADIUS, WIDTHS, names_with_room
 
 SIZE, HEIGHT = 12.0, 240.0
 
@@ -24,7 +24,8 @@ def placed(frame: pd.DataFrame, wanted: list[int] | None = None) -> pd.DataFrame
 
 def box(row: pd.Series, width: float) -> tuple[float, float, float, float]:
     wide, y = 0.6 * SIZE * len(row["name"]), row["name_y"] * HEIGHT
-    left = row["at"] * width + (8 if row["right"] else -8 - wide)
+    beside = LED if row["far"] else BESIDE
+    left = row["at"] * width + (beside if row["right"] else -beside - wide)
     return left, left + wide, y - SIZE / 2, y + SIZE / 2
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import REST, SYMBOLS, Look, tick
 from fedcohort.report.charts.axes_and_legends import (
@@ -28,7 +29,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
 from fedcohort.report.charts.layers import constant, decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
-from fedcohort.report.charts.names_beside_points import names_with_room
+from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.failed_training import about_failed, failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -48,6 +49,9 @@ ALL_NAMED = 12
 
 FRONT_NAMED = 6
 """Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
+
+MOST_NAMED = 7
+"""Largest number of rows without an interval that the caption names."""
 
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
@@ -135,7 +139,9 @@ def _note(compared: Comparison, frame: pd.DataFrame, look: Look, over: str, *, d
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
-        note += f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}."
+        note += (
+            f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}.{_without_interval(frame)}"
+        )
     return note
 
 
@@ -149,6 +155,18 @@ def _about_front(compared: Comparison) -> str:
         "row has, or training failed."
     )
     return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
+
+
+def _without_interval(frame: pd.DataFrame) -> str:
+    """A sentence, with a space before it, that names the rows without an interval if others have one; empty if all have it."""
+    without = frame.loc[np.isfinite(frame["accuracy"]) & frame["low"].isna(), "strategy"]
+    names = [f"'{label}'" for label in without]
+    if not names:
+        return ""
+    shown = (
+        names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more rows"]
+    )
+    return f" Without an interval, with fewer than {FEWEST} seeds: {in_words(shown)}."
 
 
 def _asks(compared: Comparison) -> bool:
@@ -314,13 +332,23 @@ def _chart(
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
         places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
-        leaders = places.transform_filter("datum.far").mark_rule(strokeWidth=1, aria=False)
-        layers.insert(1, leaders.encode(x, y, alt.Y2("name_y:Q"), own_color))
+        layers.insert(
+            1, _leaders(places.transform_filter("datum.far"), look).encode(x, y, alt.X2("at:Q"), alt.Y2("name_y:Q"))
+        )
         _add_names(layers, places, (x, y_scale, own_color), look)
     whole, log = layered(*layers), log_x_range(costs)
     if look.page and log is not None:
         whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
+
+
+def _leaders(names: alt.Chart, look: Look) -> alt.Chart:
+    """Lines from points to far names: slanted, thin, and in the color of no row, so that they do not look like intervals."""
+    begin, end = (alt.ExprRef(f"datum.right ? {at} : {-at}") for at in (BESIDE - 2, LED - 3))
+    lines: alt.Chart = names.mark_rule(
+        color=look.soft, strokeWidth=0.8, opacity=0.8, aria=False, xOffset=begin, x2Offset=end
+    )
+    return lines
 
 
 def _add_names(
@@ -333,7 +361,9 @@ def _add_names(
     x, y_scale, own_color = encodings
     name_y, text = alt.Y("name_y:Q", scale=y_scale), alt.Text("name:N")
     for number, side in enumerate(("datum.right", "!datum.right")):
-        beside: dict[str, Any] = {"align": "right", "dx": -8} if number else {"align": "left", "dx": 8}
+        sign = -1 if number else 1
+        away = alt.ExprRef(f"datum.far ? {sign * LED} : {sign * BESIDE}")
+        beside: dict[str, Any] = {"align": "right" if number else "left", "dx": away}
         names = places.transform_filter(side).mark_text(fontSize=look.size, clip=False, baseline="middle", **beside)
         layers.insert(1, outlined(names.encode(x, name_y, text=text), look))
         layers.append(names.encode(x, name_y, own_color, text=text))

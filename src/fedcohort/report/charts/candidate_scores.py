@@ -169,11 +169,11 @@ def _chart(
     y = alt.Y("y:Q", title=title, scale=client_scale(len(drawn)), axis=axis)
     base = alt.Chart(alt.NamedData(name=key))
     tooltip = [
-        alt.Tooltip("round:Q"),
+        number_tooltip("round", "count", "from round" if wide > 1 else "round"),
         alt.Tooltip("client:Q"),
         *([alt.Tooltip("shown:N", title="value")] if has_untried else [number_tooltip("value", "number")]),
         number_tooltip("rank", "share"),
-        number_tooltip("selected", "share"),
+        number_tooltip("selected", "share") if wide > 1 else alt.Tooltip("chosen:N", title="selected"),
     ]
     shade = alt.Opacity("rank:Q", legend=None, scale=alt.Scale(domain=list(ends), range=[0.03, 0.75]))
     edges = {"x": "datum.round - 0.5", "x2": f"datum.round + {wide - 0.5}"}
@@ -181,6 +181,7 @@ def _chart(
     place = {"at": f"isValid(datum.at) ? datum.at : datum.{by}"}  # the page's script orders clients by setting "at"
     if has_untried:
         place = {"shown": f"datum.state || format(datum.value, '{formatted_values.D3_FORMATS['number']}')"} | place
+    place |= {} if wide > 1 else {"chosen": "datum.selected > 0 ? 'yes' : 'no'"}
     edges |= place | {"y": "datum.at - 0.5", "y2": "datum.at + 0.5"}
     x = round_axis(reading.num_rounds)
     cells = base.transform_calculate(**edges).mark_rect(color=look.heat)

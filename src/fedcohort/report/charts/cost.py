@@ -120,8 +120,13 @@ def wall(story: Story, look: Look) -> Figure | None:
     note += "Rounds are recorded while clients train" + (
         "; the table above shows how long that takes." if look.page else "."
     )
-    data = {"wall": with_texts(frame, {"seconds": formatted_values.duration})}
+    data = {"wall": with_texts(frame, {"seconds": _seconds})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
+
+
+def _seconds(wall: float) -> str:
+    """A time with its unit; of a part of a second, three digits, since parts of short runs would all be 0.0 s."""
+    return f"{formatted_values.magnitude(wall)} s" if wall < 1 else formatted_values.duration(wall)
 
 
 def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Look) -> alt.X:

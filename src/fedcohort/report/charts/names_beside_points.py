@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["WIDTHS", "names_with_room"]
+__all__ = ["BESIDE", "LED", "WIDTHS", "names_with_room"]
 
 WIDTHS = (200, 270, 360, 480, 640, 800)
 """The widths of a chart in pixels from which on names get other places: in wider charts, more names fit."""
@@ -23,6 +23,9 @@ BESIDE = 8
 
 FAR = 14
 """A name that is farther above or below its point is led to it by a line, in pixels."""
+
+LED = 24
+"""Distance between the middle of a point and a far name, in pixels: its line is slanted, so that it does not look like an interval."""
 
 MOVES = tuple(sign * step for step in range(0, 141, 7) for sign in ((1, -1) if step else (1,)))
 """How far names are moved up or down, in pixels, the nearest first."""
@@ -129,10 +132,26 @@ def _free(
 def _places(x: float, y: float, wide: float, tall: float) -> Iterator[_Place]:
     for move in MOVES:
         for right in (True, False):
-            start = x + BESIDE if right else x - BESIDE - wide
-            text = (start, start + wide, y + move - tall / 2, y + move + tall / 2)
-            line = (x - 2, x + 2, min(y, y + move), max(y, y + move))
-            yield _Place(move, right, (text, line) if abs(move) > FAR else (text,))
+            far, sign = abs(move) > FAR, 1 if right else -1
+            start = x + sign * (LED if far else BESIDE)
+            text = (
+                min(start, start + sign * wide),
+                max(start, start + sign * wide),
+                y + move - tall / 2,
+                y + move + tall / 2,
+            )
+            yield _Place(move, right, (text, *_line(x, y, sign * LED, move)) if far else (text,))
+
+
+def _line(x: float, y: float, across: float, up: float) -> Iterator[Box]:
+    """The boxes that a slanted line takes, piece by piece."""
+    pieces = round(abs(up) / 7)
+    for i in range(pieces):
+        (left, right), (bottom, top) = (
+            sorted((start + length * i / pieces, start + length * (i + 1) / pieces))
+            for start, length in ((x, across), (y, up))
+        )
+        yield left - 1, right + 1, bottom, top
 
 
 def _overlap(one: Box, other: Box) -> bool:

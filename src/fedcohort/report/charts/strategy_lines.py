@@ -174,6 +174,9 @@ class _Lines:
             place = self._free_place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
             anyone = len(own) == len(self.labels)  # a target of all points is shown at all of them
             row = {"level": target.accuracy, "name": text, "strategy": "" if anyone else own[0]}
+            row |= (
+                {"narrow": self._without_origin(target)} if self.look.page else {}
+            )  # the page's script takes it on phones
             places.setdefault(place, []).append(row)
         rule = self._of_point([row for rows in places.values() for row in rows])
         layers = [rule.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))]
@@ -189,10 +192,13 @@ class _Lines:
 
     def _name_of(self, target: Target) -> str:
         """The words beside the line of a target."""
-        style = ACCURACY if self.axes.percent else R_SQUARED
         narrow = self.look.width is not None and self.look.width < WIDE  # lines would cross a long name
         origin = " (taken from the results)" if target.from_results and not narrow else ""
-        return f"target {style.target(target.accuracy)}{origin}"
+        return f"{self._without_origin(target)}{origin}"
+
+    def _without_origin(self, target: Target) -> str:
+        style = ACCURACY if self.axes.percent else R_SQUARED
+        return f"target {style.target(target.accuracy)}"
 
     def _of_point(self, rows: list[dict[str, Any]]) -> alt.Chart:
         """A chart of rows that each belong to a point of a sweep, if there are several."""

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now()};
+const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now(), sheet: 1200}; // sheet: height of a chart that fits one with its title and caption
 window.fedcohort = state;
 
 const NARROW = 520;
@@ -78,6 +78,47 @@ function tellNames(place) {
   }
 }
 
+/* --- room for charts that are not drawn yet: the page's style has that of a chart with an axis below it -------------------------- */
+
+/* About the height of what stands above and below that: legends, a second axis, and the names of lines on phones. */
+function roomBeside(key, width) {
+  const spec = structuredClone(chartOf(key)), legends = new Map();
+  let room = 0;
+  fold(spec, width);
+  for (const channel of ["color", "fill", "shape", "strokeDash", "opacity", "size"]) encodings(spec, channel, part => {
+    if (part.field === undefined || part.legend === null || (part.legend || {}).orient === "right") return;
+    const legend = part.legend || {}, entries = (legend.values || (part.scale || {}).domain || []).length;
+    const rows = part.type === "quantitative" ? 1 : Math.ceil(entries / (legend.columns || 3));
+    legends.set(part.field, 18 + 14 * Math.max(1, rows) + (legend.title === null || part.title === null ? 0 : 17));
+  });
+  for (const height of legends.values()) room += height;
+  let above = false;
+  encodings(spec, "x", x => { above = above || Boolean(x.axis && x.axis.orient === "top"); });
+  const ends = width < NARROW ? [...named(spec)].find(name => name.endsWith("_ends")) : undefined;
+  return room + (above ? 44 : 0) + (ends ? roomOfNames(tableOf(key, ends), width) : 0);
+}
+
+/* About the height of a list of names below a chart. */
+function roomOfNames(ends, width) {
+  let rows = 1, used = 0;
+  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
+    const shown = partOf(strategy) && !state.away.includes(strategy) ? partOf(strategy).querySelector(".light").textContent : "";
+    if (!shown) continue;
+    const wide = 52 + 7.5 * shown.length;
+    if (used && used + wide - 14 > width) { rows += 1; used = 0; }
+    used += wide;
+  }
+  return 4 + 24 * rows;
+}
+
+/* Keeps room for all charts of the page before the first one is drawn, so that sections do not move. */
+function reserve() {
+  for (const place of all(".view:not([hidden]) .chart")) {
+    const own = parseFloat(place.style.minHeight);
+    if (own && !place.dataset.drawn && chartOf(place.dataset.chart)) place.style.minHeight = `${own + roomBeside(place.dataset.chart, place.clientWidth)}px`;
+  }
+}
+
 async function draw(place) {
   const key = place.dataset.chart;
   const spec = structuredClone(chartOf(key));
@@ -93,18 +134,58 @@ async function draw(place) {
   if (listed.length) spec.layer = spec.layer.filter(layer => !JSON.stringify(layer).includes("named ?"));
   fold(spec, width);
   if (width < NARROW && spec.layer) spec.layer = spec.layer.filter(layer => !(layer.mark && layer.mark.type === "text" && JSON.stringify(layer.data || {}).includes("class_counts")));
+  if (width < NARROW) for (const [name, rows] of Object.entries(spec.datasets)) spec.datasets[name] = rows.map(row => row.narrow ? {...row, name: row.narrow} : row);
   if (width < 420) shortenNames(spec);
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
-  const before = state.views.get(key);
-  const result = await vegaEmbed(place, spec, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1});
-  if (before) before.finalize();
-  state.views.set(key, result.view);
-  apply(result.view);
-  await result.view.runAsync();
+  const before = viewsOf(key), parts = onSheets(spec);
+  const drawn = parts.length > 1 ? parts.map(() => { const part = document.createElement("div"); part.className = "on-sheet"; return part; }) : [place];
+  if (parts.length > 1) place.replaceChildren(...drawn);
+  const made = [];
+  for (const [i, part] of parts.entries()) made.push((await vegaEmbed(drawn[i], part, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1})).view);
+  for (const [name, view] of before) { view.finalize(); state.views.delete(name); }
+  for (const [i, view] of made.entries()) {
+    state.views.set(i ? `${key} ${i}` : key, view);
+    apply(view);
+    await view.runAsync();
+  }
   tellNames(place);
   if (listed.length) listNames(place, tableOf(key, listed[0]));
+}
+
+/* The drawings of a chart by their names: one, or on paper one for each part. */
+const viewsOf = key => [...state.views].filter(([name]) => name === key || name.startsWith(`${key} `));
+
+/* --- parts of long charts on paper -------------------------------------------------------------------------------------------- */
+
+/* The strategies that have a row of their own in a chart, in their order. */
+function rowsOf(spec) {
+  let labels = [];
+  encodings(spec, "y", y => { if (y.field === "strategy" && Array.isArray(y.sort)) labels = y.sort; });
+  return labels.filter(label => !state.hidden.includes(label));
+}
+
+const isLong = spec => spec !== undefined && spec.height > state.sheet && rowsOf(spec).length > 1;
+
+/* On paper, a chart that is longer than a sheet in parts with the same axes: on one sheet, its names could not be read. Parts are so short
+   that they fill the rest of a sheet. */
+function onSheets(spec) {
+  if (!hurried || !isLong(spec)) return [spec];
+  const labels = rowsOf(spec), each = Math.ceil(labels.length / Math.ceil(spec.height / (0.6 * state.sheet)));
+  encodings(spec, "x", x => { // axes of stacked bars end at the longest bar, of all parts
+    if (x.stack !== "zero" || (x.scale || {}).domain) return;
+    const totals = new Map(labels.map(label => [label, 0]));
+    for (const row of spec.datasets[spec.data.name]) if (totals.has(row.strategy)) totals.set(row.strategy, totals.get(row.strategy) + row[x.field]);
+    x.scale = {...x.scale, domain: [0, Math.max(...totals.values())]};
+  });
+  return Array.from({length: Math.ceil(labels.length / each)}, (_, i) => {
+    const part = structuredClone(spec), own = labels.slice(i * each, (i + 1) * each);
+    part.height = spec.height * own.length / labels.length;
+    encodings(part, "y", y => { if (y.field === "strategy" && Array.isArray(y.sort)) y.sort = own; });
+    for (const [name, rows] of Object.entries(part.datasets)) part.datasets[name] = rows.filter(row => row.strategy === undefined || own.includes(row.strategy));
+    return part;
+  });
 }
 
 /* The part of the list of strategies that belongs to a row. */
@@ -281,6 +362,7 @@ function toLog(spec) {
     });
   }
   if (log.y) encodings(spec, "y2", part => { if (part.field === "y") part.field = "y_log"; });
+  if (log.x) encodings(spec, "x2", part => { if (part.field === "at") part.field = "at_log"; });
   for (const {transform} of spec.layer || []) for (const step of transform || []) {
     if (typeof step.filter !== "string") continue;
     step.filter = step.filter.replace("datum.log == 0", "datum.log == 1"); // other places of names
@@ -307,6 +389,7 @@ function hurry() {
     all(".chart").forEach(place => delete place.dataset.drawn);
   }
   if (!hurried) all("details.how").forEach(part => { part.dataset.closed = part.open ? "" : "yes"; part.open = true; });
+  if (!hurried) all(".chart").filter(place => isLong(chartOf(place.dataset.chart))).forEach(place => delete place.dataset.drawn);
   hurried = true;
   goOn();
   drawAll();
@@ -316,7 +399,8 @@ function hurry() {
 function printed() {
   if (hurried) all("details.how").forEach(part => { if (part.dataset.closed) part.open = false; });
   hurried = false;
-  if (!document.documentElement.classList.contains("sheet-wide")) return;
+  all(".chart:has(.on-sheet)").forEach(place => delete place.dataset.drawn);
+  if (!document.documentElement.classList.contains("sheet-wide")) { drawAll(); return; }
   document.documentElement.classList.remove("sheet-wide");
   redraw();
 }
@@ -811,6 +895,7 @@ equip();
 for (const name of ["seed", "order"]) initial[name] = value(name);
 restore();
 mark();
+reserve();
 state.ready = drawAll();
 state.drawAll = drawAll;
 if (matchMedia("print").matches) hurry();

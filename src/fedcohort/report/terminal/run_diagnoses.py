@@ -44,6 +44,8 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
     else:
         parts.append(Text("The strategy gives no scores that choose between clients."))
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
+    if found.scored_rounds and all(each.outcome == "gain" for each in found.correlations):
+        parts.append(Text(f"Rank correlations with outcomes are not known: {UNKNOWN_CORRELATION}"))
     if found.correlations:
         columns = [
             Column("outcome", [names.get(each.outcome, each.outcome) for each in found.correlations], left=True),
@@ -94,14 +96,21 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     about_scores, about_gain = _about_correlations(found)
     notes = dimmed(
         _about_shares(hidden, unscored=any(one.unscored > 0 for one in found)),
-        f"Correlation: {_lower(about_scores)} {UNKNOWN_CORRELATION}" if shown else "",
+        f"Correlation: {_lower(about_scores)} –: {UNKNOWN_CORRELATION}" if shown else "",
         about_gain if "gain" in shown else "",
         about_hidden(hidden),
     )
     return Group(table, "", *notes)
 
 
-UNKNOWN_CORRELATION = "–: in no round did both the scores and the outcomes of the selected clients differ."
+UNKNOWN_CORRELATION = "in no round did both the scores and the outcomes of three or more selected clients differ."
+"""Why there is no rank correlation with an outcome."""
+
+COARSE = (
+    " *: in rounds with about three clients. Without ties, each of them then has at least 50 or at most −50, whatever the scores are: "
+    "only the mean over many rounds says something."
+)
+"""What the mark of a correlation within rounds of very few clients says."""
 
 
 def _about_shares(hidden: Sequence[str], *, unscored: bool) -> str:
@@ -141,8 +150,9 @@ def _correlation(one: "Diagnosis", outcome: str) -> str:
 
 
 def _written(correlation: "Correlation") -> str:
-    """A rank correlation in percent, with a mark if it covers few rounds."""
-    return f"{percent(correlation.rank_correlation, 0)}{'?' * correlation.doubtful}"
+    """A rank correlation in percent, with marks if it covers few rounds, or rounds of very few clients."""
+    marks = f"{'?' * correlation.doubtful}{'*' * correlation.coarse}"
+    return f"{percent(correlation.rank_correlation, 0)}{marks}"
 
 
 def _names(found: "Sequence[Diagnosis]") -> dict[str, str]:
@@ -159,6 +169,7 @@ def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
     if not any(one.correlations for one in found):
         return ["", ""]
     doubtful = any(each.doubtful for one in found for each in one.correlations)
+    coarse = any(each.coarse for one in found for each in one.correlations)
     gain = any(each.outcome == "gain" for one in found for each in one.correlations)
     score = score_style(one.labels for one in found)
     about_gain = (
@@ -170,6 +181,7 @@ def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
             "relation, −100 the opposite. It is the mean over rounds, among the selected clients. Only selected clients have "
             "outcomes, so that a strategy that selects by score shows less than the whole relation."
             + (f" ?: fewer than {MANY} rounds, so that it can be large by chance." if doubtful else "")
+            + (COARSE if coarse else "")
         ),
         about_gain if gain else "",
     ]
