@@ -6,7 +6,8 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, HEIGHT, accuracy_and_cost, front
+from fedcohort.report.charts.accuracy_and_cost import HEIGHT, accuracy_and_cost, front
+from fedcohort.report.charts.cost_caption import ALL_NAMED
 from fedcohort.report.charts.names_beside_points import WIDTHS
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather

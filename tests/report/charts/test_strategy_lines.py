@@ -12,8 +12,9 @@ import pytest
 
 from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper
 from fedcohort.report.charts.accuracy import accuracy
-from fedcohort.report.charts.accuracy_and_cost import ALL_NAMED, FRONT_NAMED, accuracy_and_cost
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
+from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED
 from fedcohort.report.charts.line_ends import name_positions
 from fedcohort.report.charts.strategy_lines import LEADER, Axes, lines
 from fedcohort.report.figure import records, spec

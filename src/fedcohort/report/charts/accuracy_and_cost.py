@@ -12,7 +12,6 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import REST, SYMBOLS, Look, tick
 from fedcohort.report.charts.axes_and_legends import (
@@ -27,15 +26,15 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
+from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED, caption
 from fedcohort.report.charts.layers import constant, decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
 from fedcohort.report.cost_notes import NO_TIME, about_questions
-from fedcohort.report.failed_training import about_failed, failed
+from fedcohort.report.failed_training import failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_over
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -43,15 +42,6 @@ __all__ = ["accuracy_and_cost", "front"]
 
 HEIGHT = 240
 """Height of the chart on the page."""
-
-ALL_NAMED = 12
-"""With more rows at a point, names and intervals of all of them would cover each other."""
-
-FRONT_NAMED = 6
-"""Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
-
-MOST_NAMED = 7
-"""Largest number of rows without an interval that the caption names."""
 
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
@@ -87,9 +77,7 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         rows = _Shown(labels, shown, [label for label in shown if label in here], hollow)
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
-    note = _note(compared, frame, look, mean_over(story.played), dodged=dodged)
-    about = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
-    note += f" {about}" if about else ""
+    note = caption(story, compared, frame, look, dodged=dodged)
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
@@ -128,65 +116,9 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
     return own, beside
 
 
-def _note(compared: Comparison, frame: pd.DataFrame, look: Look, over: str, *, dodged: bool) -> str:
-    """The caption: what is filled, named, moved and drawn."""
-    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
-    if _most(compared) > ALL_NAMED and look.page:
-        note += (
-            f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
-            "name or row; point at a row for its name."
-        )
-    if dodged:
-        note += " Rows with the same cost are drawn side by side."
-    if frame["low"].notna().any():
-        note += (
-            f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}.{_without_interval(frame)}"
-        )
-    return note
-
-
-def _about_front(compared: Comparison) -> str:
-    """What filled and hollow points are, in sentences with a space before them."""
-    several = " have played unequal numbers of rounds, since some runs are not finished, so that they are not compared."
-    if len(compared.uneven) == len(compared.rows):
-        return f" Rows{several} All points are hollow."
-    front = (
-        f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
-        "row has, or training failed."
-    )
-    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
-
-
-def _without_interval(frame: pd.DataFrame) -> str:
-    """A sentence, with a space before it, that names the rows without an interval if others have one; empty if all have it."""
-    without = frame.loc[np.isfinite(frame["accuracy"]) & frame["low"].isna(), "strategy"]
-    names = [f"'{label}'" for label in without]
-    if not names:
-        return ""
-    shown = (
-        names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more rows"]
-    )
-    return f" Without an interval, with fewer than {FEWEST} seeds: {in_words(shown)}."
-
-
 def _asks(compared: Comparison) -> bool:
     """Whether a strategy asks clients, which simulated time does not include."""
     return NO_TIME in about_questions(run for row in compared.rows for run in row.runs.values())
-
-
-def _ends(compared: Comparison, frame: pd.DataFrame) -> str:
-    """Where intervals are cut at the possible range, in words with a comma before them; empty if none is."""
-    low, high = compared.score.limits
-    cut = frame[[measures.is_cut(*ends) for ends in frame[["accuracy", "low", "high"]].itertuples(index=False)]]
-    limits = [limit for limit, column in ((low, "low"), (high, "high")) if (cut[column] == limit).any()]
-    if not limits:
-        return ""
-    return f", which ends at {' and at '.join(map(compared.score.target, limits))}, where the possible range ends"
-
-
-def _most(compared: Comparison) -> int:
-    """The largest number of rows at a point."""
-    return max(len(group.rows) for group in compared.groups)
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:

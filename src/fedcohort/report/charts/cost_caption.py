@@ -1,0 +1,90 @@
+"""The caption of accuracy and cost: which points are filled, which rows are named, and what intervals are."""
+
+import numpy as np
+import pandas as pd
+
+from fedcohort import measures
+from fedcohort.core.formatted_values import in_words
+from fedcohort.report.chart_style import Look
+from fedcohort.report.failed_training import about_failed
+from fedcohort.report.report_data import Story
+from fedcohort.report.seed_notes import mean_over
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.verdicts import FEWEST
+
+__all__ = ["ALL_NAMED", "FRONT_NAMED", "caption"]
+
+ALL_NAMED = 12
+"""With more rows at a point, names and intervals of all of them would cover each other."""
+
+FRONT_NAMED = 6
+"""Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
+
+MOST_NAMED = 7
+"""Largest number of rows without an interval that the caption names."""
+
+
+def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look, *, dodged: bool) -> str:
+    """What is filled, named, moved and drawn.
+
+    Args:
+        story: the runs.
+        compared: their comparison.
+        frame: the rows of the chart, with ``strategy``, ``accuracy``, ``low`` and ``high``.
+        look: page or paper.
+        dodged: whether rows with the same cost are drawn side by side.
+    """
+    over = mean_over(story.played)
+    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
+    if _most(compared) > ALL_NAMED and look.page:
+        note += (
+            f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
+            "name or row; point at a row for its name."
+        )
+    if dodged:
+        note += " Rows with the same cost are drawn side by side."
+    if frame["low"].notna().any():
+        note += (
+            f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}.{_without_interval(frame)}"
+        )
+    failed = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
+    return f"{note} {failed}" if failed else note
+
+
+def _about_front(compared: Comparison) -> str:
+    """What filled and hollow points are, in sentences with a space before them."""
+    several = " have played unequal numbers of rounds, since some runs are not finished, so that they are not compared."
+    if len(compared.uneven) == len(compared.rows):
+        return f" Rows{several} All points are hollow."
+    front = (
+        f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
+        "row has, or training failed."
+    )
+    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
+
+
+def _without_interval(frame: pd.DataFrame) -> str:
+    """A sentence, with a space before it, that names the rows without an interval if others have one; empty if all have it."""
+    without = frame.loc[np.isfinite(frame["accuracy"]) & frame["low"].isna(), "strategy"]
+    names = [f"'{label}'" for label in without]
+    if not names:
+        return ""
+    shown = (
+        names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more rows"]
+    )
+    return f" Without an interval, with fewer than {FEWEST} seeds: {in_words(shown)}."
+
+
+def _ends(compared: Comparison, frame: pd.DataFrame) -> str:
+    """Where intervals are cut at the possible range, in words with a comma before them; empty if none is."""
+    low, high = compared.score.limits
+    cut = frame[[measures.is_cut(*ends) for ends in frame[["accuracy", "low", "high"]].itertuples(index=False)]]
+    limits = [limit for limit, column in ((low, "low"), (high, "high")) if (cut[column] == limit).any()]
+    if not limits:
+        return ""
+    return f", which ends at {' and at '.join(map(compared.score.target, limits))}, where the possible range ends"
+
+
+def _most(compared: Comparison) -> int:
+    """The largest number of rows at a point."""
+    return max(len(group.rows) for group in compared.groups)
