@@ -38,19 +38,20 @@ function named(spec, found = new Set()) {
   return found;
 }
 
-/* Gives every legend as many columns as there is room for, also while the window becomes narrower: charts follow it at once, but are
-   drawn again only later. */
-function fold(spec, width) {
-  if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width)); return; }
+/* Gives every legend as many columns as there is room for; with "follows", also while the window becomes narrower: charts follow it at
+   once, but are drawn again only later. */
+function fold(spec, width, follows = true) {
+  if (Array.isArray(spec)) { spec.forEach(inner => fold(inner, width, follows)); return; }
   if (!spec || typeof spec !== "object") return;
   const names = spec.scale && Array.isArray(spec.scale.domain) ? spec.scale.domain : ["0,000"];
   if (spec.legend && spec.legend.orient === "right" && width < NARROW) Object.assign(spec.legend, {orient: "bottom", columns: 2});
   if (spec.legend && spec.legend.columns) {
     const longest = Math.min(20, Math.max(...names.map(name => String(name).length))), each = 30 + 8 * longest;
     const columns = Math.max(1, Math.min(spec.legend.columns, Math.floor((width - 50) / each)));
-    spec.legend.columns = columns > 1 ? {expr: `max(1, min(${columns}, floor((0 * width + containerSize()[0] - 50) / ${each})))`} : 1;
+    const now = `max(1, min(${columns}, floor((0 * width + containerSize()[0] - 50) / ${each})))`;
+    spec.legend.columns = follows && columns > 1 ? {expr: now} : columns;
   }
-  Object.values(spec).forEach(inner => fold(inner, width));
+  Object.values(spec).forEach(inner => fold(inner, width, follows));
 }
 
 /* Shortens the names of strategies on axes and beside points, for which phones have no room. */
@@ -84,7 +85,7 @@ function tellNames(place) {
 function roomBeside(key, width) {
   const spec = structuredClone(chartOf(key)), legends = new Map();
   let room = 0;
-  fold(spec, width);
+  fold(spec, width, false);
   for (const channel of ["color", "fill", "shape", "strokeDash", "opacity", "size"]) encodings(spec, channel, part => {
     if (part.field === undefined || part.legend === null || (part.legend || {}).orient === "right") return;
     const legend = part.legend || {}, entries = (legend.values || (part.scale || {}).domain || []).length;
