@@ -94,11 +94,10 @@ def layer_gradients(
     else:
         large = _large(layer, values, x)
         if own:
-            of_weights = large and len(x) > layer.short
-            outer = _product(delta.t(), x.t(), None, True) if of_weights else torch.mm(delta.t(), x)
+            outer = _times(delta.t(), x, large and len(x) > layer.short)
             shift = delta.sum(0)
         if back:
-            inner = _product(delta, weight.t(), None, True) if large else torch.mm(delta, weight)
+            inner = _times(delta, weight, large)
     if own and outer.stride() != weight.stride():
         outer = torch.empty_like(weight).copy_(outer)
     return inner, outer, shift
@@ -122,6 +121,11 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, large: bool) -> Ten
         outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return outputs
     return functional.linear(x, weight, bias)
+
+
+def _times(x: Tensor, y: Tensor, large: bool) -> Tensor:
+    """x y, with the bits of x (yᵀ)ᵀ by :func:`_product`."""
+    return _product(x, y.t(), None, True) if large else torch.mm(x, y)
 
 
 def normalized(layer: Layer, values: list[Tensor], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

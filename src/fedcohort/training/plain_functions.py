@@ -32,26 +32,14 @@ def descend_series(
     right: list[Tensor] = []
     slopes: list[list[Tensor]] = []
     for i in range(len(trained)):
-        values = trained[i]
-        before = start
-        if rule != "plain":
-            before = start[:0]
-            _copy(values, start)
-        if rule == "adam" or rule == "adamw":
-            for part in states:
-                torch._foreach_zero_(part)
+        before = _begun(trained[i], start, rule, states)
         hits = torch.zeros([], dtype=torch.int64)
         last: list[Tensor] = []
         steps = 0
         for epoch in range(len(edges[i]) - 1):
-            begin, end = edges[i][epoch], edges[i][epoch + 1]
-            if len(order) > 0:
-                own = order[begin:end]
-                own_features, own_labels = features.index_select(0, own), labels.index_select(0, own)
-            else:
-                own_features, own_labels = features[begin:end], labels[begin:end]
+            own_features, own_labels = _between(features, labels, order, edges[i][epoch], edges[i][epoch + 1])
             losses, hits, last = descend(
-                layers, values, own_features, own_labels, order[:0], size, rule, rates, nesterov, states, fresh and epoch == 0,
+                layers, trained[i], own_features, own_labels, order[:0], size, rule, rates, nesterov, states, fresh and epoch == 0,
                 shifts[i], start, mu, draws[i][steps:], idle, before,
             )  # fmt: skip
             before = start[:0]
@@ -61,6 +49,26 @@ def descend_series(
         if keep:
             slopes.append(last)
     return torch.cat(seen), torch.stack(right), slopes
+
+
+def _begun(values: list[Tensor], start: list[Tensor], rule: str, states: list[list[Tensor]]) -> list[Tensor]:
+    """Prepare the optimizer and the values for a client's first step; returns what :func:`descend` takes as ``before``."""
+    if rule == "adam" or rule == "adamw":
+        for part in states:
+            torch._foreach_zero_(part)
+    if rule == "plain":
+        return start
+    for i in range(len(values)):
+        values[i].copy_(start[i])
+    return start[:0]
+
+
+def _between(features: Tensor, labels: Tensor, order: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    """The samples of an epoch in the order of its steps: those between two places of this order."""
+    if len(order) == 0:
+        return features[begin:end], labels[begin:end]
+    own = order[begin:end]
+    return features.index_select(0, own), labels.index_select(0, own)
 
 
 def descend(
@@ -85,27 +93,18 @@ def descend(
     guesses: list[Tensor] = []
     last: list[Tensor] = []
     labels = labels if len(order) == 0 else labels.index_select(0, order)
-    aligned = (
-        features[:1].numel() % 16 == 0
-    )  # every row begins at a multiple of 64 bytes: bits of products depend on that
     even = torch.full([size], 1 / size, dtype=values[0].dtype)
     for start in range(0, len(labels), size):
-        if len(order) == 0:
-            inputs = features[start : start + size] if aligned else features[start : start + size].clone()
-        else:
-            inputs = features.index_select(0, order[start : start + size])
-        if inputs.dim() == 4:
-            inputs = inputs.permute(0, 3, 1, 2)
+        inputs, batch = _inputs(features, order, start, size), labels[start : start + size]
         step = start // size
-        own = draws[step : step + 1]
-        now = values
-        if start == 0 and len(before) > 0:
-            now = before
-        batch = labels[start : start + size]
+        begins = start == 0 and len(before) > 0
+        now = before if begins else values
         slopes = even if len(batch) == size else torch.full_like(even[: len(batch)], 1 / len(batch))
-        losses, guess, last = _one_pass(layers, now, inputs, batch, None, len(batch), slopes, own, idle)
+        losses, guess, last = _one_pass(
+            layers, now, inputs, batch, None, len(batch), slopes, draws[step : step + 1], idle
+        )
         _correct(last, now, shifts, anchors, mu)
-        if start == 0 and len(before) > 0:
+        if begins:
             _write_step(values, before, last, rates[0])
         else:
             _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
@@ -113,6 +112,17 @@ def descend(
         guesses.append(guess)
     right = (torch.cat(guesses) == labels).sum() if len(guesses) > 0 else torch.zeros([], dtype=torch.int64)
     return seen, right, last
+
+
+def _inputs(features: Tensor, order: Tensor, start: int, size: int) -> Tensor:
+    """The batch that begins at ``start``. It begins at a multiple of 64 bytes, since the bits of products depend on that."""
+    if len(order) > 0:
+        inputs = features.index_select(0, order[start : start + size])
+    else:
+        inputs = features[start : start + size]
+        if features[:1].numel() % 16 != 0:
+            inputs = inputs.clone()
+    return inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
 
 
 def _correct(
@@ -130,11 +140,6 @@ def _write_step(values: list[Tensor], before: list[Tensor], slopes: list[Tensor]
     """A step of the plain rule from the values ``before``, which stay, to ``values``."""
     for i in range(len(values)):
         torch.add(before[i], slopes[i], alpha=-rate, out=values[i])
-
-
-def _copy(values: list[Tensor], start: list[Tensor]) -> None:
-    for i in range(len(values)):
-        values[i].copy_(start[i])
 
 
 def _step(
