@@ -93,9 +93,7 @@ def test_notes_name_the_rows_that_are_not_marked_and_why(tmp_path: Path) -> None
     runs = of_classes(tmp_path, "uniform", *[UNIFORM] * 3) + of_classes(tmp_path, "mine", *[MINE] * 3)
     runs += of_classes(tmp_path, "one class", [1.0, 0.9, 0.9], [1.0, 0.9, 0.9], ONE_CLASS)
     prose = Page(page(gather(runs))).prose
-    reason = (
-        "(one such seed is enough): 'one class': the last model of 1 of 3 seeds predicts one class for every sample."
-    )
+    reason = "(one such seed is enough): 'one class': the last model of 1 of 3 seeds (seed 2) predicts one class for every sample."
     about = f"Not marked, since training failed so far {reason}"
     marks = (
         "only the verdict tells whether a difference is clear.",
