@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from fedcohort import measures
 from fedcohort.cli import cli
+from fedcohort.core import formatted_values
 from fedcohort.record import ClientRow, Run
 from fedcohort.report import headline_costs
 from fedcohort.report.chart_style import PAGE
@@ -206,6 +207,33 @@ def test_a_reference_that_is_best_is_compared_with_the_second(tmp_path: Path) ->
     assert said(runs, "mine")["Which strategy?"].endswith(
         "The reference, 'mine', which the others are compared with, has 50.0%."
     )
+
+
+def test_a_reference_that_is_best_is_judged_as_the_table_judges_it(tmp_path: Path) -> None:
+    """The headline called a difference not clear that the table called worse: it corrected for all pairs of rows."""
+    runs = runs_of(tmp_path, "uniform", BETTER[:7])
+    for label, shift in (("first", 0.0), ("second", 0.01), ("third", 0.02)):
+        runs += runs_of(tmp_path, label, [value - shift for value in FIRST[:7]], selection=UCB)
+    story = gather(runs)
+    assert story.comparison is not None
+    labels = [row.label for row in story.comparison.rows]
+    row = story.comparison.verdicts[labels.index("first")]
+    assert row.p_holm == pytest.approx(3 * 2 / 2**7)
+    assert row.words == "worse"
+    found = said(runs)["How sure?"]
+    assert f"p = {formatted_values.p_value(row.p_holm)}). The difference is clear" in found
+
+
+def test_means_over_different_seeds_are_said_to_differ_by_them(tmp_path: Path) -> None:
+    """The row with the highest mean lost on the only seed that it shared with the reference."""
+    easy = [0.4, 0.4, 0.8]
+    runs = [*runs_of(tmp_path, "uniform", easy), *runs_of(tmp_path, "mine", [0.0, 0.0, 0.7], selection=UCB)[2:]]
+    found = said(runs)
+    words = "Means over different seeds can differ by their seeds alone"
+    assert words in found["Which strategy?"]
+    assert "'mine' differs from 'uniform' by −10.0" in found["How sure?"]
+    assert page(gather(runs)).count(words) == 3, "in the headline, below the table, and below the chart of costs"
+    assert words not in page(gather(runs[:3]))
 
 
 def test_rows_of_a_race_are_not_judged_by_their_seeds(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.headline_costs import cost_sentences
 from fedcohort.report.headline_doubts import doubt_about, doubts, never_trained, none_learned, problem, untrained
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.seed_notes import about_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
@@ -77,10 +78,16 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     if nothing := none_learned(compared, group, names, best):
         return [("Which strategy?", (nothing,))]
     return [
-        ("Which strategy?", (_highest(compared, group, best), *doubts(compared, group, names, best))),
+        ("Which strategy?", _which(compared, group, names, best)),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         ("At what cost?", tuple(_cost(story, compared, group, best, second))),
     ]
+
+
+def _which(compared: Comparison, group: Group, names: list[str], best: int) -> tuple[str, ...]:
+    """The row with the highest mean, and why that may mean little."""
+    seeds = about_different_seeds([list(compared.rows[i].runs) for i in group.rows])
+    return _highest(compared, group, best), *([seeds] if seeds else []), *doubts(compared, group, names, best)
 
 
 def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
@@ -142,11 +149,11 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
 
 def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
     """The rows that the best one is compared with, each with its corrected p-value and the number of comparisons."""
-    tested = []
-    if best != group.reference:
-        comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
-        tested.append((group.reference, compared.verdicts[best].p_holm, comparisons))
-    if second != group.reference or best == group.reference:
+    comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+    if best == group.reference:  # the table compares every row with it, so its p-value holds whichever comes second
+        return [(second, compared.verdicts[second].p_holm, comparisons)]
+    tested = [(group.reference, compared.verdicts[best].p_holm, comparisons)]
+    if second != group.reference:
         pairs = math.comb(len(group.rows), 2)
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan

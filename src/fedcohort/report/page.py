@@ -18,7 +18,7 @@ from fedcohort.report.page_assets import environment, page_script, scripts, styl
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.seed_notes import about_different_seeds, mean_over
 from fedcohort.report.table_rows import (
     chart_names,
     fairness_rows,
@@ -77,6 +77,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "parts_of_round": PARTS,
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
+        "about_seeds": about_different_seeds([[one.seed for one in readings] for _, readings in story.played]),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),

@@ -74,6 +74,13 @@ def test_moved_names_have_a_line_to_the_end_of_theirs() -> None:
     assert {abs(float(line.get("x2") or 0)) for line in slanted} == {LEADER}
 
 
+def test_names_of_lines_that_end_early_have_no_leader_from_the_edge() -> None:
+    """It began where the row has no line, as if the row had come that far."""
+    frame = drawn(a=[0.1, 0.5], b=[0.1, 0.5, 0.5, 0.5], c=[0.1, 0.5, 0.5, 0.5])
+    places = name_positions(frame, UNIT, PAGE).set_index("strategy")
+    assert places["moved"].to_dict() == {"a": False, "b": False, "c": True}
+
+
 def test_names_on_a_logarithmic_axis_are_apart_by_factors() -> None:
     axes = replace(UNIT, span=[0.01, 1e30], log=True)
     at = name_positions(drawn(a=[1.0, 2.0], b=[1.0, 3.0], c=[1.0, 1e29]), axes, PAGE).set_index("strategy")["y"]

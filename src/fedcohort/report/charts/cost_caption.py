@@ -8,7 +8,7 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.seed_notes import about_different_seeds, mean_over
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -36,6 +36,8 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     """
     over = mean_over(story.played)
     note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
+    if seeds := about_different_seeds([list(row.runs) for row in compared.rows]):
+        note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
         note += (
             f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "

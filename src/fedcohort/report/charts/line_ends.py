@@ -13,6 +13,10 @@ from fedcohort.report.charts.line_axes import Axes
 __all__ = ["apart", "name_positions", "names_at_ends"]
 
 
+BESIDE = 0.03
+"""Largest distance between the end of a line and the right edge, as a share of the axis, at which a leader to the name begins."""
+
+
 def names_at_ends(
     frame: pd.DataFrame,
     labels: Sequence[str],
@@ -67,9 +71,8 @@ def name_positions(frame: pd.DataFrame, axes: Axes, look: Look, lost: Collection
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
     moved = np.abs(places - heights) > 0.35 * gap
-    moved &= ~(
-        last["strategy"].isin(list(lost)) & (last["x"] < frame["x"].max())
-    ).to_numpy()  # no line ends beside the name
+    right = frame["x"].max()
+    moved &= (last["x"] >= right - BESIDE * (right - frame["x"].min())).to_numpy()  # else no line ends beside the name
     if axes.log:
         places, heights = 10**places, 10**heights
     arrows = [" ×" if label in lost else arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]
