@@ -166,7 +166,13 @@ def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequenc
         equal = None
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, Sequence[SqlRow]] = {
-        "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
+        "rounds": [
+            (
+                *scalars,
+                json.dumps([_plain(x) for x in row.class_accuracy]) if len(row.class_accuracy) else "[]",
+                row.note,
+            )
+        ],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
         "decisions": _decisions(t, row.decisions) if equal is None else [],
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),
@@ -185,8 +191,11 @@ def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequenc
 
 def _client(t: int, position: int, c: ClientRow) -> SqlRow:
     """A selected client as a row of ``clients``."""
-    numbers = c.reports if math.isnan(c.coefficient) else {"coefficient": c.coefficient, **c.reports}
-    reports = json.dumps({name: _plain(value) for name, value in numbers.items()}) if numbers else "{}"
+    if c.reports:
+        numbers = c.reports if math.isnan(c.coefficient) else {"coefficient": c.coefficient, **c.reports}
+        reports = json.dumps({name: _plain(value) for name, value in numbers.items()})
+    else:  # with the text of json.dumps, which takes much longer
+        reports = "{}" if math.isnan(c.coefficient) else f'{{"coefficient": {_json(_real(c.coefficient))}}}'
     return (
         t, position, int(c.client), c.status, c.detail, int(c.num_samples), int(c.steps), _real(c.duration), _real(c.weight),
         _real(c.loss), _real(c.accuracy), reports,

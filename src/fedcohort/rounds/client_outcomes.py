@@ -175,9 +175,10 @@ class Tally:
                 self._updates[position] = difference
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
-        for name in [name for name in report if name.startswith(MEASURED)]:  # only for the record
-            del report[name], update.report[name]
-        self.bytes_up += 4 * sum(self._is_sent(name) for name in row.reports)
+        for name in row.reports:
+            if name.startswith(MEASURED):  # only for the record
+                del report[name], update.report[name]
+            self.bytes_up += 4 * self._is_sent(name)
         for name, value in report.items():
             self._reports.setdefault(name, []).append((position, value))
 
