@@ -98,3 +98,31 @@ def test_two_seeds_are_named_with_and(tmp_path: Path) -> None:
     assert "seeds 0 and 1" in call("measures", str(tmp_path)).stdout
     written(tmp_path / "run2", [played(1, [0, 1])], seed=2)
     assert "seeds 0 to 2" in call("measures", str(tmp_path)).stdout
+
+
+def test_measures_say_which_rows_cannot_be_compared(tmp_path: Path) -> None:
+    """Rows of 6 and 2 rounds stood side by side without a word, and a row that predicts one class looked like the most stable one."""
+    strategies = {"uniform": "uniform", "UCB": "ucb"}
+    for label, seed, last in [("uniform", 0, 6), ("uniform", 1, 5), ("UCB", 0, 2), ("UCB", 1, 2)]:
+        classes = [1.0, 0.0, 0.0] if label == "UCB" else [0.8, 0.5, 0.7]
+        tested = {"class_accuracy": classes, "test_accuracy": sum(classes) / 3}
+        rounds = [played(t, [0, 1], **tested) for t in range(1, last + 1)]
+        written(
+            tmp_path / f"{label}{seed}", rounds, label=label, seed=seed, rounds=6, selection={"name": strategies[label]}
+        )
+
+    def notes(*runs: str) -> str:
+        return " ".join(call("measures", *(tmp_path / run for run in runs)).stdout.split())
+
+    every = notes("uniform0", "uniform1", "UCB0", "UCB1")
+    assert (
+        "Rows have played unequal numbers of rounds, since some runs are not finished ('uniform' 5 to 6 and 'UCB' 2): what is "
+        "measured after or over these rounds cannot be compared." in every
+    )
+    failed = "since training failed so far (one such seed is enough): 'UCB': the last model of 2 of 2 seeds predicts one class"
+    assert f"Not comparable, {failed}" in every
+    assert "Runs have played unequal numbers of rounds" in notes("uniform0", "uniform1")
+    assert "No sound result, since training failed so far" in notes("UCB0")
+    alike = notes("uniform0")
+    assert "unequal" not in alike
+    assert "training failed" not in alike

@@ -82,7 +82,7 @@ def test_groups_of_clients_have_no_mean(story: Story, captions: dict[str, str]) 
 def test_lines_on_each_other_are_named(story: Story, captions: dict[str, str]) -> None:
     """With the same losses of clients in all rows, the lines of four rows looked like one."""
     about = captions["participation-lr-0.1-available.svg"]
-    assert "Rows with the same numbers lie on each other: uniform, UCB, loss, strata." in about
+    assert "Rows with the same numbers lie on each other: 'uniform', 'UCB', 'loss' and 'strata'." in about
     selected = captions["participation-lr-0.1-selected.svg"]
     figure = participation(story, PAGE)
     assert figure is not None
@@ -105,7 +105,7 @@ def test_lines_of_jains_index_on_each_other_are_named(tmp_path: Path) -> None:
     for look in (PAGE, paper(1)):
         figure = fairness(gather(runs), look)
         assert figure is not None
-        assert "Rows with the same numbers lie on each other: uniform, ucb." in caption(figure)
+        assert "Rows with the same numbers lie on each other: 'uniform' and 'ucb'." in caption(figure)
     assert "lie on each other" not in caption(fairness(gather(runs[1:]), PAGE))  # type: ignore[arg-type]
 
 
@@ -132,7 +132,13 @@ def test_many_sets_of_equal_lines_are_counted() -> None:
 
     start = "Rows with the same numbers lie on each other: "
     assert said(1, 2, 3) == ""
-    assert said(1, 2, 1, 2) == f"{start}row-0, row-2; row-1, row-3."
-    assert said(1, 1, 2, 2, 3, 3) == f"{start}row-0, row-1; row-2, row-3; row-4, row-5."
+    assert said(1, 2, 1, 2) == f"{start}'row-0' and 'row-2'; 'row-1' and 'row-3'."
+    assert said(1, 1, 2, 2, 3, 3) == f"{start}'row-0' and 'row-1'; 'row-2' and 'row-3'; 'row-4' and 'row-5'."
     many = said(*([0] * 8), 1, 1, 2, 2, 3, 3)
-    assert many == f"{start}8 of 14 rows; row-8, row-9; and 2 more sets of rows."
+    assert many == f"{start}8 of 14 rows; 'row-8' and 'row-9'; and 2 more sets of rows."
+
+
+def test_a_name_with_a_comma_reads_as_one_row() -> None:
+    """They were "uniform, uniform, lr 1e6"."""
+    rows = [{"strategy": name, "x": 1.0, "mean": 0.5} for name in ("uniform", "uniform, lr 1e6")]
+    assert about_equal(pd.DataFrame(rows), ()).endswith(": 'uniform' and 'uniform, lr 1e6'.")

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.shown_seeds import about_seeds
 from fedcohort.report.figure import Figure
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import Story, find_runs, gather
+from tests.records import played, written
 from tests.report.pages import caption
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -36,6 +38,11 @@ def test_titles_and_captions_name_the_seeds_of_the_runs_that_figures_show(story:
         titles = [panel.title.partition(" · Jain")[0] for panel in first[key].views[0].panels]
         assert titles == ["uniform · seed 0", "UCB · seed 0", "loss · seed 1"], key
         assert "rows without it show another one: 'loss' seed 1." in caption(first[key]), key
+        about_numbers = (
+            "'loss' seed 1. Under another seed, the same number is another client, with other data."
+            in caption(first[key])
+        )
+        assert about_numbers == (key != "class-accuracy"), "panels of classes show no client"
     for key, figure in first.items():
         if key.startswith(("terms-", "map-")):
             own = "seed 1" if "loss" in key else "seed 0"
@@ -45,12 +52,23 @@ def test_titles_and_captions_name_the_seeds_of_the_runs_that_figures_show(story:
     assert caption(first["accuracy"]).startswith("One seed for each row, not the same one: 0 or 1.")
 
 
+@pytest.mark.parametrize(("partition", "verb"), [("natural", "can be"), ("iid", "is")])
+def test_clients_of_the_data_can_be_the_same_under_every_seed(tmp_path: Path, partition: str, verb: str) -> None:
+    """With a client for each one of the data, seeds need not change who is who."""
+    same: Any = {"federation": {"clients": 2, "partition": {"name": partition}}}
+    rows = [("a", 0), ("b", 1)]
+    runs = [written(tmp_path / label, [played(1, [0])], label=label, seed=seed, **same) for label, seed in rows]
+    story = gather(runs)
+    assert f"the same number {verb} another client, with other data." in about_seeds(story, story.panels)
+
+
 def test_figures_of_another_seed_say_which_rows_they_leave_out(story: Story) -> None:
     """Rows without seed 1 were missing under seed 1 without a word; the clients are those of the chosen seed, whichever row has it."""
     second = {figure.key: figure for figure in figures(story, PAGE) if figure.seed == 1}
     for key in PANELS:
         assert [panel.strategy for panel in second[key].views[0].panels] == ["loss"]
         assert second[key].title.endswith(", seed 1")
+        assert "the same number" not in caption(second[key]), key
         assert "Rows without a round under seed 1 are left out: 'uniform' and 'UCB'." in caption(second[key]), key
     of_row = dict(zip(story.labels, story.readings, strict=True))
     turned = gather([reading.run for label in ("loss", "uniform") for reading in of_row[label]])

@@ -84,6 +84,8 @@ def _table(
 ) -> "RenderableType":
     """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets."""
     from fedcohort.report import terminal
+    from fedcohort.report.terminal.measures_notes import about_rows
+    from fedcohort.study.comparison import Comparison, Row
     from fedcohort.study.summary import over_seeds
 
     columns = _columns(runs, single=bool(sets))
@@ -92,7 +94,12 @@ def _table(
     same = len(columns) > 1 and len(set(seeds)) == 1 and len(set(labels)) == len(labels)
     names = labels if same else [f"{label}, {own}" for label, own in zip(labels, seeds, strict=True)]
     means = [over_seeds([summaries[i] for i in own]) for own in columns]
-    return terminal.summaries(names, means, sets, width, seeds[0] if same else "")
+    rows = tuple(
+        Row(name, runs[own[0]].described, {int(runs[i].meta["seed"]): runs[i] for i in own})
+        for name, own in zip(names, columns, strict=True)
+    )
+    notes = about_rows(Comparison("measures", rows))
+    return terminal.summaries(names, means, sets, width, seeds[0] if same else "", notes)
 
 
 def _columns(runs: "Sequence[Run]", *, single: bool) -> list[list[int]]:

@@ -170,7 +170,8 @@ def class_accuracy(story: Story, look: Look) -> Figure | None:
         title = panel_name(label, look) + beside_name(reading, measured)
         panels.append(Panel(chart, title, strategy=label, seed=reading.seed))
     seldom = any(reading.experiment.measures.evaluate_every > 1 for _, reading in measured)
-    note = f"Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. {about_seeds(story, measured)}"
+    note = "Shade: test accuracy of the class; an empty cell is 0%, full color is 100%. "
+    note += about_seeds(story, measured, numbers=False)
     note += " A cell covers the rounds since the last test." if seldom else ""
     data = {"class_accuracy": pd.concat(frames, ignore_index=True)}
     views, seeds = [View("classes", panels)], seeds_of(measured)

@@ -38,10 +38,16 @@ def about_equal(frame: pd.DataFrame, groups: Sequence[Sequence[str]]) -> str:
     if len(groups) > 1:
         return "Rows with the same numbers lie on each other."
     together.sort(key=len, reverse=True)
-    named = [", ".join(same) if len(same) <= MOST_NAMES else f"{len(same)} of {len(labels)} rows" for same in together]
+    named = [_in_quotes(same) if len(same) <= MOST_NAMES else f"{len(same)} of {len(labels)} rows" for same in together]
     more = len(together) - MOST_SETS
     others = f"; and {more} more sets of rows" if more > 1 else ""
     return f"Rows with the same numbers lie on each other: {'; '.join(named[:MOST_SETS] if others else named)}{others}."
+
+
+def _in_quotes(names: Sequence[str]) -> str:
+    """Two or more names in quotes, so that one with a comma does not read as two; semicolons are kept for what separates sets."""
+    *first, last = [f"'{name}'" for name in names]
+    return f"{', '.join(first)} and {last}"
 
 
 def shown_together(story: Story, look: Look) -> Sequence[Sequence[str]]:

@@ -63,18 +63,20 @@ def selections(story: Story, look: Look) -> Figure | None:
     }
     words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in by_point(story, look))
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
-    note = (note + _seeds_beside_tables(story)).strip()
+    numbers = "client" in data["selections"]
+    note = (note + _seeds_beside_tables(story, numbers=numbers)).strip()
     at_points = words if len(words) > 1 else ()
     views, seeds = [View("selections", panels)], seeds_of(story.panels)
     return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
 
 
-def _seeds_beside_tables(story: Story) -> str:
-    """Sentences about the seeds of the panels, with a space before them; empty if all runs have the same one."""
+def _seeds_beside_tables(story: Story, *, numbers: bool) -> str:
+    """Sentences about the seeds of the panels, with a space before them; empty if all runs have the same one. ``numbers`` tells
+    whether panels show numbers of clients."""
     if len({reading.seed for reading in story.everything}) < 2:
         return ""
     seeds = seeds_of(story.panels)
-    others = f" {about_seeds(story, story.panels)}" if len(seeds) > 1 else about_absent(story)
+    others = f" {about_seeds(story, story.panels, numbers=numbers)}" if len(seeds) > 1 else about_absent(story)
     return f" Bars and indices are those of {in_title(seeds)}; tables show means over seeds.{others}"
 
 

@@ -37,13 +37,33 @@ def beside_name(reading: Reading, shown: Shown) -> str:
     return f" · seed {reading.seed}" if len(seeds_of(shown)) > 1 else ""
 
 
-def about_seeds(story: Story, shown: Shown) -> str:
-    """Sentences for captions: the seed of the panels, the rows that show another one, and those that are left out."""
+def about_seeds(story: Story, shown: Shown, *, numbers: bool = True) -> str:
+    """Sentences for captions: the seed of the panels, the rows that show another one, and those that are left out.
+
+    Args:
+        story: all runs.
+        shown: the runs of the panels.
+        numbers: whether the panels show numbers of clients, which are other clients under another seed.
+    """
     seeds, chosen = seeds_of(shown), chosen_seed(story)
     first = chosen if chosen in seeds or not seeds else seeds[0]
     others = [f"{_name(story, label)} seed {reading.seed}" for label, reading in shown if reading.seed != first]
     text = f"Seed {first}{f'; rows without it show another one: {listed(others)}' if others else ''}."
+    if others and numbers:
+        text += _about_numbers([reading for _, reading in shown])
     return text + about_absent(story)
+
+
+def _about_numbers(readings: Sequence[Reading]) -> str:
+    """A sentence about the numbers of clients in panels of different seeds, with a space before it."""
+    lasting = any(reading.run.clock == "wall" or _by_writer(reading) for reading in readings)
+    return f" Under another seed, the same number {'can be' if lasting else 'is'} another client, with other data."
+
+
+def _by_writer(reading: Reading) -> bool:
+    """Whether the clients are those that the data come from: if all of them take part, they are the same under every seed."""
+    partition = reading.experiment.federation.partition
+    return partition.name == "natural" or partition.parameters.get("natural") is True
 
 
 def about_absent(story: Story) -> str:

@@ -42,6 +42,7 @@ def summaries(
     sets: "Sequence[Conformal]" = (),
     width: int = WIDE,
     seeds: str = "",
+    notes: Sequence[str] = (),
 ) -> Group:
     """All measures of runs that are known for any row, means over the seeds of each row: one column for each row.
 
@@ -54,6 +55,7 @@ def summaries(
         sets: the prediction sets of each row; empty without them.
         width: width of the terminal in characters.
         seeds: the seeds in words, if all rows have the same and their names do not tell them.
+        notes: sentences about the rows, which come first below the tables.
     """
     score = score_style(own.mean.labels for own in several)
     topics = _with_texts(_topics([own.mean for own in several], score), several, score)
@@ -62,7 +64,8 @@ def summaries(
     known = [[(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}] for topic in topics]
     lines = [line for topic in known for line in topic]
     tables = _tables_by_row(names, lines, width) or _tables_by_topic(names, known, width)
-    return Group(*(part for table in tables for part in (table, "")), *dimmed(*_about_summaries(several, score, seeds)))
+    below = dimmed(*notes, *_about_summaries(several, score, seeds))
+    return Group(*(part for table in tables for part in (table, "")), *below)
 
 
 def _tables_by_row(names: Sequence[str], lines: Sequence[tuple[str, list[str]]], width: int) -> list[RenderableType]:

@@ -1,0 +1,43 @@
+"""Notes below the table of all measures: which rows cannot be compared with the others."""
+
+from typing import TYPE_CHECKING
+
+from fedcohort.core.formatted_values import in_words
+from fedcohort.report.failed_training import about_failed
+from fedcohort.study.step_sizes import value_range
+
+if TYPE_CHECKING:
+    from fedcohort.study.comparison import Comparison
+
+__all__ = ["about_rows"]
+
+SHOWN = 6
+"""Largest number of rows that a sentence names."""
+
+
+def about_rows(compared: "Comparison") -> list[str]:
+    """Sentences about rows that have played unequal numbers of rounds, and about those in which training failed.
+
+    Args:
+        compared: the rows of the table.
+    """
+    without = "Not comparable" if len(compared.rows) > 1 else "No sound result"
+    runs = [run for row in compared.rows for run in row.runs.values()]
+    unfinished = any(not run.finished and run.last_round < run.described.rounds for run in runs)
+    notes = [_about_uneven(compared), about_failed(compared, without, unfinished=unfinished)]
+    return [note for note in notes if note]
+
+
+def _about_uneven(compared: "Comparison") -> str:
+    """A sentence about rows that are not equally far, with their numbers of rounds; empty if there are none."""
+    rows = [compared.rows[i] for i in sorted(compared.uneven)]
+    if not rows:
+        return ""
+    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows[:SHOWN]]
+    more = len(rows) - len(named)
+    listed = in_words([*named, *([f"{more} more row{'s' * (more > 1)}"] if more else [])])
+    subject = "Rows" if len(rows) > 1 else "Runs"
+    return (
+        f"{subject} have played unequal numbers of rounds, since some runs are not finished ({listed}): what is measured after or "
+        "over these rounds cannot be compared. To compare the rounds that all have, use `fedcohort compare --partial`."
+    )
