@@ -66,6 +66,7 @@ def test_sheets_are_filled(browser: Any, file: str, name: str) -> None:
     number = sheets(page.pdf(format=name))
     page.emulate_media(media="print")
     page.evaluate(f"document.body.style.width = '{width}px'")
+    page.wait_for_function(f"{UNDRAWN} === 0", timeout=10_000)
     content = page.evaluate("document.body.scrollHeight")
     assert content / ((number - 0.5) * height) > 0.86, "the last sheet can be any"
     results = page.evaluate("document.querySelector('#results').getBoundingClientRect().bottom")
