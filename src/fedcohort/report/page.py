@@ -77,7 +77,6 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "parts_of_round": PARTS,
         "fairness": fairness_rows(story),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
-        "about_seeds": about_different_seeds([[one.seed for one in readings] for _, readings in story.played]),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),
@@ -121,6 +120,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
                 "about_federations",
                 "about_points",
                 "about_references",
+                "about_seeds",
                 "about_targets",
                 "about_times",
                 "about_verdicts",
@@ -133,6 +133,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
+        "about_seeds": about_different_seeds([list(row.runs) for row in compared.rows]),
         "about_uneven": ABOUT_UNMARKED if compared.uneven else "",
         "when": compared.when,
         "about_targets": compared.about_targets
