@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 LONG = ["--set", "rounds=4000", "--set", "seeds=2"]
 """A run that no machine finishes before its signal."""
+
+
+@pytest.fixture(autouse=True)
+def hangups() -> Iterator[None]:
+    """Tests that are run under ``nohup`` would ignore SIGHUP, and so would the runs."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
