@@ -24,8 +24,13 @@ def speed_page() -> str:
     """The table of all cases for the page on performance, with the figures that were kept."""
     content = read(NAME) if (RESULTS / f"{NAME}.json").exists() else {"result": {}}
     rows = content["result"]
-    made = sorted({f"{row['processor']}, commit `{row['commit']}`, {row['date']}" for row in rows.values()})
-    return "\n\n".join([speed_table(rows, every=True), *(f"*Measured on {one}.*" for one in made)])
+    cases: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        cases.setdefault(f"{row['processor']}, commit `{row['commit']}`, {row['date']}", []).append(f"`{name}`")
+    made = sorted(cases, key=lambda one: len(cases[one]), reverse=True)
+    notes = [f"*Measured on {one}.*" for one in made[:1]]
+    notes += [f"*{', '.join(cases[one])}: measured on {one}.*" for one in made[1:]]
+    return "\n\n".join([speed_table(rows, every=True), *notes])
 
 
 def speed_table(rows: Mapping[str, Figures], *, every: bool = False) -> str:
