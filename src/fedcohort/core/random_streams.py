@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["integer", "rng", "rngs", "torch_seeded"]
+__all__ = ["integer", "integers", "rng", "rngs", "torch_seeded"]
 
 FEW = 5
 """For fewer clients than this, :func:`rngs` calls :func:`rng`, which is then faster."""
@@ -99,6 +99,11 @@ def _keys(words: list[int], last: "NDArray[np.uint32]") -> "NDArray[np.uint64]":
 def integer(seed: int, purpose: str, round: int = 0, client: int = 0) -> int:
     """One 63-bit integer from the generator that :func:`rng` returns, to seed generators of other libraries."""
     return int(rng(seed, purpose, round, client).integers(2**63 - 1))
+
+
+def integers(seed: int, purpose: str, round: int, clients: Sequence[int]) -> list[int]:
+    """:func:`integer` for each of several clients."""
+    return [int(draw.integers(2**63 - 1)) for draw in rngs(seed, purpose, round, clients)]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ depend
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, Literal
 
@@ -119,16 +119,15 @@ def new_stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device) if device.type == "cuda" else None
 
 
-def on_stream(stream: Any) -> AbstractContextManager[None]:
+@contextmanager
+def on_stream(stream: Any) -> Iterator[None]:
     """Give the GPU this thread's work on ``stream``, after all that its usual stream has now, and before all that this is given later.
 
     None means the usual stream.
     """
-    return nullcontext() if stream is None else _on_own_stream(stream)
-
-
-@contextmanager
-def _on_own_stream(stream: Any) -> Iterator[None]:
+    if stream is None:
+        yield
+        return
     usual = torch.cuda.default_stream(stream.device)
     stream.wait_stream(usual)
     try:

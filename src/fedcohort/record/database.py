@@ -166,13 +166,7 @@ def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequenc
         equal = None
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, Sequence[SqlRow]] = {
-        "rounds": [
-            (
-                *scalars,
-                json.dumps([_plain(x) for x in row.class_accuracy]) if len(row.class_accuracy) else "[]",
-                row.note,
-            )
-        ],
+        "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
         "clients": [_client(t, position, client) for position, client in enumerate(row.clients)],
         "decisions": _decisions(t, row.decisions) if equal is None else [],
         "ledger": sorted(_exchange(t, exchange) for exchange in row.ledger),

@@ -31,6 +31,7 @@ from fedcohort.report.table_rows import (
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
+from fedcohort.study.unfinished_rows import UNEQUAL
 from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -103,9 +104,7 @@ EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
-ABOUT_UNMARKED = (
-    "No best mean is marked among rows that have played unequal numbers of rounds, since some runs are not finished."
-)
+ABOUT_UNMARKED = f"No best mean is marked among rows that {UNEQUAL}."
 """What the page says of rows that cannot be compared yet."""
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
@@ -23,9 +24,14 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
         self._start = time.perf_counter()
 
-    def part(self, name: str) -> "_Part":
-        """Time a block: ``with watch.part("selection"): …``."""
-        return _Part(self, name)
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time a block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._add(name, start)
 
     def watch(self, name: str, stream: Iterable[T]) -> Iterator[T]:
         """Time how long a stream takes to produce its items, without the time that the consumer takes."""
@@ -46,19 +52,6 @@ class Stopwatch:
 
     def _add(self, name: str, start: float) -> None:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-
-class _Part:
-    """A block that a stopwatch times."""
-
-    def __init__(self, watch: Stopwatch, name: str) -> None:
-        self._watch, self._name = watch, name
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._watch._add(self._name, self._start)
 
 
 def _checked(question: object, clients: object) -> Indices:

@@ -25,23 +25,19 @@ def decisions(cohort: Cohort) -> Reasons:
     place = np.minimum(place, max(len(ids) - 1, 0)) if by_id is None else by_id[np.minimum(place, len(ids) - 1)]
     candidate = ids[place] == cohort.clients if len(ids) else np.zeros(len(cohort), dtype=bool)
     inside = place[candidate]
-    strangers = cohort.clients[~candidate][:KEPT]
-    if by_id is None and len(ids) <= KEPT and _are_equal(why.scores):
-        inside.sort()
-        order = np.concatenate([inside, np.delete(np.arange(len(ids)), inside)])
-        terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
-        chosen = [True] * len(inside) + [False] * (len(ids) - len(inside))
-        return Reasons(ids[order], chosen, why.scores[order], terms, strangers)
-    best = _best(why, KEPT + len(inside), by_id)  # enough others, even if the selected are the best
     outside = np.ones(len(ids), dtype=bool)
     outside[inside] = False
-    others = best[outside[best]][: max(0, KEPT - len(inside))]
+    if by_id is None and len(ids) <= KEPT and _are_equal(why.scores):
+        others = np.flatnonzero(outside)
+    else:
+        best = _best(why, KEPT + len(inside), by_id)  # enough others, even if the selected are the best
+        others = best[outside[best]][: max(0, KEPT - len(inside))]
     order = np.concatenate([inside[_order(why, inside)][:KEPT], others])
     # a candidate that is listed twice can be among the others as well
     listed_again = [False] * len(others) if by_id is None else np.isin(ids[others], cohort.clients).tolist()
     chosen = [True] * (len(order) - len(others)) + listed_again
     terms = {name: np.asarray(values)[order] for name, values in why.terms.items()}
-    return Reasons(ids[order], chosen, why.scores[order], terms, strangers)
+    return Reasons(ids[order], chosen, why.scores[order], terms, cohort.clients[~candidate][:KEPT])
 
 
 def _are_equal(scores: Values) -> bool:

@@ -102,7 +102,7 @@ def _check_reasons(why: Why, where: str, round: Round) -> None:
     if not isinstance(why, Why):
         raise UsageError(f"{where}: Cohort.why is {shown(why)}; give a Why(candidates, scores, …)")
     candidates = _integers(why.candidates, "Why.candidates", where)
-    if why.candidates is not round.available:
+    if why.candidates is not round.available:  # as a strategy gives them that scores all available clients
         unknown = candidates[(candidates < 0) | (candidates >= len(round.durations))]
         if len(unknown):
             known = f"clients are 0 to {len(round.durations) - 1}"

@@ -1,4 +1,4 @@
-"""Rows whose runs are not finished: how far they are, and which rows cannot be compared before they are."""
+"""Say how far unfinished runs are, and which rows cannot be compared until they are finished."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -6,7 +6,10 @@ from fedcohort.record import Run
 from fedcohort.study.references import Group
 from fedcohort.study.step_sizes import value_range
 
-__all__ = ["about_unfinished", "uneven_rows"]
+__all__ = ["UNEQUAL", "about_unfinished", "uneven_rows"]
+
+UNEQUAL = "have played unequal numbers of rounds, since some runs are not finished"
+"""What texts say of the rows of :func:`uneven_rows`."""
 
 LISTED = 6
 """Largest number of rows that a sentence lists."""

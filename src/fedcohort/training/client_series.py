@@ -17,7 +17,7 @@ from torch import Tensor
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
-from fedcohort.core.random_streams import rngs
+from fedcohort.core.random_streams import integers, rngs
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
@@ -126,9 +126,7 @@ class ClientSeries:
         """The samples of the clients, their order in each epoch, and memory for the trained models."""
         setup, federation = self.setup, self.setup.federation
         spans = [federation.span(client) for client in clients]
-        in_order = (
-            max(epochs) == 1
-        )  # every sample is used once, so that the samples can be brought into the order of the steps
+        in_order = max(epochs) == 1  # each sample is used once, so that the samples can be in the order of the steps
         orders: list[Indices] = []
         edges: list[list[int]] = []
         first = 0
@@ -168,7 +166,7 @@ class ClientSeries:
         if program is None or not program.draws:
             return [[] for _ in clients]
         size = self.setup.training.batch_size or 1
-        firsts = [int(draw.integers(2**63 - 1)) for draw in rngs(self.setup.seed, "module", t, clients)]
+        firsts = integers(self.setup.seed, "module", t, clients)
         steps = [sum(-(-(b - a) // size) for a, b in itertools.pairwise(own)) for own in edges]
         return [[step_generator(first, i, 0) for i in range(n)] for first, n in zip(firsts, steps, strict=True)]
 

@@ -124,7 +124,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, large: bool) -> Ten
 
 
 def _times(x: Tensor, y: Tensor, large: bool) -> Tensor:
-    """x y, with the bits of x (yᵀ)ᵀ by :func:`_product`."""
+    """The product of two matrices; ``large`` as for :func:`_product`, with the same bits."""
     return _product(x, y.t(), None, True) if large else torch.mm(x, y)
 
 

@@ -21,8 +21,7 @@ Network = TypeVar("Network", bound=nn.Module)
 LARGE = 2**20
 """Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
 SHORT, NARROW = 64, 2048
-"""Maximum number of samples, and of inputs of a layer, for which MKL computes the gradient of its weights faster. Both libraries add
-the samples one after another, with the same bits."""
+"""Maximum number of samples, and of inputs of a layer, for which PyTorch's own product computes the gradient of its weights faster."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:

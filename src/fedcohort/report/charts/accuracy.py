@@ -34,6 +34,7 @@ from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import POINTS, Reading, Story
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target
 from fedcohort.study.verdicts import CUT, LEVEL
 
@@ -50,7 +51,7 @@ def seeds_note(story: Story, *, band: bool) -> str:
     if numbers == [1]:
         return f"One seed for each row, not the same one: {' or '.join(map(str, seeds))}."
     if numbers[0] < len(seeds):
-        over = f"the seeds of each row, {' to '.join(map(str, numbers[:1] + numbers[1:][-1:]))}"
+        over = f"the seeds of each row, {value_range(numbers)}"
     about_band = "; the band is ± one standard deviation" if band else ""
     if band and crowded([label for label, _ in story.played], story.row_looks.groups):
         about_band = f"; bands are left out for more than {NAMED} strategies"
@@ -104,10 +105,11 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     marks = [_marks(story.comparison, labels, cost, span, look) for cost in TO_TARGET]
     for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
-        chart, own = lines(f"accuracy_{name.split()[-1]}", frame, labels, look, axes, targets=targets, reached=reached)
+        key = f"accuracy_{name.split()[-1]}"
+        chart, own = lines(key, frame, labels, look, axes, targets=targets, reached=reached)
         about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}"
-        about = (about + about_tips(own.get(f"accuracy_{name.split()[-1]}_reached", reached))).strip()
-        views.append(View(name, [Panel(chart)], about))
+        about += about_tips(own.get(f"{key}_reached", reached))
+        views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
     return Figure(
         "accuracy", f"Test {score.name}", f"{seeds_note(story, band=has_band(over_rounds))}{cut}", views, data

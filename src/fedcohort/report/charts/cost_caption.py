@@ -10,6 +10,7 @@ from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import about_different_seeds, mean_over
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.unfinished_rows import UNEQUAL
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["ALL_NAMED", "FRONT_NAMED", "caption"]
@@ -55,7 +56,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
 
 def _about_front(compared: Comparison) -> str:
     """What filled and hollow points are, in sentences with a space before them."""
-    several = " have played unequal numbers of rounds, since some runs are not finished, so that they are not compared."
+    several = f" {UNEQUAL}, so that they are not compared."
     if len(compared.uneven) == len(compared.rows):
         return f" Rows{several} All points are hollow."
     front = (

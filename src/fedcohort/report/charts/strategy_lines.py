@@ -174,9 +174,8 @@ class _Lines:
             place = self._free_place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
             anyone = len(own) == len(self.labels)  # a target of all points is shown at all of them
             row = {"level": target.accuracy, "name": text, "strategy": "" if anyone else own[0]}
-            row |= (
-                {"narrow": self._without_origin(target)} if self.look.page else {}
-            )  # the page's script takes it on phones
+            if self.look.page:
+                row["narrow"] = self._without_origin(target)  # the page's script takes it on phones
             places.setdefault(place, []).append(row)
         rule = self._of_point([row for rows in places.values() for row in rows])
         layers = [rule.mark_rule(strokeDash=[1, 3], strokeWidth=1, color=soft).encode(self.y("level"))]

@@ -100,8 +100,7 @@ def about_marks(marks: pd.DataFrame, means: pd.DataFrame) -> str:
 
 
 def triangles(base: alt.Chart, labels: Sequence[str], look: Look, cost: str) -> alt.Chart:
-    """Triangles whose tips are at the level of the target, or under each other; hollow if not all seeds reached it. The caller adds
-    where they stand.
+    """Triangles that point at the target from below; hollow if not all seeds reached it. The caller adds where they stand.
 
     Args:
         base: a chart of the table of :func:`tips`.

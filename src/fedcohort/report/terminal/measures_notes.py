@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.formatted_values import in_words
 from fedcohort.report.failed_training import about_failed
 from fedcohort.study.step_sizes import value_range
+from fedcohort.study.unfinished_rows import UNEQUAL
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -38,6 +39,6 @@ def _about_uneven(compared: "Comparison") -> str:
     listed = in_words([*named, *([f"{more} more row{'s' * (more > 1)}"] if more else [])])
     subject = "Rows" if len(rows) > 1 else "Runs"
     return (
-        f"{subject} have played unequal numbers of rounds, since some runs are not finished ({listed}): what is measured after or "
-        "over these rounds cannot be compared. To compare the rounds that all have, use `fedcohort compare --partial`."
+        f"{subject} {UNEQUAL} ({listed}): what is measured after or over these rounds cannot be compared. To compare the rounds that "
+        "all have, use `fedcohort compare --partial`."
     )
