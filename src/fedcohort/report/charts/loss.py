@@ -8,7 +8,7 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
-from fedcohort.report.charts.lost_losses import Lost, about_lost, listed, lost_rows
+from fedcohort.report.charts.lost_losses import LISTED, Lost, about_lost, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.seen_ends import Edges, any_seen, is_seen
 from fedcohort.report.charts.strategy_lines import Axes, lines
@@ -82,7 +82,7 @@ def _about(
     others = [label for label in rows if label in means.index and label not in own]
     above = [f"'{full.get(label, label)}'" for label in others if not any_seen(frame, [label], edges)]
     if above:
-        text += f" In no round within the axis: {listed(above)}."
+        text += f" In no round within the axis: {formatted_values.first_in_words(above, LISTED)}."
     if not any_seen(frame, rows, edges):
         text = f" Every row of this point failed: none has a finite {name} within the axis.{text}"
     return text

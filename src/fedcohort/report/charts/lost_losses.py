@@ -9,12 +9,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Values
-from fedcohort.core.formatted_values import in_words
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
+from fedcohort.study.failing_rows import seeds_in_words
 
-__all__ = ["Lost", "about_lost", "crosses", "last_points", "listed", "lost_rows"]
+__all__ = ["LISTED", "Lost", "about_lost", "crosses", "last_points", "lost_rows"]
 
 LISTED = 3
 """Largest number of rows that a caption names."""
@@ -37,8 +38,7 @@ class Lost:
     @property
     def words(self) -> str:
         """Round and seeds in words."""
-        seeds = f"seed{'s' * (len(self.seeds) > 1)} {in_words(list(map(str, self.seeds)))}"
-        return f"from round {self.round} on ({seeds})"
+        return f"from round {self.round} on ({seeds_in_words(self.seeds)})"
 
 
 def lost_rows(rows: Rows, column: str) -> dict[str, Lost]:
@@ -91,14 +91,8 @@ def about_lost(by_name: Mapping[str, Mapping[str, Lost]], names: Mapping[str, st
     for name, rows in by_name.items():
         ended = [f"'{names.get(label, label)}' {lost.words}" for label, lost in rows.items()]
         if ended:
-            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {listed(ended)}."
+            text += f" Lines end (×) where the {name} is infinite or not a number under a seed: {first_in_words(ended, LISTED)}."
     return text
-
-
-def listed(rows: Sequence[str]) -> str:
-    """The first rows in words, and how many more there are."""
-    more = len(rows) - LISTED
-    return in_words([*rows[:LISTED], *([f"{more} more row{'s' * (more > 1)}"] if more > 0 else [])])
 
 
 def last_points(

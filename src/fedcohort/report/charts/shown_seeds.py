@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from fedcohort.core.formatted_values import in_words
-from fedcohort.report.charts.lost_losses import listed
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.study.failing_rows import seeds_in_words
 
 __all__ = ["about_absent", "about_seeds", "beside_name", "chosen_seed", "in_title", "seeds_of"]
 
 LISTED = 3
-"""Largest number of seeds that a title names."""
+"""Largest number of seeds that a title names, and of rows that a caption names."""
 
 Shown = Sequence[tuple[str, Reading]]
 """Label and run of each row that a figure shows."""
@@ -29,7 +29,7 @@ def in_title(seeds: Sequence[int]) -> str:
     """The seeds of a figure as its title names them: seed 0, or seeds 0 and 1."""
     if len(seeds) > LISTED:
         return f"{len(seeds)} seeds"
-    return f"seed{'s' * (len(seeds) > 1)} {in_words(list(map(str, seeds)))}"
+    return seeds_in_words(seeds)
 
 
 def beside_name(reading: Reading, shown: Shown) -> str:
@@ -48,7 +48,7 @@ def about_seeds(story: Story, shown: Shown, *, numbers: bool = True) -> str:
     seeds, chosen = seeds_of(shown), chosen_seed(story)
     first = chosen if chosen in seeds or not seeds else seeds[0]
     others = [f"{_name(story, label)} seed {reading.seed}" for label, reading in shown if reading.seed != first]
-    text = f"Seed {first}{f'; rows without it show another one: {listed(others)}' if others else ''}."
+    text = f"Seed {first}{f'; rows without it show another one: {first_in_words(others, LISTED)}' if others else ''}."
     if others and numbers:
         text += _about_numbers([reading for _, reading in shown])
     return text + about_absent(story)
@@ -74,7 +74,9 @@ def about_absent(story: Story) -> str:
         for label, readings in (story.played if story.seed is not None else [])
         if all(reading.seed != chosen for reading in readings)
     ]
-    return f" Rows without a round under seed {chosen} are left out: {listed(absent)}." if absent else ""
+    return (
+        f" Rows without a round under seed {chosen} are left out: {first_in_words(absent, LISTED)}." if absent else ""
+    )
 
 
 def _name(story: Story, label: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedcohort.core.formatted_values import in_words
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL
@@ -34,9 +34,8 @@ def _about_uneven(compared: "Comparison") -> str:
     rows = [compared.rows[i] for i in sorted(compared.uneven)]
     if not rows:
         return ""
-    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows[:SHOWN]]
-    more = len(rows) - len(named)
-    listed = in_words([*named, *([f"{more} more row{'s' * (more > 1)}"] if more else [])])
+    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
+    listed = first_in_words(named, SHOWN)
     subject = "Rows" if len(rows) > 1 else "Runs"
     return (
         f"{subject} {UNEQUAL} ({listed}): what is measured after or over these rounds cannot be compared. To compare the rounds that "
