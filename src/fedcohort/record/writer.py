@@ -98,7 +98,15 @@ def create_run(
 
 def _cannot_create(directory: Path, error: Exception) -> UsageError:
     reason = getattr(error, "strerror", None) or error
-    return UsageError(f"{directory}: cannot be written ({reason}); give another directory with --runs")
+    cure = "free some space, or give" if _disk_is_full(directory, error) else "give"
+    return UsageError(f"{directory}: cannot be written ({reason}); {cure} another directory with --runs")
+
+
+def _disk_is_full(directory: Path, error: Exception) -> bool:
+    """SQLite says "disk I/O error" if there is no space for the index of its log."""
+    if is_disk_full(error):
+        return True
+    return directory.exists() and shutil.disk_usage(directory).free < LITTLE_SPACE
 
 
 def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
@@ -302,9 +310,7 @@ class Writer:
             raise self._cannot_write(error) from None
 
     def _cannot_write(self, error: Exception) -> UsageError:
-        # SQLite says "disk I/O error" if there is no space for the index of its log
-        full = is_disk_full(error) or shutil.disk_usage(self.path).free < LITTLE_SPACE
-        cure = "free some space" if full else "fix it"
+        cure = "free some space" if _disk_is_full(self.path, error) else "fix it"
         return UsageError(
             f"{self.path}: cannot be written ({error}); finished rounds are kept: {cure}, and start the same command again"
         )
