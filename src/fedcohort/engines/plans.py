@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,6 +44,11 @@ CLEARLY = 0.8
 """Stacks are taken if they need at most this share of the time of the faster of the other plans."""
 SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
+CLOSE = 0.5, 1.25
+"""Stacks that need between these shares of the time of the faster of the other plans are measured again if clients were cut, which
+favors stacks, with :data:`LONGER` rounds."""
+LONGER = 4
+"""How many times as long the rounds are when plans are measured again."""
 SLOW = 0.5
 """Seconds of a step above which plans are not compared: such a step is nearly all arithmetic, which is the same in all plans."""
 ROUNDS = 3
@@ -128,11 +133,15 @@ def choose_plan(
         budget = max(1.0, SECONDS / max(step, 1e-6))  # steps of one round
         count = int(np.clip(budget, min(len(clients), max(2 * workers, 8)), len(clients)))
         measured = _typical(sizes, count)
-        cut = _cut(federation, measured, batch * _most_steps(-(-sizes[measured] // batch), budget))
+        needed = -(-sizes[measured] // batch)
         plans: list[Plan] = ["loop"]
         plans += ["threads"] if workers > 1 else []
         plans += ["stacked"] if unstackable is None else []
-        choice = _decide(stopwatch.steps(plans, cut), unstackable, takes_turns)
+        seconds = stopwatch.steps(plans, _cut(federation, measured, batch * _most_steps(needed, budget)))
+        if needed.sum() > budget and _is_close(seconds):
+            longer = _cut(federation, measured, batch * _most_steps(needed, LONGER * budget))
+            seconds = stopwatch.steps(plans, longer)
+        choice = _decide(seconds, unstackable, takes_turns)
     _write(entry, choice)
     return choice
 
@@ -185,6 +194,14 @@ class _Stopwatch:
             ):  # each engine restores the switches that were set before it was built
                 engine.close()
         return {plan: min(values) for plan, values in times.items()}
+
+
+def _is_close(seconds: Mapping[Plan, float]) -> bool:
+    """Whether stacks may be faster or slower than the other plans once clients have all of their samples."""
+    if "stacked" not in seconds:
+        return False
+    share = seconds["stacked"] / min(value for plan, value in seconds.items() if plan != "stacked")
+    return CLOSE[0] < share < CLOSE[1]
 
 
 def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bool) -> Choice:
