@@ -99,13 +99,11 @@ class Scaffold(Algorithm):
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Send c_i⁺ − c_i, and keep c_i⁺."""
-        c_i = problem.memory.get("c", {})
-        sent, kept = {}, {}
-        moved = _made_steps(problem)
-        for name, new in self._mean_gradient(problem).items():
-            old = c_i[name] if name in c_i else torch.zeros_like(new, memory_format=torch.contiguous_format)
-            kept[name] = _of_those_with_steps(moved, new, old).contiguous()
-            sent[name] = (kept[name] - old).contiguous()
+        means = self._mean_gradient(problem)
+        c_i = problem.memory.get("c") or {name: _zeros(new) for name, new in means.items()}
+        kept = _of_those_with_steps(problem, means, c_i)
+        changes = torch._foreach_sub(list(kept.values()), [c_i[name] for name in kept])
+        sent = {name: change.contiguous() for name, change in zip(kept, changes, strict=True)}
         memory = {"c": kept}
         if self.c_decay < 1:
             memory["round"] = {"last": torch.full_like(torch.as_tensor(problem.steps), problem.t)}
@@ -133,20 +131,17 @@ class Scaffold(Algorithm):
         """The client's mean gradient under the option; arbitrary for a client without a step."""
         if self.option == "I":
             return problem.full_gradient(problem.anchor)
-        total, shift = problem.notes.get("total", {}), problem.notes.get("shift", {})
-        means = {}
-        all_steps = torch.as_tensor(problem.steps, device=_device(problem)).clamp(min=1)
-        for name, y in problem.parameters.items():
-            steps = all_steps.to(y.dtype)
-            if _plain(problem.training):
-                means[name] = mean = problem.anchor[name] - y.detach()
-                mean.div_(per_client(torch.as_tensor(steps * problem.lr).to(y.dtype), y))
-                if name in shift:
-                    mean.sub_(shift[name])
-            else:
-                gradient_sum = total[name] if name in total else torch.zeros_like(y, requires_grad=False)
-                means[name] = gradient_sum / per_client(steps, y)
-        return means
+        steps = torch.as_tensor(problem.steps, device=_device(problem)).clamp(min=1)
+        values = {name: value.detach() for name, value in problem.parameters.items()}
+        if not _plain(problem.training):
+            total = problem.notes.get("total", {})
+            return {n: total.get(n, torch.zeros_like(y)) / per_client(steps.to(y.dtype), y) for n, y in values.items()}
+        moved = torch._foreach_sub([problem.anchor[name] for name in values], list(values.values()))
+        distances = [torch.as_tensor(steps.to(y.dtype) * problem.lr).to(y.dtype) for y in values.values()]
+        torch._foreach_div_(moved, [torch.as_tensor(per_client(d, m)) for d, m in zip(distances, moved, strict=True)])
+        if shift := problem.notes.get("shift", {}):
+            torch._foreach_sub_(moved, [shift[name] for name in values])
+        return dict(zip(values, moved, strict=True))
 
     # The server half.
 
@@ -185,14 +180,18 @@ def _device(problem: Problem) -> torch.device:
     return next(iter(problem.parameters.values())).device
 
 
-def _made_steps(problem: Problem) -> bool | Tensor:
-    """Whether the client took a step, or whether each client of a stack did, bool [clients]."""
-    moved = torch.as_tensor(problem.steps, device=_device(problem)) * problem.lr > 0
-    return bool(moved) if moved.dim() == 0 else moved
+def _zeros(value: Tensor) -> Tensor:
+    """Zeros of the same shape, in the order of PyTorch's own tensors."""
+    return torch.zeros_like(value, memory_format=torch.contiguous_format)
 
 
-def _of_those_with_steps(moved: bool | Tensor, new: Tensor, old: Tensor) -> Tensor:
+def _of_those_with_steps(problem: Problem, new: Tensors, old: Tensors) -> Tensors:
     """The new values of clients that took a step, and the old values of the others: without a step, nothing changes."""
-    if isinstance(moved, bool):
-        return new if moved else old.clone()
-    return torch.where(torch.as_tensor(per_client(moved, new)), new, old)
+    if isinstance(problem.steps, int) and isinstance(problem.lr, float):
+        moved = problem.steps * problem.lr > 0
+        return {name: (value if moved else old[name].clone()).contiguous() for name, value in new.items()}
+    each = torch.as_tensor(problem.steps, device=_device(problem)) * problem.lr > 0
+    return {
+        name: torch.where(torch.as_tensor(per_client(each, value)), value, old[name]).contiguous()
+        for name, value in new.items()
+    }

@@ -16,6 +16,8 @@ __all__ = ["RunningMean", "blend"]
 
 PIECE = 2**16
 """Number of values of a large entry that are included at a time: in float64, they fit into a core's cache."""
+WHOLE = 2**18
+"""Number of values below which an entry is included at once: more calls would take longer than a smaller cache does."""
 TOGETHER = 2
 """Number of updates with large models that are included together: the mean is written to memory once for all of them."""
 
@@ -183,7 +185,7 @@ def _included(mean: Tensor | None, values: Sequence[tuple[Tensor, float]], resul
         result: has the shape of the values, and their format or that of sums.
     """
     tensors = [value for value, _ in values] + [result] + ([] if mean is None else [mean])
-    if result.numel() < 2 * PIECE or result.device.type != "cpu" or not all(map(Tensor.is_contiguous, tensors)):
+    if result.numel() < WHOLE or result.device.type != "cpu" or not all(map(Tensor.is_contiguous, tensors)):
         return _included_at_once(mean, values, result)
     shares = [share for _, share in values]
     means = repeat(None) if mean is None else mean.view(-1).split(PIECE)

@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcohort.record import Run
+from fedcohort.record import Portrait, Run
 from fedcohort.record.verification import signature
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ class CachedRun(Run):
     def ledger(self) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
         return super().ledger
+
+    @cached_property
+    def portrait(self) -> Portrait:
+        """As in :class:`fedcohort.record.Run`."""
+        return super().portrait
 
     @cached_property
     def wall(self) -> "pd.DataFrame":
