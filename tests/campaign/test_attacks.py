@@ -1,4 +1,4 @@
-"""A small, seeded part of every attack; ``make campaign`` plays all of it.
+"""A small, seeded part of every attack; ``make campaign`` plays all of it. The usual tests have those that nothing else looks at.
 
 If a case fails here, ``python -m tests.campaign --only ATTACK --case NUMBER`` repeats it alone.
 """
@@ -10,6 +10,7 @@ import pytest
 
 from tests.campaign.catalogue import ATTACKS
 from tests.campaign.worker import Worker
+from tests.repetitions import slow_unless
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the attacks need Linux")
 
@@ -22,7 +23,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker.close()
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+USUAL = ("kills", "same-bits", "descriptions", "data-files", "soak")
+
+
+@pytest.mark.parametrize("name", slow_unless(USUAL.__contains__, ATTACKS))
 def test_the_small_part_of_an_attack_finds_no_failure(name: str, worker: Worker) -> None:
     attack = ATTACKS[name]
     outcomes = [worker.play(name, 0, number, attack.limit) for number in attack.small]

@@ -112,6 +112,7 @@ def is_not_interrupted(cell: Cell, number: int, runs: Path, *_: Any) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_an_interrupted_comparison_waits_for_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that goes on after Interrupted has no processes that still write to the runs."""

@@ -77,7 +77,8 @@ def records(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the other systems are the real ones")
-@pytest.mark.parametrize("system", [pytest.param("macOS", marks=pytest.mark.slow), "Windows"])
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["macOS", "Windows"])
 def test_everything_works_on_other_systems(system: str, tmp_path: Path) -> None:
     results, resumed, checkpoints = played(system, tmp_path)
     assert [code for code, _ in results] == [0] * len(COMMANDS), results
