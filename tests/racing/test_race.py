@@ -162,6 +162,7 @@ def test_a_time_limit_ends_a_race_before_a_block_that_would_take_too_long(folder
     assert race.rows[0].seeds == 2
 
 
+@pytest.mark.slow
 def test_processes_play_the_same_race(raced: fedcohort.Race, tmp_path: Path) -> None:
     race = fedcohort.race(experiment(), max_seeds=2, max_runs=3, runs=tmp_path, jobs=2)
     digests = {(row.label, seed): run.digest() for row in race.rows for seed, run in row.runs.items()}

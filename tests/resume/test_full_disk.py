@@ -143,7 +143,7 @@ def test_any_write_may_find_the_disk_full(nth: int, tmp_path: Path, monkeypatch:
     assert record(fedcohort.run(experiment, runs=tmp_path / "full")) == undisturbed
 
 
-@pytest.mark.parametrize("jobs", slow_after(1, ["2", "1"]))
+@pytest.mark.parametrize("jobs", slow_after(1, ["1", "2"]))
 def test_a_full_disk_ends_a_comparison_in_one_line(jobs: str, disk: SmallDisk) -> None:
     words = ["sweep", "-q", "--set", "rounds=8", "--set", "seeds=1", "--over", "selection.k=[2, 3]", "--jobs", jobs]
     words += ["--set", "measures.checkpoint_seconds=0"]

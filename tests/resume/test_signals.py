@@ -148,19 +148,15 @@ def test_a_command_that_is_starting_ends_with_one_line(signum: int, tmp_path: Pa
             assert len(err.splitlines()) == 1, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("signum", "group"),
     [
         (signal.SIGTERM, False),
-        *(
-            pytest.param(signum, group, marks=pytest.mark.slow)
-            for signum, group in (
-                (signal.SIGHUP, True),
-                (signal.SIGINT, True),
-                (signal.SIGINT, False),
-                (signal.SIGTERM, True),
-            )
-        ),
+        (signal.SIGHUP, True),
+        (signal.SIGINT, True),
+        (signal.SIGINT, False),
+        (signal.SIGTERM, True),
     ],
 )
 def test_jobs_end_with_the_command(signum: int, group: bool, tmp_path: Path) -> None:
