@@ -53,11 +53,12 @@ def measure(
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
-    from fedcohort.report.runs_on_disk import find_runs
+    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.runs_on_disk import found_and_missing
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    found = find_runs(paths, runs, settings)
+    found, missing = found_and_missing(paths, runs, settings)
     summaries = summarize(found, target)
     sets = (
         [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in found]
@@ -71,7 +72,7 @@ def measure(
         echo(formatted_values.as_json(document("measures", {"runs": rows})))
     else:
         screen = terminal.screen()
-        screen.print(_table(found, summaries, sets, screen.width))
+        screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
 
 
 def _named(run: "Run") -> dict[str, object]:
@@ -80,9 +81,12 @@ def _named(run: "Run") -> dict[str, object]:
 
 
 def _table(
-    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int
+    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int, note: str
 ) -> "RenderableType":
-    """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets."""
+    """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets.
+
+    ``note`` is about runs that have not begun.
+    """
     from fedcohort.report import terminal
     from fedcohort.report.terminal.measures_notes import about_rows
     from fedcohort.study.comparison import Comparison, Row
@@ -98,7 +102,7 @@ def _table(
         Row(name, runs[own[0]].described, {int(runs[i].meta["seed"]): runs[i] for i in own})
         for name, own in zip(names, columns, strict=True)
     )
-    notes = about_rows(Comparison("measures", rows))
+    notes = [note, *about_rows(Comparison("measures", rows))]
     return terminal.summaries(names, means, sets, width, seeds[0] if same else "", notes)
 
 
@@ -158,10 +162,12 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
-    from fedcohort.report.runs_on_disk import find_runs
+    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.runs_on_disk import found_and_missing
+    from fedcohort.report.terminal.layout import dimmed
     from fedcohort.study import diagnose_run
 
-    found = find_runs(paths, runs, settings)
+    found, missing = found_and_missing(paths, runs, settings)
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
         rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]
@@ -170,8 +176,10 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     screen = terminal.screen()
     if len(each) == 1:
         screen.print(terminal.diagnosis(each[0], screen.width))
-        return
-    rows_of = _columns(found, single=False)
-    means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
-    seeds = [_seeds([found[i] for i in own]) for own in rows_of]
-    screen.print(terminal.diagnoses(means, seeds, screen.width))
+    else:
+        rows_of = _columns(found, single=False)
+        means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
+        seeds = [_seeds([found[i] for i in own]) for own in rows_of]
+        screen.print(terminal.diagnoses(means, seeds, screen.width))
+    for note in dimmed(in_sentences(missing)):
+        screen.print(note)
