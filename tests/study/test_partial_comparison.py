@@ -102,7 +102,7 @@ def test_accuracies_are_those_after_the_common_round(folder: Path) -> None:
 def test_figures_end_at_the_common_round(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a notebook, they showed all rounds of every run beside a table that ends at round 3."""
     partial = read(sorted(folder.iterdir()), partial=True)
-    compared = fedcohort.Comparison(partial.name, partial.rows, partial.note)
+    compared = fedcohort.Comparison(partial.name, partial.rows, partial.note)  # type: ignore[arg-type]
     drawn: list[Figure] = []
     monkeypatch.setattr(paper_figures, "composed", lambda figure, *_: drawn.append(figure))
     monkeypatch.setattr(paper_figures, "draw", lambda *_: b"")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fedcohort.record import Run
     from fedcohort.study.conformal_coverage import Conformal
+    from fedcohort.study.diagnose_run import Diagnosis
     from fedcohort.study.summary import Summary
 
 __all__ = ["diagnose", "measure", "why"]
@@ -174,12 +175,17 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
         echo(formatted_values.as_json(document("diagnose", {"runs": rows})))
         return
     screen = terminal.screen()
+    for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing))):
+        screen.print(part)
+
+
+def _diagnoses(runs: "Sequence[Run]", each: "Sequence[Diagnosis]", width: int) -> "RenderableType":
+    """The diagnosis of one run, or a table of the rows of several runs."""
+    from fedcohort.report import terminal
+    from fedcohort.study import diagnose_run
+
     if len(each) == 1:
-        screen.print(terminal.diagnosis(each[0], screen.width))
-    else:
-        rows_of = _columns(found, single=False)
-        means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
-        seeds = [_seeds([found[i] for i in own]) for own in rows_of]
-        screen.print(terminal.diagnoses(means, seeds, screen.width))
-    for note in dimmed(in_sentences(missing)):
-        screen.print(note)
+        return terminal.diagnosis(each[0], width)
+    rows_of = _columns(runs, single=False)
+    means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
+    return terminal.diagnoses(means, [_seeds([runs[i] for i in own]) for own in rows_of], width)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcohort.core.formatted_values import count, first_in_words, in_words
-from fedcohort.report.seed_notes import listed
+from fedcohort.core.formatted_values import count, first_in_words
+from fedcohort.study.failing_rows import seeds_in_words
 from fedcohort.study.health import Finding
 
 __all__ = ["Missing", "about_missing", "in_sentences", "without_premature"]
@@ -82,5 +82,5 @@ def _in_words(seeds: Sequence[int], of_all: Sequence[int]) -> str:
     """The seeds of a row that are missing."""
     if len(seeds) == len(of_all) > 1:
         return "all seeds"
-    words = in_words(list(map(str, seeds))) if len(seeds) < 3 else listed(seeds)
-    return f"seed{'s' * (len(seeds) > 1)} {words}"
+    first, last = seeds[0], seeds[-1]
+    return f"seeds {first} to {last}" if last - first == len(seeds) - 1 > 1 else seeds_in_words(seeds)

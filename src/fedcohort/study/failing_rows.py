@@ -52,7 +52,7 @@ class Finding:
 
     Attributes:
         kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``large loss``, ``target``, ``equal rows``, ``unfinished``,
-            ``few seeds`` or ``other seeds``.
+            ``few seeds``, ``other seeds`` or ``missing``.
         rows: labels of the rows that it is about.
         text: what is wrong, in a sentence.
         advice: what to try, in a sentence.
