@@ -215,7 +215,13 @@ earlier: [integer] - Earlier rounds in which this client was selected.
 availability_known: flag - Whether it is known that this client was available.
 clock: text - `simulated` or `wall`.
 labels: text - `classes` or `numbers`.
+tie: Tie? - Clients with the same score, of which only some were selected; null without any. Ties are random.
 words: [text] - The decision in sentences.
+""",
+    "Tie": """
+score: number? - Their score.
+selected: [integer] - Those that were selected.
+not_selected: [integer] - Those that were not.
 """,
     "Candidate": """
 client: integer - Number of the client.
