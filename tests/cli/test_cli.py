@@ -132,8 +132,10 @@ def test_every_command_explains_itself(command: str) -> None:
     assert result.stdout.startswith("Usage:")
 
 
-def test_the_list_of_commands_fits_a_line_each() -> None:
-    result = call("--help")
+@pytest.mark.parametrize("group", ["", "data", "deploy", "site"])
+def test_the_list_of_commands_fits_a_line_each(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = call(*group.split(), "--help")
     assert "..." not in result.stdout.replace("[ARGS]...", "")
 
 

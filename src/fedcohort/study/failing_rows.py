@@ -176,7 +176,8 @@ def _diverged(row: Checked) -> Hashable | None:
 def _words_of_diverged(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_dropped(row) for row in rows]
     updates = value_range(of for _, of in counts) + (" updates" if counts[0][1] != 1 else " update")
-    text = f"{value_range(dropped for dropped, _ in counts)} of {updates} had NaN or infinite entries and were dropped"
+    some = "all" if all(dropped == of > 1 for dropped, of in counts) else f"{value_range(own for own, _ in counts)} of"
+    text = f"{some} {updates} had NaN or infinite entries and were dropped"
     text += f", the first in round {_first_diverged(rows[0])}" if len(rows) == 1 else ""
     return text, f"{_scaling(rows[0])}lower training.lr, or limit gradients with training.clip_norm"
 

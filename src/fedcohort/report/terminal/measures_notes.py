@@ -44,7 +44,7 @@ def _about_uneven(compared: "Comparison") -> str:
     subject = "Rows" if len(rows) > 1 else "Runs"
     return (
         f"{subject} {UNEQUAL} ({_with_rounds(rows)}): what is measured after or over these rounds cannot be compared. "
-        "To compare the rounds that all have, use `fedcohort compare --partial`."
+        "To compare the rounds that all have, use `fedcohort compare RUN… --partial`."
     )
 
 
