@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -206,7 +206,7 @@ def catalogue(names: Table, shared: type | None = None) -> str:
         parts.append(
             explained(module.__doc__) if first == name else f"The formulas are in the section [`{first}`](#{first})."
         )
-        parts.append(_card(cls.card, ALSO_KNOWN_AS.get(name, ())))
+        parts.append(_card(name, cls.card))
         rows = [row for row in describe(cls) if row.name not in everywhere]
         parts.append(
             table(rows, "parameter") if rows else "It has no " + ("further parameters." if shared else "parameters.")
@@ -214,9 +214,9 @@ def catalogue(names: Table, shared: type | None = None) -> str:
     return "\n\n".join(parts)
 
 
-def _card(card: Card, also_known_as: Sequence[str]) -> str:
+def _card(name: str, card: Card) -> str:
     lines = [
-        *([f"* Also known as: {', '.join(also_known_as)}"] if also_known_as else []),
+        *([f"* Also known as: {', '.join(ALSO_KNOWN_AS[name])}"] if name in ALSO_KNOWN_AS else []),
         f"* Source: {card.source}",
         f"* Status: {STATUS[card.status]}",
         f"* Asks clients for: {card.asks}",

@@ -42,8 +42,8 @@ def site() -> None:
 def serve(file: str, insecure: bool) -> None:
     """Answer the server's requests with a site's data.
 
-    FILE is a site.toml. The command goes on until the process is ended. It also runs the SuperNode that connects to the server. It prints one line for each request: what was answered, and what is
-    left of the budget.
+    FILE is a site.toml. The command answers until the process is ended, and also runs the SuperNode that connects to the server. It
+    prints one line for each request: what was answered, and what is left of the budget.
     """
     _check_flower()
     from fedcohort.flower.sites.serve import serve_site

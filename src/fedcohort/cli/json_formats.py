@@ -249,7 +249,7 @@ path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
 rounds: integer - Number of rounds.
-scored_rounds: integer - Number of rounds with scores.
+scored_rounds: integer - Number of rounds with scores; 0 if the scores of every round are equal.
 greedy: number? - Share of the selected clients with a score that have the highest predictions.
 chance: number? - The same share under uniform selection.
 exploration: number? - Share of the selected clients with a score beyond the highest predictions.
