@@ -16,6 +16,9 @@ from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import played, written
 
+Decision = tuple[int, bool, float, dict[str, float]]
+"""A candidate of a round: its id, whether it was selected, its score, and the terms of the score."""
+
 
 def run_of(path: Path, *, clients: int = 12, rounds: int = 3, unscored: bool = True) -> fedcohort.Run:
     """In each round, client 0 is selected with the highest score, and client 1 without any; client 2 is not selected."""
@@ -94,9 +97,9 @@ def test_blocks_of_rounds_and_samples_of_clients_have_circles_too(clients: int, 
 
 def test_captions_say_in_how_many_rounds_chance_decided(tmp_path: Path) -> None:
     """Two clients of the same shade, of which one has a dot, looked as if the score had told them apart."""
-    tied = [(0, True, 0.9, {}), (1, True, 0.5, {}), (2, False, 0.5, {}), (3, False, 0.1, {})]
-    equal = [(client, client < 2, 0.5, {}) for client in range(4)]
-    clear = [(0, True, 0.9, {}), (1, True, 0.6, {}), (2, False, 0.5, {}), (3, False, 0.5, {})]
+    tied: list[Decision] = [(0, True, 0.9, {}), (1, True, 0.5, {}), (2, False, 0.5, {}), (3, False, 0.1, {})]
+    equal: list[Decision] = [(client, client < 2, 0.5, {}) for client in range(4)]
+    clear: list[Decision] = [(0, True, 0.9, {}), (1, True, 0.6, {}), (2, False, 0.5, {}), (3, False, 0.5, {})]
     rounds = [played(t, [0, 1], decisions=own) for t, own in enumerate([tied, equal, clear, tied], start=1)]
     rounds.append(played(5, [0, 1], decisions=tied, note="random: epsilon"))
 
