@@ -25,7 +25,7 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     """List strategies, algorithms and other plug-ins, or show one.
 
     With NAME, plug-ins of this name are shown with their parameters, defaults, source and status, what they ask clients, what clients
-    disclose, and what they cost. NAME can also be a name in the literature, such as UCB1, or a class of your own,
+    disclose, and what they cost. NAME can also be what the literature calls a plug-in, or a class of your own,
     'path/to/file.py:Class'.
     """
     from fedcohort.core import formatted_values
