@@ -28,6 +28,7 @@ from fedcohort.cli.json_schema import json_schema, keys_of
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
+from fedcohort.core.synonyms import ALSO_KNOWN_AS
 from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
@@ -205,7 +206,7 @@ def catalogue(names: Table, shared: type | None = None) -> str:
         parts.append(
             explained(module.__doc__) if first == name else f"The formulas are in the section [`{first}`](#{first})."
         )
-        parts.append(_card(cls.card))
+        parts.append(_card(name, cls.card))
         rows = [row for row in describe(cls) if row.name not in everywhere]
         parts.append(
             table(rows, "parameter") if rows else "It has no " + ("further parameters." if shared else "parameters.")
@@ -213,8 +214,9 @@ def catalogue(names: Table, shared: type | None = None) -> str:
     return "\n\n".join(parts)
 
 
-def _card(card: Card) -> str:
+def _card(name: str, card: Card) -> str:
     lines = [
+        *([f"* Also known as: {', '.join(ALSO_KNOWN_AS[name])}"] if name in ALSO_KNOWN_AS else []),
         f"* Source: {card.source}",
         f"* Status: {STATUS[card.status]}",
         f"* Asks clients for: {card.asks}",

@@ -36,7 +36,7 @@ def _page(entry: Entry, picture: str | None) -> str:
         GENERATE["first_sentence"](cls.__doc__),
         f'```toml\n[{section}]\nname = "{entry.name}"\n```',
         "## Card",
-        GENERATE["_card"](cls.card),
+        GENERATE["_card"](entry.name, cls.card),
         "## How it works",
         GENERATE["explained"](module.__doc__ if module else ""),
         "The symbols are explained [on the overview](../strategies.md).",

@@ -132,8 +132,10 @@ def test_every_command_explains_itself(command: str) -> None:
     assert result.stdout.startswith("Usage:")
 
 
-def test_the_list_of_commands_fits_a_line_each() -> None:
-    result = call("--help")
+@pytest.mark.parametrize("group", ["", "data", "deploy", "site"])
+def test_the_list_of_commands_fits_a_line_each(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    result = call(*group.split(), "--help")
     assert "..." not in result.stdout.replace("[ARGS]...", "")
 
 
@@ -447,6 +449,24 @@ def test_one_strategy_in_full() -> None:
     ):
         assert words in shown
     assert "fedavg" not in shown
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("UCB1", ["ucb"]),
+        ("Power-of-Choice", ["powd"]),
+        ("FedOpt", ["fedadagrad", "fedadam", "fedyogi"]),
+        ("oort", ["oort"]),
+    ],
+)
+def test_strategies_are_shown_by_their_names_in_the_literature(asked: str, names: list[str]) -> None:
+    """A name that is not that of experiment files, and not similar to it, was no name at all."""
+    sections = json.loads(call("strategies", asked, "--json").stdout)["sections"]
+    shown = [entry for entries in sections.values() for entry in entries]
+    assert [entry["name"] for entry in shown] == names
+    assert any(asked.lower() == other.lower() for entry in shown for other in entry["also_known_as"])
+    assert "also known as" in call("strategies", asked).stdout
 
 
 def test_the_page_of_everything_fits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from fedcohort.record import writing
 from fedcohort.report.runs_on_disk import begun
 from tests.cli.test_cli import call, done, refused
 from tests.records import played, written
@@ -125,4 +126,35 @@ def test_measures_say_which_rows_cannot_be_compared(tmp_path: Path) -> None:
     assert "No sound result, since training failed so far" in notes("UCB0")
     alike = notes("uniform0")
     assert "unequal" not in alike
+    assert "Not final" not in alike
     assert "training failed" not in alike
+
+
+def test_measures_of_unfinished_and_of_longer_runs_say_so(tmp_path: Path) -> None:
+    """A mean of 5.5 rounds was 6. Rows after equal numbers of rounds were final, and those of 2 and of 3 rounds could be compared."""
+    strategies = {"uniform": "uniform", "UCB": "ucb"}
+
+    def shown(*runs: tuple[str, int, int, int], finished: bool = False) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for label, seed, last, planned in runs:
+            tested = {"class_accuracy": [0.8, 0.5], "test_accuracy": 0.65}
+            rounds = [played(t, [0, 1], **tested) for t in range(1, last + 1)]
+            chosen = {"name": strategies[label]}
+            run = written(folder / f"{label}{seed}", rounds, label=label, seed=seed, rounds=planned, selection=chosen)
+            if finished:
+                with writing(run) as writer:
+                    writer.finish({})
+        return call("measures", folder).stdout
+
+    uneven = shown(("uniform", 0, 5, 6), ("uniform", 1, 6, 6))
+    assert [line.split()[1] for line in uneven.splitlines() if line.startswith("rounds ")] == ["5.5"]
+    assert "Not final" not in uneven, "it says already how far they are"
+    early = " ".join(shown(("uniform", 0, 2, 6), ("UCB", 0, 2, 6)).split())
+    assert "Not final: 'uniform' has played 2 of 6 rounds, 'UCB' has played 2 of 6 rounds." in early
+    assert "unequal" not in early
+    longer = " ".join(shown(("uniform", 0, 2, 2), ("UCB", 0, 3, 3), finished=True).split())
+    planned = (
+        "Rows were planned with different numbers of rounds ('uniform' 2 and 'UCB' 3): differences in what is measured"
+    )
+    assert planned in longer
+    assert "Not final" not in longer

@@ -2,10 +2,12 @@
 
 import pytest
 
+from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.synonyms import SYNONYMS, meant
+from fedcohort.core.synonyms import ALSO_KNOWN_AS, SYNONYMS, all_meant, meant
 from fedcohort.experiment import Choice, Experiment
 from fedcohort.federation.load_dataset import NAMES
+from fedcohort.selection import STRATEGIES
 
 
 def valid_settings() -> set[str]:
@@ -26,6 +28,26 @@ def test_every_target_exists() -> None:
     names = {name for choice in Choice.__subclasses__() for name in choice.table.builtin} | set(NAMES)
     missing = {target for targets in SYNONYMS.values() for target in targets} - names - valid_settings()
     assert not missing
+
+
+def test_strategies_are_found_by_their_names_in_the_literature() -> None:
+    """Only some had another name, and UCB1 was none of them."""
+    names = {*STRATEGIES.builtin, *ALGORITHMS.builtin}
+    assert ALSO_KNOWN_AS.keys() <= names
+    assert ALSO_KNOWN_AS.keys() >= STRATEGIES.builtin.keys() - {"utility_time"}, "FedCohort's own has no other name"
+    for name, others in ALSO_KNOWN_AS.items():
+        for other in others:
+            assert name in all_meant(other.upper(), names), other
+    for word, name in {
+        "UCB-1": "ucb",
+        "power of choice": "powd",
+        "Pow-D": "powd",
+        "NeuralTS": "neural",
+        "fed cs": "fedcs",
+    }.items():
+        assert meant(word, names) == name, word
+    assert all_meant("clustered sampling", names) == ["clustered_similarity", "clustered_size"]
+    assert all_meant("", names) == all_meant("()", names) == []
 
 
 def test_every_word_is_written_as_it_is_looked_up() -> None:

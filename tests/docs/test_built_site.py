@@ -233,7 +233,8 @@ def test_search_works_from_a_folder(site: Path, browser: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "first"), [("power-of-choice", "strategy/powd"), ("dirichlet", ""), ("oort", "strategy/oort")]
+    ("word", "first"),
+    [("power-of-choice", "strategy/powd"), ("dirichlet", ""), ("oort", "strategy/oort"), ("UCB1", "strategy/ucb")],
 )
 def test_pages_and_functions_come_before_attributes_and_have_excerpts(
     word: str, first: str, site: Path, browser: Any

@@ -14,6 +14,7 @@ import pytest
 
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.parameters import describe
+from fedcohort.core.synonyms import ALSO_KNOWN_AS
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import ROOT, read
 from tests.docs.test_links import without_code
@@ -150,6 +151,7 @@ def test_every_strategy_and_algorithm_has_a_page_with_its_card_and_parameters(pa
             page, cls = pages[f"{kind}/{name}"], table.find(name, name)
             assert cls.card.source in page
             assert "* Discloses about a client" in page
+            assert all(other in page for other in ALSO_KNOWN_AS.get(name, ())), "the search finds these names"
             assert f"autoclass:: fedcohort.{'selection' if kind == 'strategy' else 'algorithms'}.{cls.__name__}" in page
     assert "| `epsilon` | float ≥ 0, ≤ 1 | `0.1` |" in pages["strategy/ucb"]
 

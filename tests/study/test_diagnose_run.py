@@ -196,8 +196,11 @@ def test_correlations_within_rounds_of_three_clients_have_a_mark(run: fedcohort.
 def test_a_strategy_without_scores_has_no_shares(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     found = diagnose(run)
-    if found.scored_rounds:
-        assert found.greedy == pytest.approx(found.chance)
+    assert (found.scored_rounds, found.to_json()["greedy"], found.to_json()["exploration"]) == (0, None, None)
+    told = terminal.as_text(terminal.diagnosis(found))
+    assert "The strategy gives no scores that choose between clients." in told, (
+        "equal scores are no scores to explore beyond"
+    )
     assert found.to_json()["rounds"] == 2
 
 

@@ -163,6 +163,53 @@ def test_the_highest_score_has_the_first_rank_and_ties_share_the_mean(tmp_path: 
     assert ranks == {3: 1, 0: 2.5, 5: 2.5, 7: 4, 9: 5}
 
 
+TIES: list[tuple[dict[int, float], set[int], str]] = [
+    (
+        {5: 2.0, 3: 0.5, 7: 0.5, 0: 0.1},
+        {5, 3},
+        "Chance decided between clients with the same score, 0.5: 3 was selected, 7 was not.",
+    ),
+    (
+        dict.fromkeys(range(10), 1.0) | {10: 2.0},
+        {10, 4, 2},
+        "Chance decided between clients with the same score, 1: 2 and 4 were selected, 0, 1, 3, 5, 6, 7 and 2 others were not.",
+    ),
+    ({0: 0.2, 1: 0.2, 2: 0.2}, {0}, "All candidates have the same score, so that it does not decide between them."),
+    ({0: 0.5, 1: 0.4, 2: 0.4, 3: 0.3}, {0}, ""),
+    ({0: 0.5, 1: 0.4, 2: 0.5, 3: 0.3}, {0, 3}, ""),
+    ({0: math.nan, 1: math.nan}, {0}, ""),
+]
+"""Scores of the candidates by client, those that were selected, and what is said about a tie."""
+
+
+@pytest.mark.parametrize(("scores", "selected", "told"), TIES)
+def test_a_tie_is_told(scores: dict[int, float], selected: set[int], told: str, tmp_path: Path) -> None:
+    """That a client was selected and another one with the same score was not looked as if the score had decided it."""
+    candidates = [(client, client in selected, score) for client, score in scores.items()]
+    run = written(tmp_path / "run", [scored(1, *candidates), scored(2, *candidates)])
+    found = explain(run, 1)
+    assert [sentence for sentence in found.words() if "the same score" in sentence] == ([told] if told else [])
+    assert told in " ".join(explain(run, 1, max(selected)).words())
+    document = json.loads(call("why", run.path, "--round", 1, "--json").stdout)
+    assert (document["tie"] is not None) == bool(told)
+    if told.startswith("Chance"):
+        (edge,) = {scores[client] for client in document["tie"]["selected"] + document["tie"]["not_selected"]}
+        assert edge == document["tie"]["score"]
+        assert set(document["tie"]["selected"]) <= selected
+
+
+def test_a_tie_of_untried_clients_is_one_of_bonuses(tmp_path: Path) -> None:
+    terms = {"mean_reward": 0.0, "bonus": 2e5}
+    decisions = [(client, client < 2, 2e5 if client < 4 else 1.5, terms if client < 4 else {}) for client in range(6)]
+    of_ucb = written(tmp_path / "ucb", [played(1, [0, 1], decisions=decisions)])
+    assert (
+        explain(of_ucb, 1).words()[-1]
+        == "Chance decided between untried clients: 0 and 1 were selected, 2 and 3 were not."
+    )
+    at_random = written(tmp_path / "random", [played(1, [0, 1], decisions=decisions, note="random: epsilon")])
+    assert explain(at_random, 1).tie is None
+
+
 def test_earlier_rounds_are_those_before(tmp_path: Path) -> None:
     """Client 4 was selected in rounds 1, 3, 4 and 6, whatever became of its update."""
     rows = [(4, "admitted"), (0, "admitted"), (4, "failed"), (4, "late"), (1, "admitted"), (4, "admitted")]

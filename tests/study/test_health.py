@@ -122,6 +122,9 @@ def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row)
     assert by_kind["diverged"].text == (
         "3 of 6 updates had NaN or infinite entries and were dropped, the first in round 1 of seeds 0, 1 and 2"
     )
+    every = row(tmp_path, "every", played(1, [ClientRow(0, "diverged"), ClientRow(1, "diverged")], **OTHER))
+    (none_left,) = (finding for finding in Comparison("x", (good, every)).health if finding.kind == "diverged")
+    assert none_left.text.startswith("all 6 updates had NaN or infinite entries and were dropped, "), "not 6 of 6"
     assert by_kind["one class"].text == "the last model of 3 of 3 seeds predicts one class for every sample"
     assert by_kind["chance"].text == "test accuracy is at chance, 25% with 4 classes"
 
@@ -376,7 +379,7 @@ def test_runs_that_are_not_equally_far_are_a_finding(tmp_path: Path) -> None:
         "compared"
     )
     assert finding.advice == (
-        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare --partial`"
+        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare RUN… --partial`"
     )
     said = f"{finding.text}. Try: {finding.advice}."
     assert f"! {said}" in " ".join(terminal.as_text(terminal.comparison(Comparison("x", (ended, going)))).split())

@@ -11,10 +11,12 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import create_run
-from fedcohort.report import terminal
+from fedcohort.report import paper_figures, terminal
+from fedcohort.report.figure import Figure
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import FirstRounds, read
 from tests.experiments import small
+from tests.report.pages import Page
 from tests.resume.test_resume import stop_after
 
 MEASURED = {"measures": {"clients_every": 1}}
@@ -95,6 +97,24 @@ def test_accuracies_are_those_after_the_common_round(folder: Path) -> None:
     assert "test accuracy after round 3, seed 0." in to_latex(compared)
     finished = [path for path in folder.iterdir() if fedcohort.open_run(path).finished]
     assert "Test accuracy after the last round in %, seed 0." in terminal.as_text(terminal.comparison(read(finished)))
+
+
+def test_figures_end_at_the_common_round(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a notebook, they showed all rounds of every run beside a table that ends at round 3."""
+    partial = read(sorted(folder.iterdir()), partial=True)
+    compared = fedcohort.Comparison(partial.name, partial.rows, partial.note)  # type: ignore[arg-type]
+    drawn: list[Figure] = []
+    monkeypatch.setattr(paper_figures, "composed", lambda figure, *_: drawn.append(figure))
+    monkeypatch.setattr(paper_figures, "draw", lambda *_: b"")
+    compared._repr_mimebundle_()
+    (chart,) = drawn
+    assert chart.data["accuracy_rounds"]["x"].max() == 3
+    shown = Page(str(compared.report()))
+    for name, position in {"accuracy_rounds": "x", "raster": "round"}.items():
+        assert {row[position] for row in shown.payload["data"][name]} == {1, 2, 3}, name
+    assert "Test accuracy after round 3" in shown.prose
+    assert partial.note in shown.prose
+    assert "All numbers are those after the last finished round" not in shown.prose
 
 
 def test_finished_runs_are_compared_as_always(folder: Path) -> None:

@@ -138,7 +138,7 @@ class Comparison(comparison.Comparison):
         """The report page, as ``fedcohort report`` writes it: a notebook displays it, and ``str()`` gives its HTML."""
         from fedcohort.report.notebook import report
 
-        return report(self._all_runs(), self.name, self.reference)
+        return report(self._all_runs(), self.name, self.reference, self.note)
 
     def _all_runs(self) -> list[Run]:
         """Every run once; rows with the same settings share runs."""
@@ -161,7 +161,7 @@ class Comparison(comparison.Comparison):
         from fedcohort.report.notebook import export_figures
         from fedcohort.report.report_data import gather
 
-        story = gather(self._all_runs(), self.name, self.reference)
+        story = gather(self._all_runs(), self.name, self.reference, note=self.note)
         return export_figures(story, Path(folder), suffix, columns, only)
 
     def to_csv(self, file: str | Path | None = None) -> str:

@@ -1,5 +1,6 @@
 """``fedcohort strategies``: all plug-ins that an experiment can name."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,6 +9,7 @@ from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import json_option
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.synonyms import ALSO_KNOWN_AS, all_meant
 
 if TYPE_CHECKING:
     from fedcohort.core.plugins import Table
@@ -23,7 +25,8 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     """List strategies, algorithms and other plug-ins, or show one.
 
     With NAME, plug-ins of this name are shown with their parameters, defaults, source and status, what they ask clients, what clients
-    disclose, and what they cost. NAME can also be a class of your own, 'path/to/file.py:Class'.
+    disclose, and what they cost. NAME can also be what the literature calls a plug-in, or a class of your own,
+    'path/to/file.py:Class'.
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
@@ -39,7 +42,7 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
 
 
 def _sections(name: str | None) -> dict[str, list[dict[str, object]]]:
-    """The entries of each kind of plug-ins, or of those called ``name``."""
+    """The entries of each kind of plug-ins, or of those called ``name`` here, or else in papers."""
     from fedcohort.core.plugins import from_file, is_file_name
     from fedcohort.experiment import Algorithm, Choice, Selection
 
@@ -49,10 +52,11 @@ def _sections(name: str | None) -> dict[str, list[dict[str, object]]]:
             raise UsageError(f"name = {name!r}: is a {type(plugin).__name__}; a plug-in is a class")
         return {"your own": [_entry(name, plugin)]}
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
-    sections = {choice.table.kind: _entries(choice.table, name) for choice in choices}
-    if not any(sections.values()):
-        known = {known for choice in choices for known in choice.table}
+    known = {known for choice in choices for known in choice.table}
+    wanted = known if name is None else {name} & known or set(all_meant(name, known)) & known
+    if not wanted:
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
+    sections = {choice.table.kind: _entries(choice.table, wanted, every=name is None) for choice in choices}
     return {kind: entries for kind, entries in sections.items() if entries}
 
 
@@ -61,16 +65,16 @@ def _by_key(sections: dict[str, list[dict[str, object]]]) -> dict[str, list[dict
     return {kind.replace(" ", "_"): entries for kind, entries in sections.items()}
 
 
-def _entries(table: "Table", name: str | None) -> list[dict[str, object]]:
-    """An entry for each plug-in of a table, or for the one called ``name``; for a broken plug-in, the error."""
+def _entries(table: "Table", wanted: Collection[str], *, every: bool) -> list[dict[str, object]]:
+    """An entry for each plug-in of a table that is ``wanted``; for a broken plug-in, the error if ``every`` plug-in is shown."""
     entries = []
     for known in table:
-        if name not in (None, known):
+        if known not in wanted:
             continue
         try:
             entries.append(_entry(known, table.find(known, "name")))
         except UsageError as broken:
-            if name is not None:
+            if not every:
                 raise
             entries.append({"name": known, "summary": str(broken), "parameters": []})
     return entries
@@ -87,6 +91,7 @@ def _entry(name: str, plugin: Any) -> dict[str, Any]:
         "name": name,
         "summary": " ".join(docstring(plugin).partition("\n\n")[0].split()).replace("``", ""),
         **(dataclasses.asdict(card) if card is not None else {}),
+        **({"also_known_as": list(ALSO_KNOWN_AS[name])} if card is not None and name in ALSO_KNOWN_AS else {}),
         **({"needs": sorted(plugin.needs)} if hasattr(plugin, "needs") else {}),
         "parameters": [parameter._asdict() for parameter in describe(plugin)],
     }

@@ -147,7 +147,7 @@ def _origin(source: str) -> str:
 @click.option("--clear-older-than", "days", metavar="DAYS", type=float, help="Remove entries that were made earlier.")
 @json_option
 def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json: bool) -> None:
-    """List the decoded data sets in the cache, check them, or remove some.
+    """List, check or remove decoded data sets in the cache.
 
     Data sets are decoded once, and every run checks what it reads from the cache.
     """

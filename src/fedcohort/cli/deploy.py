@@ -40,10 +40,10 @@ def site() -> None:
 @click.argument("file")
 @click.option("--insecure", is_flag=True, help="Connect without TLS and without a key; only to this machine.")
 def serve(file: str, insecure: bool) -> None:
-    """Answer the server's requests with the data of FILE, a site.toml, until the process is ended.
+    """Answer the server's requests with a site's data.
 
-    It also runs the SuperNode that connects to the server. It prints one line for each request: what was answered, and what is
-    left of the budget.
+    FILE is a site.toml. The command answers until the process is ended, and also runs the SuperNode that connects to the server. It
+    prints one line for each request: what was answered, and what is left of the budget.
     """
     _check_flower()
     from fedcohort.flower.sites.serve import serve_site

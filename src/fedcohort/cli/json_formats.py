@@ -215,7 +215,13 @@ earlier: [integer] - Earlier rounds in which this client was selected.
 availability_known: flag - Whether it is known that this client was available.
 clock: text - `simulated` or `wall`.
 labels: text - `classes` or `numbers`.
+tie: Tie? - Clients with the same score, of which only some were selected; null without any. Ties are random.
 words: [text] - The decision in sentences.
+""",
+    "Tie": """
+score: number? - Their score.
+selected: [integer] - Those that were selected.
+not_selected: [integer] - Those that were not.
 """,
     "Candidate": """
 client: integer - Number of the client.
@@ -243,7 +249,7 @@ path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
 rounds: integer - Number of rounds.
-scored_rounds: integer - Number of rounds with scores.
+scored_rounds: integer - Number of rounds with scores; 0 if the scores of every round are equal.
 greedy: number? - Share of the selected clients with a score that have the highest predictions.
 chance: number? - The same share under uniform selection.
 exploration: number? - Share of the selected clients with a score beyond the highest predictions.

@@ -112,6 +112,7 @@ discloses: text - What clients disclose.
 knows: text - What it knows without asking.
 cost: text - Its cost.
 score: text - Its score.
+also_known_as: [text] - What it is called in the literature.
 needs: [text] - What it needs of the experiment.
 parameters: [Parameter] - Its parameters.
 *: any - Further facts of the plug-in's card.

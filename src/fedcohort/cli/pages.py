@@ -42,6 +42,7 @@ from fedcohort.core.paths import check_target, check_writable
 if TYPE_CHECKING:
     from fedcohort.report.chart_style import Look
     from fedcohort.report.figure import Figure
+    from fedcohort.report.missing_runs import Missing
 
 __all__ = ["figures", "live", "profile", "report"]
 
@@ -61,12 +62,23 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
     from fedcohort.report.page import page
-    from fedcohort.report.report_data import find_runs, gather
+    from fedcohort.report.report_data import gather
+    from fedcohort.report.runs_on_disk import found_and_missing
     from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
-    text = page(gather(find_runs(paths, runs, settings), reference=_reference()), command=command)
+    found = found_and_missing(paths, runs, settings)
+    text = page(gather(found.runs, reference=_reference(), missing=found.missing), command=command)
     write_page(output, text)
+    _say_missing(found.missing)
+
+
+def _say_missing(missing: "Sequence[Missing]") -> None:
+    """Say on standard error which runs of experiment files have not begun, if there are any."""
+    from fedcohort.report.missing_runs import in_sentences
+
+    if missing:
+        echo(f"fedcohort: {in_sentences(missing)}", err=True)
 
 
 @click.command()
@@ -112,9 +124,11 @@ def _figures(
     about all charts of runs."""
     from fedcohort.report.charts.batch_sizes import profiles
     from fedcohort.report.full_names import full_names
+    from fedcohort.report.missing_runs import in_sentences
     from fedcohort.report.page_sections import about_single_rows
     from fedcohort.report.page_sections import figures as figures_of_runs
-    from fedcohort.report.report_data import find_runs, gather
+    from fedcohort.report.report_data import gather
+    from fedcohort.report.runs_on_disk import found_and_missing
     from fedcohort.study.batch_size_profile import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
@@ -125,9 +139,14 @@ def _figures(
     names: dict[str, str] = {}
     note = ""
     if others or not measured:
-        story = gather(find_runs(others, runs, settings), reference=_reference())
+        found = found_and_missing(others, runs, settings)
+        story = gather(found.runs, reference=_reference(), missing=found.missing)
         charts += figures_of_runs(story, look)
-        names, note = full_names(story), about_single_rows(story)
+        names, note = (
+            full_names(story),
+            " ".join(filter(None, [about_single_rows(story), in_sentences(found.missing, command=False)])),
+        )
+        _say_missing(found.missing)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
     return charts, names, note

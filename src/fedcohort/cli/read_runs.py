@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fedcohort.record import Run
     from fedcohort.study.conformal_coverage import Conformal
+    from fedcohort.study.diagnose_run import Diagnosis
     from fedcohort.study.summary import Summary
 
 __all__ = ["diagnose", "measure", "why"]
@@ -53,11 +54,12 @@ def measure(
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
-    from fedcohort.report.runs_on_disk import find_runs
+    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.runs_on_disk import found_and_missing
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    found = find_runs(paths, runs, settings)
+    found, missing = found_and_missing(paths, runs, settings)
     summaries = summarize(found, target)
     sets = (
         [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in found]
@@ -71,7 +73,7 @@ def measure(
         echo(formatted_values.as_json(document("measures", {"runs": rows})))
     else:
         screen = terminal.screen()
-        screen.print(_table(found, summaries, sets, screen.width))
+        screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
 
 
 def _named(run: "Run") -> dict[str, object]:
@@ -80,9 +82,12 @@ def _named(run: "Run") -> dict[str, object]:
 
 
 def _table(
-    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int
+    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int, note: str
 ) -> "RenderableType":
-    """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets."""
+    """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets.
+
+    ``note`` is about runs that have not begun.
+    """
     from fedcohort.report import terminal
     from fedcohort.report.terminal.measures_notes import about_rows
     from fedcohort.study.comparison import Comparison, Row
@@ -98,7 +103,7 @@ def _table(
         Row(name, runs[own[0]].described, {int(runs[i].meta["seed"]): runs[i] for i in own})
         for name, own in zip(names, columns, strict=True)
     )
-    notes = about_rows(Comparison("measures", rows))
+    notes = [note, *about_rows(Comparison("measures", rows))]
     return terminal.summaries(names, means, sets, width, seeds[0] if same else "", notes)
 
 
@@ -158,20 +163,29 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
-    from fedcohort.report.runs_on_disk import find_runs
+    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.runs_on_disk import found_and_missing
+    from fedcohort.report.terminal.layout import dimmed
     from fedcohort.study import diagnose_run
 
-    found = find_runs(paths, runs, settings)
+    found, missing = found_and_missing(paths, runs, settings)
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
         rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]
         echo(formatted_values.as_json(document("diagnose", {"runs": rows})))
         return
     screen = terminal.screen()
+    for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing))):
+        screen.print(part)
+
+
+def _diagnoses(runs: "Sequence[Run]", each: "Sequence[Diagnosis]", width: int) -> "RenderableType":
+    """The diagnosis of one run, or a table of the rows of several runs."""
+    from fedcohort.report import terminal
+    from fedcohort.study import diagnose_run
+
     if len(each) == 1:
-        screen.print(terminal.diagnosis(each[0], screen.width))
-        return
-    rows_of = _columns(found, single=False)
+        return terminal.diagnosis(each[0], width)
+    rows_of = _columns(runs, single=False)
     means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
-    seeds = [_seeds([found[i] for i in own]) for own in rows_of]
-    screen.print(terminal.diagnoses(means, seeds, screen.width))
+    return terminal.diagnoses(means, [_seeds([runs[i] for i in own]) for own in rows_of], width)

@@ -1,8 +1,66 @@
-"""Other words for the names in experiment files: those of papers and of other packages, for suggestions in error messages."""
+"""Other words for the names in experiment files: those of papers and of other packages, to find them, and for error messages."""
 
+import re
 from collections.abc import Iterable
 
-__all__ = ["SYNONYMS", "meant"]
+__all__ = ["ALSO_KNOWN_AS", "SYNONYMS", "all_meant", "meant"]
+
+ALSO_KNOWN_AS: dict[str, tuple[str, ...]] = {
+    # strategies
+    "uniform": ("random selection", "random client sampling"),
+    "all": ("full participation",),
+    "ucb": ("UCB1", "upper confidence bound", "multi-armed bandit (MAB)"),
+    "powd": ("Power-of-Choice", "pow-d", "PoC"),
+    "cpowd": ("cpow-d", "computation-efficient Power-of-Choice"),
+    "rpowd": ("rpow-d", "communication-efficient Power-of-Choice"),
+    "select_by_loss": ("highest-loss selection", "loss-based selection"),
+    "oort": ("Oort",),
+    "pyramidfl": ("PyramidFL",),
+    "afl": ("AFL", "Active Federated Learning", "Active FL"),
+    "divfl": ("DivFL", "diverse client selection", "facility location"),
+    "tifl": ("TiFL", "tier-based federated learning"),
+    "haccs": ("HACCS", "heterogeneity-aware clustered client selection"),
+    "gpfl_select": ("GPFL", "gradient-projection-based client selection"),
+    "eiffel": ("Eiffel",),
+    "cs_ucb": ("CS-UCB", "multi-armed bandit-based client scheduling"),
+    "fedcs": ("FedCS",),
+    "conformal": ("conformal prediction",),
+    "flash": ("FLASH", "contextual bandit", "Thompson sampling"),
+    "flash_printed": ("FLASH", "Thompson sampling"),
+    "flash_linucb": ("LinUCB",),
+    "restless": ("restless bandit",),
+    "neural": ("NeuralUCB", "neural Thompson sampling (NeuralTS)"),
+    "round_robin": ("round-robin scheduling", "cyclic selection"),
+    "stratified": ("stratified sampling",),
+    "cluster_survey": ("cluster sampling",),
+    "md": ("MD sampling", "multinomial sampling"),
+    "clustered_size": ("clustered sampling",),
+    "clustered_similarity": ("clustered sampling",),
+    "size": ("sampling proportional to size",),
+    "ocs": ("OCS", "optimal client sampling"),
+    "aocs": ("AOCS", "approximate optimal client sampling"),
+    "rizk": ("importance sampling", "ISFedAvg"),
+    "feel": ("FEEL", "importance- and channel-aware scheduling"),
+    "fedcbs": ("Fed-CBS",),
+    "loss_proportional": ("loss-proportional sampling",),
+    "fedcor": ("FedCor",),
+    # algorithms
+    "fedavg": ("FedAvg", "federated averaging"),
+    "fedsgd": ("FedSGD",),
+    "fedavgm": ("FedAvgM", "server momentum"),
+    "fedadam": ("FedAdam", "FedOpt"),
+    "fedadagrad": ("FedAdagrad", "FedOpt"),
+    "fedyogi": ("FedYogi", "FedOpt"),
+    "fedprox": ("FedProx",),
+    "scaffold": ("SCAFFOLD",),
+    "fednova": ("FedNova", "normalized averaging"),
+    "feddf": ("FedDF", "ensemble distillation"),
+    "rhfl": ("RHFL",),
+    "median": ("coordinate-wise median",),
+    "trimmed_mean": ("coordinate-wise trimmed mean",),
+    "krum": ("Krum", "Multi-Krum"),
+}  # fmt: skip
+"""What strategies and algorithms are called in the literature, by their names in experiment files."""
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     # strategies
@@ -157,12 +215,34 @@ def meant(word: str, valid: Iterable[str]) -> str | None:
     >>> meant("learning_rate", ["rounds", "training"])
     'training.lr'
     """
+    return next(iter(all_meant(word, valid)), None)
+
+
+def all_meant(word: str, valid: Iterable[str]) -> list[str]:
+    """All valid names that ``word`` can stand for, best first.
+
+    >>> all_meant("FedOpt", ["fedadam", "fedavg", "fedyogi"])
+    ['fedadam', 'fedyogi']
+    """
     names = list(valid)
-    plain = _plain(word)
+    plain, letters = _plain(word), _letters(word)
     spelled = [name for name in names if _plain(name) == plain]
     known = [name for name in SYNONYMS.get(plain, ()) if name in names or name.rpartition(".")[0] in names]
-    return next(iter([*spelled, *known]), None)
+    called = [
+        name for name, others in ALSO_KNOWN_AS.items() if name in names and letters and letters in _words_of(others)
+    ]
+    return list(dict.fromkeys([*spelled, *known, *called]))
 
 
 def _plain(word: str) -> str:
     return word.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def _letters(word: str) -> str:
+    """The letters and digits of a word: ``ucb1`` for UCB-1."""
+    return re.sub(r"[\W_]", "", word.lower())
+
+
+def _words_of(names: Iterable[str]) -> set[str]:
+    """Names from papers as they are looked up, those with an abbreviation in parentheses by both."""
+    return {_letters(part) for name in names for part in (name, *re.split(r"[()]", name)) if part}

@@ -42,9 +42,9 @@ class Page(str):
         return framed(self)
 
 
-def report(runs: Sequence[Run], name: str | None = None, reference: str = "") -> Page:
-    """The report page of runs."""
-    return Page(page(gather(runs, name, reference)))
+def report(runs: Sequence[Run], name: str | None = None, reference: str = "", note: str = "") -> Page:
+    """The report page of runs; ``note`` is about runs that are compared before they are finished."""
+    return Page(page(gather(runs, name, reference, note=note)))
 
 
 def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: Sequence[str]) -> list[Path]:
@@ -119,6 +119,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         list(runs.values()),
         compared.name,
         compared.reference,
+        compared.note,
     )
 
 
@@ -151,9 +152,9 @@ def run_in_notebook(run: Run) -> Bundle:
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)
 
 
-def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, reference: str = "") -> Bundle:
+def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, reference: str = "", note: str = "") -> Bundle:
     """The content with the chart of the accuracy in place of the picture of its table, if there is one that is small enough."""
-    png = _chart(runs, name, reference)
+    png = _chart(runs, name, reference, note)
     if not png or len(png) > _LARGEST_CHART:
         return content
     image = f'<img alt="Test accuracy over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
@@ -161,7 +162,7 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, referenc
     return {**content, "text/html": f"{html}{image}</div>", "image/png": png}
 
 
-def _chart(runs: Sequence[Run], name: str | None, reference: str) -> bytes:
+def _chart(runs: Sequence[Run], name: str | None, reference: str, note: str) -> bytes:
     """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy, or cannot be drawn together."""
     from fedcohort.report.chart_style import paper
     from fedcohort.report.charts.accuracy import accuracy
@@ -169,7 +170,7 @@ def _chart(runs: Sequence[Run], name: str | None, reference: str) -> bytes:
 
     look = paper(2)
     try:
-        figure = accuracy(gather(runs, name, reference), look)
+        figure = accuracy(gather(runs, name, reference, note=note), look)
     except UsageError:  # the table of a comparison of different experiments is displayed all the same
         return b""
     return b"" if figure is None else draw(composed(figure, figure.views[0], look), "png", _PIXELS)

@@ -14,6 +14,7 @@ from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
+from fedcohort.report.missing_runs import about_missing, without_premature
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
@@ -60,7 +61,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "whole": {row["label"]: row["shown"] for row in styles},
         "answers": answers(story, going_on=going_on),
         "about_questions": about_questions(reading.run for reading in story.everything),
-        "states": unfinished(story),
+        "states": [] if story.note else unfinished(story),
         "made": _now(),
         "payload": payload(drawn)
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
@@ -128,8 +129,12 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             "",
         )
         return {"health": [], "own_measures": [], "intervals": False, "several_targets": False} | words
+    found = without_premature(compared.health, story.missing, [row.label for row in compared.rows])
     return {
-        "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
+        "health": [
+            *map(about_missing, story.missing),
+            *(finding for finding in found if finding.kind in EARLY or not going_on),
+        ],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
         "about_seeds": about_different_seeds([list(row.runs) for row in compared.rows]),

@@ -274,7 +274,7 @@ def figures(story: Story, look: Look) -> Iterator[Figure]:
 def _not_final(story: Story, figure: Figure) -> Figure:
     """The figure with a sentence at the end of its caption on how far unfinished runs are."""
     rows = zip(story.labels, story.readings, strict=True)
-    about = about_unfinished(
+    about = story.note or about_unfinished(
         {label: [(run.num_rounds, run.experiment.rounds, run.finished) for run in runs] for label, runs in rows}
     )
     return replace(figure, note=f"{figure.note} {about}") if about else figure
@@ -343,7 +343,7 @@ def at_point(story: Story, number: int) -> Story:
     labels = names if len(set(names)) == len(names) else own
     reference = story.comparison.rows[group.reference].label
     readings = [[one.called(label) for one in story.readings[i]] for i, label in zip(at, labels, strict=True)]
-    found = Story(story.name, tuple(story.rows[i] for i in at), labels, readings, reference)
+    found = Story(story.name, tuple(story.rows[i] for i in at), labels, readings, reference, note=story.note)
     if found.comparison is not None:
         target = story.comparison.targets[number]
         vars(found.comparison)["targets"] = [target] * len(found.comparison.groups)  # a cached property

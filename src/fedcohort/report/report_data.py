@@ -14,12 +14,13 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import Look, RowLooks
+from fedcohort.report.missing_runs import Missing
 from fedcohort.report.panel_rows import LINES, OWN_COLORS, rows_with_panel
 from fedcohort.report.row_looks import row_looks
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.report.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
-from fedcohort.study.compare_existing_runs import side_by_side
+from fedcohort.study.compare_existing_runs import FirstRounds, side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal
 
@@ -28,16 +29,7 @@ if TYPE_CHECKING:
 
     from fedcohort.experiment import Experiment
 
-__all__ = [
-    "POINTS",
-    "CachedRun",
-    "Reading",
-    "Story",
-    "begun",
-    "blocks",
-    "find_runs",
-    "gather",
-]
+__all__ = ["POINTS", "CachedRun", "Reading", "Story", "begun", "blocks", "find_runs", "gather"]
 
 POINTS = 300
 """Largest number of points of a line; with more rounds, a point is the mean of a block of rounds."""
@@ -195,6 +187,8 @@ class Story:
         readings: the runs of each row, in the order of the seeds.
         reference: label of the row that the others are compared with; see :class:`~fedcohort.study.comparison.Comparison`.
         seed: the seed of charts of single clients; None for the first seed of each row.
+        missing: the runs of experiment files that have not begun.
+        note: a sentence about runs that are compared before they are finished, see :class:`~fedcohort.study.comparison.Comparison`.
     """
 
     name: str
@@ -203,17 +197,14 @@ class Story:
     readings: list[list[Reading]]
     reference: str = ""
     seed: int | None = None
+    missing: Sequence[Missing] = ()
+    note: str = ""
 
     def at_seed(self, seed: int) -> "Story":
         """The same runs, with charts of single clients for another seed; what covers all seeds is not computed again."""
         story = replace(self, seed=seed)
-        vars(story).update(
-            comparison=self.comparison,
-            score=self.score,
-            played=self.played,
-            row_looks=self.row_looks,
-            federation_of_point=self.federation_of_point,
-        )  # the cached properties that do not depend on the seed
+        same = ("comparison", "score", "played", "row_looks", "federation_of_point")  # they do not depend on the seed
+        vars(story).update({name: getattr(self, name) for name in same})
         return story
 
     @cached_property
@@ -234,7 +225,7 @@ class Story:
             played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
             if played:
                 rows.append(Row(row.label, row.experiment, played))
-        return Comparison(self.name, tuple(rows), reference=self.reference) if rows else None
+        return Comparison(self.name, tuple(rows), self.note, self.reference) if rows else None
 
     @cached_property
     def score(self) -> ScoreStyle:
@@ -327,21 +318,30 @@ class Story:
         return [reading for reading in self.everything if not reading.finished]
 
 
-def gather(runs: Sequence[Run], name: str | None = None, reference: str = "") -> Story:
+def gather(
+    runs: Sequence[Run],
+    name: str | None = None,
+    reference: str = "",
+    *,
+    missing: Sequence[Missing] = (),
+    note: str = "",
+) -> Story:
     """Read runs, finished or not. Runs that differ only in their seed become one row.
 
     Args:
         runs: the runs.
         name: title of the page; by default the names of the experiments.
         reference: label of the row that the others are compared with.
+        missing: the runs of experiment files that have not begun.
+        note: a sentence about runs that are compared before they are finished.
     """
     name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
-    rows = side_by_side([run if isinstance(run, CachedRun) else CachedRun(run) for run in runs])
+    rows = side_by_side([run if isinstance(run, CachedRun | FirstRounds) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
     ]
-    return Story(name, rows, labels, readings, reference)
+    return Story(name, rows, labels, readings, reference, missing=missing, note=note)
 
 
 def blocks(length: int, most: int) -> Indices:

@@ -2,16 +2,35 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import kind_of
 from fedcohort.record import Run, open_run
 from fedcohort.record.untouched_copy import check_database_exists
+from fedcohort.report.missing_runs import Missing
 
-__all__ = ["begun", "expanded", "find_runs", "single_run"]
+__all__ = ["Found", "begun", "expanded", "find_runs", "found_and_missing", "single_run"]
+
+
+class Found(NamedTuple):
+    """The runs that paths name, and those of experiment files that have not begun.
+
+    Attributes:
+        runs: the runs.
+        missing: what is missing of each experiment file; empty if all runs are there.
+    """
+
+    runs: list[Run]
+    missing: tuple[Missing, ...] = ()
 
 
 def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
+    """The runs of :func:`found_and_missing`."""
+    return found_and_missing(paths, folder, settings).runs
+
+
+def found_and_missing(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> Found:
     """Find the runs that paths name; without paths, all runs in ``folder``.
 
     A path is a run directory, a folder of run directories, or an experiment file. The runs of an experiment file are in ``folder``.
@@ -22,11 +41,11 @@ def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings
     given = list(map(Path, paths))
     if not given and not Path(folder).exists():
         raise UsageError(f"--runs {folder}: no such folder; `fedcohort run` creates it, or give another folder")
-    runs = [run for path in given or [Path(folder)] for run in _runs_of(path, folder, settings)]
-    runs = list({run.path.resolve(): run for run in runs}.values())
+    of_paths = [_runs_of(path, folder, settings) for path in given or [Path(folder)]]
+    runs = list({run.path.resolve(): run for found in of_paths for run in found.runs}.values())
     for run in runs:
         run.verify()
-    return runs
+    return Found(runs, tuple(missing for found in of_paths for missing in found.missing))
 
 
 def single_run(path: str | Path) -> Run:
@@ -53,14 +72,14 @@ def _inside(path: Path) -> list[Path]:
     return sorted(filter(_is_run, path.iterdir()), key=begun)
 
 
-def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> Found:
     """The runs that one path names."""
     if (path / "run.sqlite").is_file():
-        return [Run(path)]
+        return Found([Run(path)])
     if path.is_file() and path.name == "experiment.toml" and (path.parent / "run.sqlite").is_file():
         if settings:
             raise UsageError(f"{path}: is the description of a run, which is only read; leave out --set {settings[0]}")
-        return [Run(path.parent)]
+        return Found([Run(path.parent)])
     if path.is_file():
         return _of_experiment(path, folder, settings)
     if not path.is_dir():
@@ -71,7 +90,7 @@ def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Ru
     inside = _inside(path)
     if not inside:
         raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
-    return [Run(inner) for inner in inside]
+    return Found([Run(inner) for inner in inside])
 
 
 def _is_run(path: Path) -> bool:
@@ -93,15 +112,23 @@ def begun(path: Path) -> tuple[float, str]:
     return (file.stat().st_mtime if file.is_file() else 0.0), path.name
 
 
-def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> list[Run]:
+def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> Found:
+    """The runs of an experiment file in a folder."""
     from fedcohort.experiment import load
     from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
 
-    given = Given()
-    runs = [run for cell in load(path, settings).cells() if (run := find_run(cell, given, folder)) is not None]
+    given, experiment = Given(), load(path, settings)
+    cells = experiment.cells()
+    found = [find_run(cell, given, folder) for cell in cells]
+    runs = [run for run in found if run is not None]
     if not runs:
         raise UsageError(
             f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
         )
-    return runs
+    lacking: dict[str, list[int]] = {}
+    for cell, run in zip(cells, found, strict=True):
+        if run is None:
+            lacking.setdefault(cell.label, []).append(cell.seed)
+    missing = Missing(path, len(cells), experiment.all_seeds, lacking, folder, settings)
+    return Found(runs, (missing,) if lacking else ())

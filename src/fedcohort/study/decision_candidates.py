@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcohort.core.formatted_values import UNTRIED, counted, number
+from fedcohort.core.formatted_values import UNTRIED, count, counted, in_words, number
 
-__all__ = ["Candidate", "outcome_in_words", "score_in_words", "time_in_words"]
+__all__ = ["Candidate", "Tie", "outcome_in_words", "score_in_words", "tie_in_words", "tie_of", "time_in_words"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,62 @@ class Candidate:
     def untried(self) -> bool:
         """Whether its score only says that it was never selected before."""
         return UNTRIED <= self.terms.get("bonus", 0.0) < math.inf
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Clients with the same score, of which only some were selected. Ties are random.
+
+    Attributes:
+        score: their score.
+        selected: those that were selected.
+        not_selected: those that were not.
+    """
+
+    score: float
+    selected: Sequence[int]
+    not_selected: Sequence[int]
+
+
+def tie_of(candidates: Sequence[Candidate]) -> Tie | None:
+    """The clients between which scores do not decide: the lowest score of a selected client is the highest of one that was not.
+
+    None if there are none, and if clients were not selected in the order of their scores.
+    """
+    selected = {each.client: each.score for each in candidates if each.selected and not math.isnan(each.score)}
+    others = {each.client: each.score for each in candidates if not each.selected and not math.isnan(each.score)}
+    if not selected or not others or min(selected.values()) != max(others.values()):
+        return None
+    score = min(selected.values())
+    return Tie(
+        score,
+        *([client for client, own in sorted(clients.items()) if own == score] for clients in (selected, others)),
+    )
+
+
+LISTED = 6
+"""Largest number of clients that a sentence lists."""
+
+
+def tie_in_words(tie: Tie, candidates: Sequence[Candidate], *, cut: bool) -> str:
+    """A sentence about a tie of some of the candidates; ``cut`` says that the record has not all of them."""
+    if len(tie.selected) + len(tie.not_selected) == len(candidates) and not cut:
+        return "All candidates have the same score, so that it does not decide between them."
+    untried = any(each.client == tie.selected[0] and each.untried for each in candidates)
+    which = "untried clients" if untried else f"clients with the same score, {number(tie.score)}"
+    verbs = [
+        "was" if len(clients) == 1 and not more else "were"
+        for clients, more in ((tie.selected, False), (tie.not_selected, cut))
+    ]
+    selected, others = _first(tie.selected), _first(tie.not_selected, more=cut)
+    return f"Chance decided between {which}: {selected} {verbs[0]} selected, {others} {verbs[1]} not."
+
+
+def _first(clients: Sequence[int], *, more: bool = False) -> str:
+    """The first of some clients, and how many others there are; ``more`` says that there can be still more."""
+    left = len(clients) - LISTED
+    others = ["others"] if more else [f"{count(left)} other{'s' * (left > 1)}"] if left > 0 else []
+    return in_words([*map(str, clients[:LISTED]), *others])
 
 
 def time_in_words(value: float, clock: str) -> str:

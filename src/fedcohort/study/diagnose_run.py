@@ -119,7 +119,7 @@ def diagnose(run: Run) -> Diagnosis:
     decisions, clients = run.decisions, run.clients
     scored = decisions[np.isfinite(decisions["score"])]
     prediction, predicted = predictions(decisions)
-    greedy, chance = _agreement(predicted)
+    greedy, chance = _agreement(predicted) if _choose(predicted) else ([], [])
     meta = run.meta
     share = float(np.mean(greedy)) if greedy else math.nan
     return Diagnosis(
@@ -136,6 +136,11 @@ def diagnose(run: Run) -> Diagnosis:
         prediction=prediction,
         unscored=_unscored(decisions, predicted) if greedy else math.nan,
     )
+
+
+def _choose(predicted: "pd.DataFrame") -> bool:
+    """Whether the predictions of some round differ; if all are equal, they choose between no clients, as with uniform selection."""
+    return bool((predicted.groupby("round")["prediction"].nunique() > 1).any())
 
 
 def _unscored(decisions: "pd.DataFrame", predicted: "pd.DataFrame") -> float:

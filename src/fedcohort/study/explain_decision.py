@@ -15,7 +15,15 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.core.report_names import is_random
 from fedcohort.record import KEPT, Run
-from fedcohort.study.decision_candidates import Candidate, outcome_in_words, score_in_words, time_in_words
+from fedcohort.study.decision_candidates import (
+    Candidate,
+    Tie,
+    outcome_in_words,
+    score_in_words,
+    tie_in_words,
+    tie_of,
+    time_in_words,
+)
 from fedcohort.study.recorded_strategy import strategy_in_words, was_available
 
 if TYPE_CHECKING:
@@ -96,12 +104,17 @@ class Explanation:
         values = asdict(self)
         if self.client is not None:
             values["candidates"] = [row for row in values["candidates"] if row["client"] == self.client]
-        return values | {"words": self.words()}
+        return values | {"tie": asdict(self.tie) if self.tie is not None else None, "words": self.words()}
 
     @property
     def random(self) -> bool:
         """Whether the strategy selected at random in this round, whatever the scores."""
         return is_random(self.note)
+
+    @property
+    def tie(self) -> Tie | None:
+        """The clients with the same score of which only some were selected; None without any, and if the round was random."""
+        return None if self.random else tie_of(self.candidates)
 
     def words(self) -> list[str]:
         """The decision in sentences."""
@@ -113,6 +126,8 @@ class Explanation:
             f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
             f"The round took {time_in_words(self.round_time, self.clock)}."
         )
+        if self.tie is not None:
+            lines.append(tie_in_words(self.tie, self.candidates, cut=compared >= KEPT))
         if self.client is None:
             return lines
         candidate = next((candidate for candidate in self.candidates if candidate.client == self.client), None)

@@ -52,7 +52,7 @@ class Finding:
 
     Attributes:
         kind: ``no update``, ``diverged``, ``one class``, ``chance``, ``large loss``, ``target``, ``equal rows``, ``unfinished``,
-            ``few seeds`` or ``other seeds``.
+            ``few seeds``, ``other seeds`` or ``missing``.
         rows: labels of the rows that it is about.
         text: what is wrong, in a sentence.
         advice: what to try, in a sentence.
@@ -176,7 +176,8 @@ def _diverged(row: Checked) -> Hashable | None:
 def _words_of_diverged(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_dropped(row) for row in rows]
     updates = value_range(of for _, of in counts) + (" updates" if counts[0][1] != 1 else " update")
-    text = f"{value_range(dropped for dropped, _ in counts)} of {updates} had NaN or infinite entries and were dropped"
+    some = "all" if all(dropped == of > 1 for dropped, of in counts) else f"{value_range(own for own, _ in counts)} of"
+    text = f"{some} {updates} had NaN or infinite entries and were dropped"
     text += f", the first in round {_first_diverged(rows[0])}" if len(rows) == 1 else ""
     return text, f"{_scaling(rows[0])}lower training.lr, or limit gradients with training.clip_norm"
 

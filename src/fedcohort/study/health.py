@@ -102,7 +102,7 @@ def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:
         "unfinished",
         (),
         text,
-        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare --partial`",
+        "wait for the other runs, or compare the rounds that all have, with `fedcohort compare RUN… --partial`",
     )
 
 

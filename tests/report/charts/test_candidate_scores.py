@@ -6,13 +6,18 @@ from pathlib import Path
 import pytest
 
 import fedcohort
+from fedcohort.record import RoundRow
 from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.selection_reasons import reasons
 from fedcohort.report.charts.shown_clients import SHOWN
 from fedcohort.report.figure import Figure
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import played, written
+
+Decision = tuple[int, bool, float, dict[str, float]]
+"""A candidate of a round: its id, whether it was selected, its score, and the terms of the score."""
 
 
 def run_of(path: Path, *, clients: int = 12, rounds: int = 3, unscored: bool = True) -> fedcohort.Run:
@@ -88,3 +93,21 @@ def test_blocks_of_rounds_and_samples_of_clients_have_circles_too(clients: int, 
     assert circles["round"].tolist() == sorted(figure.data["map_oort_0"]["round"].unique())
     assert ("place" in circles) == (clients > SHOWN)
     assert ("without this value in these rounds." in figure.note) == (rounds > 3)
+
+
+def test_captions_say_in_how_many_rounds_chance_decided(tmp_path: Path) -> None:
+    """Two clients of the same shade, of which one has a dot, looked as if the score had told them apart."""
+    tied: list[Decision] = [(0, True, 0.9, {}), (1, True, 0.5, {}), (2, False, 0.5, {}), (3, False, 0.1, {})]
+    equal: list[Decision] = [(client, client < 2, 0.5, {}) for client in range(4)]
+    clear: list[Decision] = [(0, True, 0.9, {}), (1, True, 0.6, {}), (2, False, 0.5, {}), (3, False, 0.5, {})]
+    rounds = [played(t, [0, 1], decisions=own) for t, own in enumerate([tied, equal, clear, tied], start=1)]
+    rounds.append(played(5, [0, 1], decisions=tied, note="random: epsilon"))
+
+    def note(name: str, rounds: list[RoundRow]) -> str:
+        (reading,) = gather([written(tmp_path / name, rounds)]).first
+        figure = candidates("ucb", reading, reading.decisions(), [], PAGE)
+        assert figure is not None
+        return figure.note
+
+    assert "In 2 rounds, chance decided between clients with the same score." in note("tied", rounds)
+    assert "chance decided" not in note("clear", [played(1, [0, 1], decisions=clear)])

@@ -71,11 +71,27 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         about += f" A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
-    note = f"{shade} An empty cell is no candidate, or one without this value. {about}{about_random(reading)} Seed {reading.seed}."
+    chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
+    note = f"{shade} An empty cell is no candidate, or one without this value. {about}{chance} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
     return Figure(f"map-{row}", title, note, views, data)
+
+
+def _about_ties(frame: pd.DataFrame, reading: Reading) -> str:
+    """A sentence about rounds in which only some of the clients with the same score were selected, with a space before it."""
+    scored = frame[frame["score"].notna()]
+    selected = scored["selected"].astype(bool)
+    lowest = scored[selected].groupby("round")["score"].min()
+    highest = scored[~selected].groupby("round")["score"].max()
+    ranked = scored.groupby("round")["score"].nunique() > 1
+    common = lowest.index.intersection(highest.index)
+    tied = common[(ranked[common] & (lowest[common] == highest[common])).to_numpy()]
+    rounds = int((~random_rounds(reading)[tied.to_numpy(np.int64)]).sum())
+    if not rounds:
+        return ""
+    return f" In {formatted_values.counted(rounds, 'round')}, chance decided between clients with the same score."
 
 
 def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:

@@ -181,7 +181,7 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
         (f"  bytes{TO_IT}", lambda run: size(run.bytes_to_target)),
     ]
     whole: list[Measure] = [
-        ("rounds", lambda run: count(run.rounds)),
+        ("rounds", lambda run: formatted_values.rounds(run.rounds)),
         (time_name, lambda run: time_on(run.clock, run.simulated_time)),
         ("bytes", lambda run: size(run.bytes)),
         ("client passes", lambda run: count(run.client_passes)),

@@ -65,6 +65,8 @@ def _plug_in(entry: Mapping[str, Any]) -> Group:
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True)
     facts.add_column()
+    if entry.get("also_known_as"):
+        facts.add_row(Text("also known as", style="dim"), Text(", ".join(entry["also_known_as"])))
     if "source" in entry:
         facts.add_row(Text("source", style="dim"), Text(entry["source"]))
         facts.add_row(Text("status", style="dim"), Text(f"{entry['status']}: {_STATUS[entry['status']]}"))

@@ -1,14 +1,15 @@
 """Notes below the table of all measures: which rows cannot be compared with the others."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed
 from fedcohort.study.step_sizes import value_range
-from fedcohort.study.unfinished_rows import UNEQUAL
+from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
-    from fedcohort.study.comparison import Comparison
+    from fedcohort.study.comparison import Comparison, Row
 
 __all__ = ["about_rows"]
 
@@ -17,7 +18,8 @@ SHOWN = 6
 
 
 def about_rows(compared: "Comparison") -> list[str]:
-    """Sentences about rows that have played unequal numbers of rounds, and about those in which training failed.
+    """Sentences about rows that have played unequal numbers of rounds, are not finished, or were planned with other numbers of rounds,
+    and about those in which training failed.
 
     Args:
         compared: the rows of the table.
@@ -25,7 +27,12 @@ def about_rows(compared: "Comparison") -> list[str]:
     without = "Not comparable" if len(compared.rows) > 1 else "No sound result"
     runs = [run for row in compared.rows for run in row.runs.values()]
     unfinished = any(not run.finished and run.last_round < run.described.rounds for run in runs)
-    notes = [_about_uneven(compared), about_failed(compared, without, unfinished=unfinished)]
+    notes = [
+        _about_uneven(compared),
+        _about_unfinished(compared),
+        _about_planned(compared),
+        about_failed(compared, without, unfinished=unfinished),
+    ]
     return [note for note in notes if note]
 
 
@@ -34,10 +41,41 @@ def _about_uneven(compared: "Comparison") -> str:
     rows = [compared.rows[i] for i in sorted(compared.uneven)]
     if not rows:
         return ""
-    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
-    listed = first_in_words(named, SHOWN)
     subject = "Rows" if len(rows) > 1 else "Runs"
     return (
-        f"{subject} {UNEQUAL} ({listed}): what is measured after or over these rounds cannot be compared. To compare the rounds that "
-        "all have, use `fedcohort compare --partial`."
+        f"{subject} {UNEQUAL} ({_with_rounds(rows)}): what is measured after or over these rounds cannot be compared. "
+        "To compare the rounds that all have, use `fedcohort compare RUN… --partial`."
     )
+
+
+def _about_unfinished(compared: "Comparison") -> str:
+    """A sentence about the other rows that have rounds left to play; empty if there are none."""
+    return about_unfinished(
+        {
+            row.label: [(run.last_round, run.described.rounds, run.finished) for run in row.runs.values()]
+            for i, row in enumerate(compared.rows)
+            if i not in compared.uneven
+        }
+    )
+
+
+def _about_planned(compared: "Comparison") -> str:
+    """A sentence about rows that were planned with different numbers of rounds; empty if there are none."""
+    rows = [
+        compared.rows[i]
+        for group in compared.groups
+        for i in group.rows
+        if len({compared.rows[j].experiment.rounds for j in group.rows}) > 1 and i not in compared.uneven
+    ]
+    if not rows:
+        return ""
+    return (
+        f"Rows were planned with different numbers of rounds ({_with_rounds(rows)}): differences in what is measured after or over "
+        "these rounds are not due to the strategies alone."
+    )
+
+
+def _with_rounds(rows: "Sequence[Row]") -> str:
+    """The first rows, each with the numbers of rounds that its runs have played."""
+    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
+    return first_in_words(named, SHOWN)

@@ -1,0 +1,77 @@
+"""Commands that read the runs of an experiment file say which of them have not begun, because the comparison was stopped early."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fedcohort.cli import cli
+from fedcohort.report.missing_runs import Missing, about_missing, in_sentences
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
+from fedcohort.report.runs_on_disk import find_runs, found_and_missing
+from tests.experiments import small
+from tests.report.conftest import ROWS
+from tests.report.pages import Page
+
+ABOUT = "5 of 9 runs of three.toml have not begun: 'UCB' with seeds 1 and 2; 'loss' with all seeds."
+
+
+@pytest.fixture
+def stopped(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an experiment file with three rows and seeds, and of its first four runs; it is the current one."""
+    experiment = small(rounds=8, seeds=3, variants=ROWS, measures={"clients_every": 2})
+    (tmp_path / "three.toml").write_text(experiment.to_toml())
+    for run in find_runs([runs]):
+        if run.meta["label"] == "uniform" or (run.meta["label"], run.meta["seed"]) == ("UCB", "0"):
+            shutil.copytree(run.path, tmp_path / "runs" / run.path.name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, arguments, prog_name="fedcohort")
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_the_page_says_which_runs_have_not_begun(stopped: Path) -> None:
+    """Its health asked for as many seeds as the file has."""
+    result = call("report", "three.toml")
+    assert result.stderr == f"fedcohort: {ABOUT} `fedcohort compare three.toml` goes on where it was stopped.\n"
+    shown = Page((stopped / "report.html").read_text(encoding="utf-8"))
+    health = shown.prose.partition("Health")[2].partition("Which strategy?")[0]
+    assert f"{ABOUT} Try: `fedcohort compare three.toml`, which goes on where it was stopped." in health
+    assert "set seeds" not in health
+    found = found_and_missing(["three.toml"])
+    assert "set seeds" in Page(page(gather(found.runs))).prose.partition("Which strategy?")[0], "of runs, not of a file"
+
+
+def test_tables_and_captions_say_it(stopped: Path) -> None:
+    goes_on = "`fedcohort compare three.toml --runs other` goes on where it was stopped."
+    (stopped / "runs").rename(stopped / "other")
+    for command in ("measures", "diagnose"):
+        text = " ".join(call(command, "three.toml", "--runs", "other").stdout.split())
+        assert text.count(f"{ABOUT} {goes_on}") == 1, command
+        assert "have not begun" not in call(command, "other").stdout, "a folder of runs is what it is"
+    call("figures", "three.toml", "--runs", "other", "--only", "bars", "--format", "svg")
+    assert f"All figures\n{ABOUT}\n" in (stopped / "figures" / "captions.txt").read_text(encoding="utf-8")
+
+
+def test_nothing_is_said_of_an_experiment_with_all_runs(runs: Path, stopped: Path) -> None:
+    found = found_and_missing(["three.toml"], runs)
+    assert (len(found.runs), found.missing) == (9, ())
+    assert "have not begun" not in call("measures", "three.toml", "--runs", str(runs)).stdout
+
+
+def test_rows_with_the_same_missing_seeds_are_named_together() -> None:
+    rows = {f"k={k}": [4] for k in range(1, 9)} | {"one": [0, 1, 2, 3, 4]}
+    missing = Missing(Path("some folder") / "many.toml", 45, range(5), rows, settings=("rounds=3",))
+    assert about_missing(missing).text == (
+        "13 of 45 runs of many.toml have not begun: 'k=1', 'k=2', 'k=3', 'k=4', 'k=5', 'k=6' and 2 more rows with seed 4; 'one' with "
+        "all seeds"
+    )
+    assert "`fedcohort compare 'some folder/many.toml' --set rounds=3` goes on" in in_sentences([missing])
+    one = Missing(Path("x.toml"), 2, range(1), {"UCB": [0]})
+    assert in_sentences([one], command=False) == "1 of 2 runs of x.toml has not begun: 'UCB' with seed 0."
