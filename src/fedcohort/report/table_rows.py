@@ -22,6 +22,7 @@ from fedcohort.report.headline_doubts import problem
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
+from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE, UNEVEN
@@ -213,10 +214,11 @@ def failed_rows(story: Story) -> set[str]:
 
 
 def unmarked_rows(story: Story) -> set[str]:
-    """The labels of the rows that are not marked as the best of a column: those in which training failed, and those that cannot be
-    compared yet, since a run that has played fewer rounds has a lower accuracy and lower costs."""
-    uneven = story.comparison.uneven if story.comparison is not None else frozenset()
-    return failed_rows(story) | {story.played[i][0] for i in uneven}
+    """The labels of the rows that are not marked as the best of a column: those in which training failed, and those that are not
+    ranked: a run that has played fewer rounds has a lower accuracy and lower costs, and means over different seeds can differ by their
+    seeds alone."""
+    positions = unranked(story.comparison) if story.comparison is not None else frozenset()
+    return failed_rows(story) | {story.played[i][0] for i in positions}
 
 
 BEST_OF_CLIENTS = ("worst", "personal", "personal_worst")

@@ -35,6 +35,7 @@ from fedcohort.report.failed_training import failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
+from fedcohort.report.unranked_rows import DIFFERENT, unranked, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -112,6 +113,7 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
     own["named"] = _named(compared, own)
     standing = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
     own["standing"] = np.where(own["failed"], "training failed", standing)
+    own.loc[own.index.isin(with_different_seeds(compared)), "standing"] = f"unknown: rows {DIFFERENT}"
     own.loc[own.index.isin(compared.uneven), "standing"] = "unknown: rows have played unequal numbers of rounds"
     return own, beside
 
@@ -203,10 +205,11 @@ def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], loo
 
 
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
-    """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it."""
-    on_front = np.zeros(len(frame), dtype=bool)
+    """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it. There is no
+    front of rows that are not ranked."""
+    on_front, without = np.zeros(len(frame), dtype=bool), unranked(compared)
     for group in compared.groups:
-        rows = [i for i in group.rows if i not in compared.uneven and not frame["failed"].iloc[i]]
+        rows = [i for i in group.rows if i not in without and not frame["failed"].iloc[i]]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 

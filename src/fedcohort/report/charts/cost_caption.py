@@ -8,9 +8,9 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import about_different_seeds, mean_over
+from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.unranked_rows import seeds_sentence, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.unfinished_rows import UNEQUAL
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["ALL_NAMED", "FRONT_NAMED", "caption"]
@@ -37,7 +37,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     """
     over = mean_over(story.played)
     note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
-    if seeds := about_different_seeds([list(row.runs) for row in compared.rows]):
+    if seeds := seeds_sentence(compared):
         note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
         note += (
@@ -56,14 +56,15 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
 
 def _about_front(compared: Comparison) -> str:
     """What filled and hollow points are, in sentences with a space before them."""
-    several = f" {UNEQUAL}, so that they are not compared."
-    if len(compared.uneven) == len(compared.rows):
+    hollow = unranked(compared)
+    several = f" {why_unranked(compared)}, so that {'they' if compared.uneven else 'their means'} are not compared."
+    if len(hollow) == len(compared.rows):
         return f" Rows{several} All points are hollow."
     front = (
         f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
         "row has, or training failed."
     )
-    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
+    return f"{front} Some rows{several} Their points are hollow." if hollow else front
 
 
 def _without_interval(frame: pd.DataFrame) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed
+from fedcohort.report.unranked_rows import seeds_sentence
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL
 
@@ -17,7 +18,8 @@ SHOWN = 6
 
 
 def about_rows(compared: "Comparison") -> list[str]:
-    """Sentences about rows that have played unequal numbers of rounds, and about those in which training failed.
+    """Sentences about rows that have played unequal numbers of rounds, about means over different seeds, and about rows in which
+    training failed.
 
     Args:
         compared: the rows of the table.
@@ -25,8 +27,14 @@ def about_rows(compared: "Comparison") -> list[str]:
     without = "Not comparable" if len(compared.rows) > 1 else "No sound result"
     runs = [run for row in compared.rows for run in row.runs.values()]
     unfinished = any(not run.finished and run.last_round < run.described.rounds for run in runs)
-    notes = [_about_uneven(compared), about_failed(compared, without, unfinished=unfinished)]
+    notes = [_about_uneven(compared), _about_seeds(compared), about_failed(compared, without, unfinished=unfinished)]
     return [note for note in notes if note]
+
+
+def _about_seeds(compared: "Comparison") -> str:
+    """A sentence about means over different seeds; empty if all rows have the same seeds."""
+    sentence = seeds_sentence(compared)
+    return sentence and f"{sentence} They are in the table of `fedcohort compare`."
 
 
 def _about_uneven(compared: "Comparison") -> str:
