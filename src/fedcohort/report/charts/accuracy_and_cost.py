@@ -44,6 +44,9 @@ __all__ = ["accuracy_and_cost", "front"]
 HEIGHT = 240
 """Height of the chart on the page."""
 
+GAP = 9
+"""Distance from points without an interval to the intervals of other rows, in pixels."""
+
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
     ("client_passes", "client passes", "~s", formatted_values.count),
@@ -256,14 +259,15 @@ def _chart(
     ]
     fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
     size: dict[str, Any] = {"size": 80, "strokeWidth": 2} if look.page else {"size": 50, "strokeWidth": 1}
-    layers: list[alt.Chart] = []
-    for drawn in in_order(base, rows.named):
-        intervals = drawn.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3)
-        points = drawn.mark_point(opacity=1, filled=False, **size)
-        layers += [
-            intervals.encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
-            points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape),
-        ]
+    parts = in_order(base, rows.named)
+    lines: dict[str, Any] = {"strokeWidth": 1.2, "opacity": 1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3}
+    layers: list[alt.Chart] = [
+        part.mark_rule(**lines).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color) for part in parts
+    ]
+    layers.append(_gaps(base, look).encode(x, y))
+    for part in parts:
+        points = part.mark_point(opacity=1, filled=False, **size)
+        layers.append(points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape))
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
         places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
@@ -275,6 +279,15 @@ def _chart(
     if look.page and log is not None:
         whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
+
+
+def _gaps(rows: alt.Chart, look: Look) -> alt.Chart:
+    """Gaps in intervals at the points of rows without an interval: one of another row would look as if it was theirs."""
+    radius = GAP if look.page else GAP / 2
+    gaps: alt.Chart = rows.transform_filter("!isValid(datum.low)").mark_point(
+        filled=True, color=look.ground, opacity=1, size=math.pi * radius**2, aria=False, tooltip=None
+    )
+    return gaps
 
 
 def _leaders(names: alt.Chart, look: Look) -> alt.Chart:
