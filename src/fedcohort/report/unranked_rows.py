@@ -4,7 +4,15 @@ from fedcohort.report.seed_notes import about_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.unfinished_rows import UNEQUAL
 
-__all__ = ["DIFFERENT", "about_unmarked", "seeds_sentence", "unranked", "why_unranked", "with_different_seeds"]
+__all__ = [
+    "DIFFERENT",
+    "about_unmarked",
+    "in_own_seeds",
+    "seeds_sentence",
+    "unranked",
+    "why_unranked",
+    "with_different_seeds",
+]
 
 DIFFERENT = "have different seeds"
 """What texts say of the rows of :func:`with_different_seeds`."""
@@ -34,6 +42,11 @@ def about_unmarked(compared: Comparison) -> str:
     """A sentence about the rows of which none is marked as the best in a table; empty if there are none."""
     why = why_unranked(compared)
     return f"No best mean is marked among rows that {why}." if why else ""
+
+
+def in_own_seeds(score: str, compared: Comparison | None) -> str:
+    """The score of the rows that charts name or color because theirs is the highest, which says that seeds of rows differ."""
+    return f"{score} over their own seeds" if compared is not None and with_different_seeds(compared) else score
 
 
 def seeds_sentence(compared: Comparison) -> str:

@@ -42,10 +42,9 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     if seeds := seeds_sentence(compared):
         note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
-        note += (
-            f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
-            "name or row; point at a row for its name."
-        )
+        filled = f", and at most the {FRONT_NAMED} best of the rows that are filled"
+        named = f"the reference{filled if len(unranked(compared)) < len(compared.rows) else ''}"
+        note += f" Names: {named}, where a name covers no other name or row; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():

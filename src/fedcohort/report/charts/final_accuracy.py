@@ -68,7 +68,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     if seeds := seeds_sentence(compared):
         note += f" {seeds}"
     if look.strong(labels):
-        note += f" {about_colors(score.name)}"
+        note += f" {about_colors(score.name, compared=compared)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)
 
