@@ -22,8 +22,7 @@ from fedcohort.report.headline_doubts import (
     untrained,
 )
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.seed_notes import about_different_seeds
-from fedcohort.report.unranked_rows import DIFFERENT, with_different_seeds
+from fedcohort.report.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
@@ -76,10 +75,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     if early := _too_early(readings, going_on and not single):
         return [("Result" if single else "Which strategy?", (early,))]
     if single:
-        row = compared.table.iloc[group.rows[0]].to_dict()
-        said = [_single(row, max(reading.num_rounds for reading in readings), compared.score)]
-        reason = problem(compared, group.rows[0])
-        return [("Result", (*said, f"This is no sound result: {reason}. See Health.") if reason else (*said,))]
+        return [("Result", _of_single(compared, group.rows[0], max(reading.num_rounds for reading in readings)))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     names = _names(compared, group)
@@ -113,6 +109,13 @@ def _names(compared: Comparison, group: Group) -> list[str]:
     """What rows are called, in quotes: at a point of a sweep without the settings, which the point names."""
     names = compared.names_without_settings if group.point else [row.label for row in compared.rows]
     return [f"'{name}'" for name in names]
+
+
+def _of_single(compared: Comparison, position: int, rounds: int) -> tuple[str, ...]:
+    """The result of the only row of a group, and whether it is no sound one."""
+    said = _single(compared.table.iloc[position].to_dict(), rounds, compared.score)
+    reason = problem(compared, position)
+    return (said, f"This is no sound result: {reason}. See Health.") if reason else (said,)
 
 
 def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
@@ -170,7 +173,7 @@ def _beside_reference(compared: Comparison, group: Group, names: Sequence[str]) 
     found = in_words(said) if said else "no row is clearly better or worse than the reference"
     return [
         f"{where} rows {DIFFERENT}, so that none of them is called the best.",
-        about_different_seeds([list(compared.rows[i].runs) for i in group.rows]),
+        BY_SEEDS,
         f"Over these seeds, {found}, {names[group.reference]}.",
         *doubt_about_reference(compared, group, names),
     ]

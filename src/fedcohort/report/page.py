@@ -29,7 +29,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
-from fedcohort.report.unranked_rows import about_unmarked, seeds_sentence
+from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import with_intervals
@@ -128,7 +128,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "health": [finding for finding in compared.health if finding.kind in EARLY or not going_on],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
-        "about_seeds": seeds_sentence(compared),
+        "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),
         "when": compared.when,
         "about_targets": compared.about_targets

@@ -1,14 +1,14 @@
 """Say which rows are not ranked by their means: rows after unequal numbers of rounds, and rows with different seeds."""
 
-from fedcohort.report.seed_notes import about_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.unfinished_rows import UNEQUAL
 
 __all__ = [
+    "BY_SEEDS",
     "DIFFERENT",
+    "about_different_seeds",
     "about_unmarked",
     "in_own_seeds",
-    "seeds_sentence",
     "unranked",
     "why_unranked",
     "with_different_seeds",
@@ -16,6 +16,10 @@ __all__ = [
 
 DIFFERENT = "have different seeds"
 """What texts say of the rows of :func:`with_different_seeds`."""
+
+
+BY_SEEDS = "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
+"""Why such rows are not ranked, and what to do instead."""
 
 
 def with_different_seeds(compared: Comparison) -> frozenset[int]:
@@ -49,6 +53,6 @@ def in_own_seeds(score: str, compared: Comparison | None) -> str:
     return f"{score} over their own seeds" if compared is not None and with_different_seeds(compared) else score
 
 
-def seeds_sentence(compared: Comparison) -> str:
+def about_different_seeds(compared: Comparison) -> str:
     """A sentence about means over different seeds; empty if all rows have the same seeds."""
-    return about_different_seeds([list(row.runs) for row in compared.rows])
+    return BY_SEEDS if len({frozenset(row.runs) for row in compared.rows}) > 1 else ""

@@ -11,7 +11,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_over
-from fedcohort.report.unranked_rows import seeds_sentence, unranked, why_unranked
+from fedcohort.report.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -39,7 +39,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     """
     over = mean_over(story.played)
     note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
-    if seeds := seeds_sentence(compared):
+    if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
         filled = f", and at most the {FRONT_NAMED} best of the rows that are filled"

@@ -32,7 +32,7 @@ from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
-from fedcohort.report.unranked_rows import seeds_sentence
+from fedcohort.report.unranked_rows import about_different_seeds
 
 __all__ = ["studies", "swept"]
 
@@ -95,7 +95,7 @@ def swept(story: Story) -> Swept | None:
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     texts = {key: _texts(settings, labels, key) for key in keys}
     over = mean_over(story.played), mean_with_deviation(story.played)
-    seeds = seeds_sentence(compared)
+    seeds = about_different_seeds(compared)
     comparable = not (compared.uneven or seeds)
     return Swept(keys, frame, [cut[name] for name in distinct], texts, compared.when, *over, seeds, comparable)
 

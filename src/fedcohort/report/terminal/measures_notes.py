@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed
-from fedcohort.report.unranked_rows import seeds_sentence
+from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL
 
@@ -33,7 +33,7 @@ def about_rows(compared: "Comparison") -> list[str]:
 
 def _about_seeds(compared: "Comparison") -> str:
     """A sentence about means over different seeds; empty if all rows have the same seeds."""
-    sentence = seeds_sentence(compared)
+    sentence = about_different_seeds(compared)
     return sentence and f"{sentence} They are in the table of `fedcohort compare`."
 
 
