@@ -78,7 +78,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
         hollow = own["strategy"][~own["front"].astype(bool)].tolist()
-        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow)
+        gaps = bool(own["low"].notna().any() and own["low"].isna().any())
+        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow, gaps)
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
     note = caption(story, compared, frame, look, dodged=dodged)
@@ -97,12 +98,14 @@ def _costs(compared: Comparison) -> list[tuple[str, str, str, Callable[[float], 
 
 @dataclass(frozen=True)
 class _Shown:
-    """All rows; in papers with many rows, those that have a color, and those of them that a view names; and the hollow ones."""
+    """All rows; in papers with many rows, those that have a color, and those of them that a view names; the hollow ones; and whether
+    intervals have gaps at points without one."""
 
     labels: list[str]
     colored: list[str]
     named: list[str]
     hollow: list[str]
+    gaps: bool
 
 
 def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
@@ -264,7 +267,7 @@ def _chart(
     layers: list[alt.Chart] = [
         part.mark_rule(**lines).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color) for part in parts
     ]
-    layers.append(_gaps(base, look).encode(x, y))
+    layers += [_gaps(base, look).encode(x, y)] if rows.gaps else []
     for part in parts:
         points = part.mark_point(opacity=1, filled=False, **size)
         layers.append(points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape))
