@@ -10,7 +10,20 @@ from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import one_class
 
-__all__ = ["doubt_about", "doubt_about_reference", "doubts", "never_trained", "none_learned", "problem", "untrained"]
+__all__ = [
+    "FAILED",
+    "doubt_about",
+    "doubt_about_reference",
+    "doubts",
+    "never_trained",
+    "none_learned",
+    "problem",
+    "untrained",
+]
+
+
+FAILED = ("no update", "one class", "chance", "large loss")
+"""Kinds of findings about rows in which training failed, the most serious first."""
 
 
 def problem(compared: Comparison, position: int) -> str:
@@ -25,7 +38,7 @@ def problem(compared: Comparison, position: int) -> str:
         "large loss": "its steps were so large that training did not settle",
     }
     kinds = _kinds(compared, position)
-    return next((reason for kind, reason in reasons.items() if kind in kinds), "")
+    return next((reasons[kind] for kind in FAILED if kind in kinds), "")
 
 
 def _in_seeds(compared: Comparison, position: int) -> str:

@@ -18,7 +18,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.headline_doubts import problem
+from fedcohort.report.failed_training import failed
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
@@ -209,8 +209,9 @@ def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]
 
 def failed_rows(story: Story) -> set[str]:
     """The labels of the rows in which training failed: none of them is marked as the best of a column."""
-    compared = story.comparison
-    return {label for i, (label, _) in enumerate(story.played) if compared is not None and problem(compared, i)}
+    if story.comparison is None:
+        return set()
+    return {label for (label, _), lost in zip(story.played, failed(story.comparison), strict=True) if lost}
 
 
 def unmarked_rows(story: Story) -> set[str]:
