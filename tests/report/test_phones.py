@@ -8,6 +8,8 @@ import pytest
 
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import find_runs, gather
+from tests.experiments import UCB
+from tests.records import played, written
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
@@ -44,6 +46,25 @@ def test_lines_have_names_below_the_chart_in_the_order_of_their_ends(phone: Any)
     phone.locator(f"{SHOWN} .names button", has_text="UCB").click()
     assert phone.evaluate("fedcohort.dimmed").count("uniform") == 1, "names highlight their lines"
     phone.locator(f"{SHOWN} .names button", has_text="UCB").click()
+
+
+def test_names_of_lines_that_end_at_different_rounds_are_listed_in_the_order_of_the_rows(
+    browser: Any, tmp_path: Path
+) -> None:
+    """The values of different rounds are no order."""
+    runs = [
+        written(
+            tmp_path / label,
+            [played(t, [0], test_accuracy=0.5 + t / 20) for t in range(1, last + 1)],
+            label=label,
+            selection=selection,
+        )
+        for label, last, selection in (("uniform", 3, "uniform"), ("longer", 8, UCB))
+    ]
+    (tmp_path / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    page = Watched(browser, **PHONE).open((tmp_path / "page.html").as_uri())
+    assert page.evaluate(LISTED) == ["uniform", "longer"]
+    page.close()
 
 
 CUT = """[...document.querySelectorAll('.role-legend-label text')].filter(text => {

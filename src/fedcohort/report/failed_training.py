@@ -2,13 +2,10 @@
 
 from dataclasses import replace
 
-from fedcohort.report.headline_doubts import problem
+from fedcohort.report.headline_doubts import FAILED, problem
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["about_failed", "failed"]
-
-KINDS = ("no update", "one class", "chance", "large loss")
-"""Kinds of findings about rows in which training failed."""
 
 
 def failed(compared: Comparison) -> list[bool]:
@@ -29,7 +26,7 @@ def about_failed(compared: Comparison | None, without: str, *, unfinished: bool)
     told: set[str] = set()
     reasons = []
     for finding in compared.health:
-        rows = tuple(label for label in finding.rows if label not in told) if finding.kind in KINDS else ()
+        rows = tuple(label for label in finding.rows if label not in told) if finding.kind in FAILED else ()
         told.update(rows)
         reasons += [f"{replace(finding, rows=rows).about}{finding.text}"] if rows else []
     if not reasons:

@@ -9,17 +9,27 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import in_words
+from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.headline_costs import cost_sentences
-from fedcohort.report.headline_doubts import doubt_about, doubts, never_trained, none_learned, problem, untrained
+from fedcohort.report.headline_doubts import (
+    doubt_about,
+    doubt_about_reference,
+    doubts,
+    never_trained,
+    none_learned,
+    problem,
+    untrained,
+)
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.seed_notes import about_different_seeds
+from fedcohort.report.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
+    BETTER,
     FEWEST,
     LEVEL,
+    WORSE,
     about_more_seeds,
     lowest_p_value,
     needed_for,
@@ -65,10 +75,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     if early := _too_early(readings, going_on and not single):
         return [("Result" if single else "Which strategy?", (early,))]
     if single:
-        row = compared.table.iloc[group.rows[0]].to_dict()
-        said = [_single(row, max(reading.num_rounds for reading in readings), compared.score)]
-        reason = problem(compared, group.rows[0])
-        return [("Result", (*said, f"This is no sound result: {reason}. See Health.") if reason else (*said,))]
+        return [("Result", _of_single(compared, group.rows[0], max(reading.num_rounds for reading in readings)))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     names = _names(compared, group)
@@ -77,17 +84,16 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
         return [("Which strategy?", (f"{known} a test {compared.score.name}, so the rows cannot be ranked.",))]
     if nothing := none_learned(compared, group, names, best):
         return [("Which strategy?", (nothing,))]
+    if best in with_different_seeds(compared):
+        return [
+            ("Which strategy?", tuple(_beside_reference(compared, group, names))),
+            ("How sure?", tuple(_leads(compared, group, names))),
+        ]
     return [
-        ("Which strategy?", _which(compared, group, names, best)),
+        ("Which strategy?", (_highest(compared, group, best), *doubts(compared, group, names, best))),
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         ("At what cost?", tuple(_cost(story, compared, group, best, second))),
     ]
-
-
-def _which(compared: Comparison, group: Group, names: list[str], best: int) -> tuple[str, ...]:
-    """The row with the highest mean, and why that may mean little."""
-    seeds = about_different_seeds([list(compared.rows[i].runs) for i in group.rows])
-    return _highest(compared, group, best), *([seeds] if seeds else []), *doubts(compared, group, names, best)
 
 
 def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
@@ -103,6 +109,13 @@ def _names(compared: Comparison, group: Group) -> list[str]:
     """What rows are called, in quotes: at a point of a sweep without the settings, which the point names."""
     names = compared.names_without_settings if group.point else [row.label for row in compared.rows]
     return [f"'{name}'" for name in names]
+
+
+def _of_single(compared: Comparison, position: int, rounds: int) -> tuple[str, ...]:
+    """The result of the only row of a group, and whether it is no sound one."""
+    said = _single(compared.table.iloc[position].to_dict(), rounds, compared.score)
+    reason = problem(compared, position)
+    return (said, f"This is no sound result: {reason}. See Health.") if reason else (said,)
 
 
 def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
@@ -140,11 +153,44 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
         sentences += doubt_about(compared, names, second)
-    if _uneven(compared, group):
-        sentences.append(
-            "The rows have different seeds. If a race decided which rows got more, its own result holds instead."
-        )
     return sentences
+
+
+FEW = 3
+"""Largest number of rows beside the reference whose differences are written out if no row is called the best."""
+
+
+def _beside_reference(compared: Comparison, group: Group, names: Sequence[str]) -> list[str]:
+    """Why no row is called the best if seeds differ, and which rows are clearly better or worse than the reference."""
+    where = f"At {group.point}, the" if group.point else "The"
+    verdicts = {i: compared.verdicts[i].words for i in group.rows if i != group.reference}
+    clear = {words: [names[i] for i, verdict in verdicts.items() if verdict == words] for words in (BETTER, WORSE)}
+    said = [
+        f"{first_in_words(rows, FEW)} {'is' if len(rows) == 1 else 'are'} clearly {words} than the reference"
+        for words, rows in clear.items()
+        if rows
+    ]
+    found = in_words(said) if said else "no row is clearly better or worse than the reference"
+    return [
+        f"{where} rows {DIFFERENT}, so that none of them is called the best.",
+        BY_SEEDS,
+        f"Over these seeds, {found}, {names[group.reference]}.",
+        *doubt_about_reference(compared, group, names),
+    ]
+
+
+def _leads(compared: Comparison, group: Group, names: Sequence[str]) -> list[str]:
+    """The differences of rows to the reference over the seeds that both have, as the table judges them, if they are few."""
+    others = [i for i in group.rows if i != group.reference]
+    tested = max(1, sum(math.isfinite(verdict.p_holm) for verdict in compared.verdicts))
+    sentences = ["The table of results has the difference of each row to the reference, with its verdict."]
+    if len(others) <= FEW:
+        sentences = [_lead(compared, i, group.reference, compared.verdicts[i].p_holm, tested) for i in others]
+        sentences += [never_trained(names[i]) for i in group.rows if untrained(compared, i)]
+    return [
+        *sentences,
+        "If a race decided which rows got more seeds, its own result holds instead.",
+    ]
 
 
 def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
@@ -177,11 +223,6 @@ def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
             f"{pairs} pairs of rows at this point."
         )
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
-
-
-def _uneven(compared: Comparison, group: Group) -> bool:
-    """Whether rows have different seeds, so that more seeds of the two rows in question are not what is missing."""
-    return len({frozenset(compared.rows[i].runs) for i in group.rows}) > 1
 
 
 def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int) -> str:
@@ -221,7 +262,9 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
         f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0)}"
     ).replace("p = <", "p < ")
-    if clear or useless or _uneven(compared, _group_of(compared, best)):
+    if (
+        clear or useless or best in with_different_seeds(compared)
+    ):  # then more seeds of these two are not what is missing
         return sentence
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
     close = "The difference is small beside its spread from seed to seed"

@@ -3,13 +3,27 @@
 import math
 from collections.abc import Sequence
 
+from fedcohort.report.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.failing_rows import one_class_seeds, seeds_in_words
 from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import one_class
 
-__all__ = ["doubt_about", "doubts", "never_trained", "none_learned", "problem", "untrained"]
+__all__ = [
+    "FAILED",
+    "doubt_about",
+    "doubt_about_reference",
+    "doubts",
+    "never_trained",
+    "none_learned",
+    "problem",
+    "untrained",
+]
+
+
+FAILED = ("no update", "one class", "chance", "large loss")
+"""Kinds of findings about rows in which training failed, the most serious first."""
 
 
 def problem(compared: Comparison, position: int) -> str:
@@ -24,7 +38,7 @@ def problem(compared: Comparison, position: int) -> str:
         "large loss": "its steps were so large that training did not settle",
     }
     kinds = _kinds(compared, position)
-    return next((reason for kind, reason in reasons.items() if kind in kinds), "")
+    return next((reasons[kind] for kind in FAILED if kind in kinds), "")
 
 
 def _in_seeds(compared: Comparison, position: int) -> str:
@@ -40,11 +54,11 @@ def none_learned(compared: Comparison, group: Group, names: Sequence[str], best:
         return ""
     score = compared.score
     where = f"At {group.point}, none" if group.point else "None"
+    nothing = f"{where} of the {len(group.rows)} rows learned anything: see Health for what to try."
+    if best in with_different_seeds(compared):
+        return nothing
     highest = score.with_unit(compared.table["accuracy"][best])
-    return (
-        f"{where} of the {len(group.rows)} rows learned anything: see Health for what to try. The highest test {score.name}, "
-        f"{highest} of {names[best]}, says nothing about the strategies."
-    )
+    return f"{nothing} The highest test {score.name}, {highest} of {names[best]}, says nothing about the strategies."
 
 
 def doubts(compared: Comparison, group: Group, names: Sequence[str], best: int) -> list[str]:
@@ -56,12 +70,19 @@ def doubts(compared: Comparison, group: Group, names: Sequence[str], best: int) 
         )
     elif "diverged" in _kinds(compared, best):
         sentences.append(f"Some updates of {names[best]} had NaN or infinite entries and were dropped. See Health.")
-    if best != group.reference and (reason := problem(compared, group.reference)):
-        sentences.append(
-            f"The reference, {names[group.reference]}, is no sound result{' either' if sentences else ''}: {reason}. Choose another "
-            "one with --reference."
-        )
+    if best != group.reference:
+        sentences += doubt_about_reference(compared, group, names, " either" if sentences else "")
     return sentences
+
+
+def doubt_about_reference(compared: Comparison, group: Group, names: Sequence[str], either: str = "") -> list[str]:
+    """A sentence about the reference, if its training failed; ``either`` follows "no sound result"."""
+    reason = problem(compared, group.reference)
+    if not reason:
+        return []
+    return [
+        f"The reference, {names[group.reference]}, is no sound result{either}: {reason}. Choose another one with --reference."
+    ]
 
 
 def doubt_about(compared: Comparison, names: Sequence[str], second: int) -> list[str]:

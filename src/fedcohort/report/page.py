@@ -19,7 +19,7 @@ from fedcohort.report.page_assets import environment, page_script, scripts, styl
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import about_different_seeds, mean_over
+from fedcohort.report.seed_notes import mean_over
 from fedcohort.report.table_rows import (
     chart_names,
     fairness_rows,
@@ -30,9 +30,9 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
-from fedcohort.study.unfinished_rows import UNEQUAL
 from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -105,10 +105,6 @@ EARLY = ("no update", "diverged")
 """Kinds of findings that the live page shows while runs are played; others are about results that are not there yet."""
 
 
-ABOUT_UNMARKED = f"No best mean is marked among rows that {UNEQUAL}."
-"""What the page says of rows that cannot be compared yet."""
-
-
 def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
     """What the comparison of the runs gives to the page; empty values without one. While runs go on, health has :data:`EARLY` only."""
     compared = story.comparison
@@ -116,13 +112,13 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         words = dict.fromkeys(
             (
                 "about_chance",
-                "about_uneven",
                 "about_federations",
                 "about_points",
                 "about_references",
                 "about_seeds",
                 "about_targets",
                 "about_times",
+                "about_unmarked",
                 "about_verdicts",
                 "goal",
             ),
@@ -137,8 +133,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         ],
         "about_federations": about_federations(compared),
         "about_references": about_references(compared),
-        "about_seeds": about_different_seeds([list(row.runs) for row in compared.rows]),
-        "about_uneven": ABOUT_UNMARKED if compared.uneven else "",
+        "about_seeds": about_different_seeds(compared),
+        "about_unmarked": about_unmarked(compared),
         "when": compared.when,
         "about_targets": compared.about_targets
         + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),

@@ -314,14 +314,14 @@ def _told(story: Story, part: Part, figure: Figure) -> Figure:
     panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
     named = story.paper_row_looks.named
     if (named or rows > LISTED) and figure.key in OF_ROWS:
-        about = about_colors(story.score.name, figure.key.startswith("tradeoff"))
+        about = about_colors(story.score.name, figure.key.startswith("tradeoff"), story.comparison)
         note += f" {about} The {EVERY_ROW}" if named else f" {NO_LEGEND} the {EVERY_ROW}"
     elif figure.key == "client-distribution" and named:
-        note += f" {about_colors(story.score.name)}"
+        note += f" {about_colors(story.score.name, compared=story.comparison)}"
     if panels and figure.key in OF_PANELS:
         note += f" Panels: {panels}."
     if figure.key in COLORED_PANELS and named and not named.issuperset(label for label, _ in story.panels):
-        note += f" {about_gray_panels(story.score.name)}"
+        note += f" {about_gray_panels(story.score.name, story.comparison)}"
     title = f"{part.title}: {figure.title[0].lower()}{figure.title[1:]}" if part.title else figure.title
     return replace(figure, note=note, title=title)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
+from fedcohort.report.unranked_rows import in_own_seeds
 from fedcohort.study.comparison import Comparison
 
 __all__ = [
@@ -56,23 +57,25 @@ def about_lines(compared: Comparison | None, score: str) -> str:
     if compared is None or not rows_with_name(compared):
         return ""
     return (
-        f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test {score} stronger than "
-        "the others, and name them where there is room. Choose a name in the list above to highlight its lines."
+        f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test "
+        f"{in_own_seeds(score, compared)} stronger than the others, and name them where there is room. Choose a name in the list "
+        "above to highlight its lines."
     )
 
 
-def about_colors(score: str, filled: bool = False) -> str:
+def about_colors(score: str, filled: bool = False, compared: Comparison | None = None) -> str:
     """A sentence about which of many rows are colored in papers."""
     front = f", and the rows that are filled, at most the {FRONT} best of them" if filled else ""
     comma = "," if filled else " and"
-    return f"Colored: the reference{comma} the {NAMES - 1} rows with the highest test {score}{front}. The other rows are gray."
+    highest = f"the {NAMES - 1} rows with the highest test {in_own_seeds(score, compared)}"
+    return f"Colored: the reference{comma} {highest}{front}. The other rows are gray."
 
 
-def about_gray_panels(score: str) -> str:
+def about_gray_panels(score: str, compared: Comparison | None) -> str:
     """Sentences for papers: which panels are colored, and which are gray."""
     return (
-        f"Colored panels: the reference and the {NAMES - 1} rows with the highest test {score}, in the colors that they have in all "
-        "figures. Gray panels: rows that figures of lines do not name."
+        f"Colored panels: the reference and the {NAMES - 1} rows with the highest test {in_own_seeds(score, compared)}, in the colors "
+        "that they have in all figures. Gray panels: rows that figures of lines do not name."
     )
 
 
@@ -113,7 +116,9 @@ def about_panels(compared: Comparison | None, panels: int, score: str, finished:
     where = where and f"{where} of the sweep"
     one = points > 1 and SWEEP_PANELS // points < 2
     if finished:
-        which = f"the reference{'' if one else f' and those with the highest test {score}'}{where}"
+        which = (
+            f"the reference{'' if one else f' and those with the highest test {in_own_seeds(score, compared)}'}{where}"
+        )
     else:
         which = f"the first {'one' if one else 'ones'}{where} until all runs are finished"
     return f"{panels} of {len(compared.rows)} rows, {which}"

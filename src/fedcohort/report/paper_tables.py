@@ -13,6 +13,7 @@ from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
+from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import about_cut, with_intervals
@@ -52,7 +53,10 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached((record["reached"], record["seeds"]) for record in records)
-    notes, score = [about_federations(compared), about_targets, compared.note], compared.score
+    notes, score = (
+        [about_different_seeds(compared), about_federations(compared), about_targets, compared.note],
+        compared.score,
+    )
     measures, own = compared.own_measures, own_samples(compared)
     text = latex_table(
         compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own, when=compared.when

@@ -8,7 +8,7 @@ from fedcohort.study.step_sizes import value_range
 if TYPE_CHECKING:
     from fedcohort.report.report_data import Reading
 
-__all__ = ["about_different_seeds", "listed", "mean_over", "mean_with_deviation", "over_seeds", "own_seeds"]
+__all__ = ["listed", "mean_over", "mean_with_deviation", "over_seeds", "own_seeds"]
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -47,13 +47,6 @@ def mean_with_deviation(rows: "Sequence[tuple[str, Sequence[Reading]]]") -> str:
     over = mean_over(rows)
     several = any(len(own) > 1 for _, own in rows)
     return f"{over}{',' if ',' in over else ''} ± one standard deviation" if several else over
-
-
-def about_different_seeds(rows: Sequence[Collection[int]]) -> str:
-    """A sentence about the seeds of each row, if they differ; otherwise empty."""
-    if len(set(map(frozenset, rows))) < 2:
-        return ""
-    return "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
 
 
 def own_seeds(rows: Sequence[Collection[int]]) -> list[str]:

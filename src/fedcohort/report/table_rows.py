@@ -18,10 +18,11 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
-from fedcohort.report.headline_doubts import problem
+from fedcohort.report.failed_training import failed
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
+from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE, UNEVEN
@@ -208,15 +209,17 @@ def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]
 
 def failed_rows(story: Story) -> set[str]:
     """The labels of the rows in which training failed: none of them is marked as the best of a column."""
-    compared = story.comparison
-    return {label for i, (label, _) in enumerate(story.played) if compared is not None and problem(compared, i)}
+    if story.comparison is None:
+        return set()
+    return {label for (label, _), lost in zip(story.played, failed(story.comparison), strict=True) if lost}
 
 
 def unmarked_rows(story: Story) -> set[str]:
-    """The labels of the rows that are not marked as the best of a column: those in which training failed, and those that cannot be
-    compared yet, since a run that has played fewer rounds has a lower accuracy and lower costs."""
-    uneven = story.comparison.uneven if story.comparison is not None else frozenset()
-    return failed_rows(story) | {story.played[i][0] for i in uneven}
+    """The labels of the rows that are not marked as the best of a column: those in which training failed, and those that are not
+    ranked: a run that has played fewer rounds has a lower accuracy and lower costs, and means over different seeds can differ by their
+    seeds alone."""
+    positions = unranked(story.comparison) if story.comparison is not None else frozenset()
+    return failed_rows(story) | {story.played[i][0] for i in positions}
 
 
 BEST_OF_CLIENTS = ("worst", "personal", "personal_worst")

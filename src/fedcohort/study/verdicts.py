@@ -11,12 +11,14 @@ from fedcohort.core.score_style import ScoreStyle
 
 __all__ = [
     "BASELINE",
+    "BETTER",
     "CUT",
     "FEWEST",
     "LEVEL",
     "TOO_FEW",
     "UNCLEAR",
     "UNEVEN",
+    "WORSE",
     "Verdict",
     "about_cut",
     "about_more_seeds",

@@ -29,7 +29,7 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     runs = [
         *runs_of(tmp_path, "uniform", low, CHEAP),
         *runs_of(tmp_path, "best", high, DEAR, selection=UCB),
-        *runs_of(tmp_path, "beaten", [0.4, 0.5], DEAR, selection={"name": "powd", "d": 4}),
+        *runs_of(tmp_path, "beaten", [0.4, 0.5, 0.6], DEAR, selection={"name": "powd", "d": 4}),
     ]
     figure = accuracy_and_cost(gather(runs), PAGE)
     assert figure is not None
@@ -43,11 +43,59 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     assert rows["front"].tolist() == [True, True, False]
     interval = measures.paired_interval(high, [0.0] * 3)
     assert list(rows.loc["best", ["accuracy", "low", "high"]]) == pytest.approx(list(interval))
-    assert rows["low"].isna().tolist() == [False, False, True], "two seeds give no interval"
     assert figure.data["tradeoff_client_passes"]["front"].tolist() == [False, True, False], "equal passes"
     svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
     assert all(f">{name}<" in svg for name in ("uniform", "best", "beaten"))
     assert svg.count('fill-opacity="0"') == 1
+
+
+def test_there_is_no_front_of_rows_with_different_seeds(tmp_path: Path) -> None:
+    """Means over different seeds can differ by their seeds alone; the chart filled the best ones all the same."""
+    runs = [
+        *runs_of(tmp_path, "uniform", [0.5, 0.52, 0.51], CHEAP),
+        *runs_of(tmp_path, "fewer", [0.8, 0.82], DEAR, selection=UCB),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    for name in ("tradeoff_bytes", "tradeoff_client_passes", "tradeoff_simulated_time"):
+        assert not figure.data[name]["front"].any()
+        assert set(figure.data[name]["standing"]) == {"unknown: rows have different seeds"}
+    assert "Rows have different seeds, so that their means are not compared. All points are hollow." in figure.note
+    assert "Filled" not in figure.note
+    assert figure.data["tradeoff_bytes"]["low"].isna().tolist() == [False, True], "two seeds give no interval"
+
+
+def test_a_point_without_an_interval_does_not_borrow_that_of_its_neighbor(tmp_path: Path) -> None:
+    """Rows with the same cost stand so near that a point can lie on the line of the other: the line has a gap there."""
+    runs = [
+        *runs_of(tmp_path, "uniform", [0.4, 0.5, 0.6]),
+        *runs_of(tmp_path, "alone", [0.45, 0.55], selection=UCB),
+    ]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    kinds = [
+        "interval" if layer["encoding"].get("y2", {}).get("field") == "high"
+        else "gap" if layer["mark"].get("color") == PAGE.ground and layer["mark"]["type"] == "point"
+        else layer["mark"]["type"]
+        for layer in layers
+    ]  # fmt: skip
+    assert kinds.index("interval") < kinds.index("gap") < kinds.index("point"), "over intervals, and behind points"
+    assert layers[kinds.index("gap")]["transform"][-1] == {"filter": "!isValid(datum.low)"}
+    assert "Lines of other rows have a gap at these points." in figure.note
+
+
+def test_the_caption_says_why_two_seeds_have_no_interval(tmp_path: Path) -> None:
+    """They have one in the table and in the chart of differences."""
+    runs = [*runs_of(tmp_path, "uniform", [0.5, 0.52]), *runs_of(tmp_path, "mine", [0.6] * 2, selection=UCB)]
+    figure = accuracy_and_cost(gather(runs), PAGE)
+    assert figure is not None
+    assert figure.note.endswith(
+        " Without intervals: that of two seeds is 9 standard deviations long on each side, and would flatten the chart."
+    )
+    one = accuracy_and_cost(gather([runs[0], runs[2]]), PAGE)
+    assert one is not None
+    assert "interval" not in one.note
 
 
 def test_names_on_both_sides_do_not_cover_each_other_on_a_phone(tmp_path: Path) -> None:
@@ -100,7 +148,10 @@ def test_the_caption_names_rows_without_an_interval_beside_rows_that_have_one(tm
     ]
     figure = accuracy_and_cost(gather(runs), PAGE)
     assert figure is not None
-    assert figure.note.endswith(" Without an interval, with fewer than 3 seeds: 'two, or less'.")
+    assert figure.note.endswith(
+        " Without an interval, with fewer than 3 seeds (that of two seeds is 9 standard deviations long on each side, and would "
+        "flatten the chart): 'two, or less'. Lines of other rows have a gap at these points."
+    )
     sure = accuracy_and_cost(gather([*runs[:3], *runs_of(tmp_path, "mine", [0.6] * 3, selection=UCB)]), PAGE)
     assert sure is not None
     assert "Without an interval" not in sure.note
@@ -111,7 +162,7 @@ def test_the_caption_names_rows_without_an_interval_beside_rows_that_have_one(tm
     ]
     figure = accuracy_and_cost(gather([*runs[:3], *many]), PAGE)
     assert figure is not None
-    assert "seeds: 'd=0', 'd=1', 'd=2', 'd=3', 'd=4', 'd=5' and 3 more rows." in figure.note
+    assert "chart): 'd=0', 'd=1', 'd=2', 'd=3', 'd=4', 'd=5' and 3 more rows." in figure.note
 
 
 def test_costs_begin_at_0(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Lines of strategies: where their names stand, and what is drawn over other clocks than rounds."""
 
+import itertools
 import json
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,7 +16,10 @@ from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
 from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED
-from fedcohort.report.charts.line_ends import name_positions
+from fedcohort.report.charts.line_ends import name_positions, names_at_ends
+from fedcohort.report.charts.names_beside_ends import names_beside_ends
+from fedcohort.report.charts.names_beside_points import BESIDE, LED, overlap
+from fedcohort.report.charts.seen_ends import Edges
 from fedcohort.report.charts.strategy_lines import LEADER, Axes, lines
 from fedcohort.report.figure import records, spec
 from fedcohort.report.page_sections import figures
@@ -74,11 +78,55 @@ def test_moved_names_have_a_line_to_the_end_of_theirs() -> None:
     assert {abs(float(line.get("x2") or 0)) for line in slanted} == {LEADER}
 
 
-def test_names_of_lines_that_end_early_have_no_leader_from_the_edge() -> None:
-    """It began where the row has no line, as if the row had come that far."""
-    frame = drawn(a=[0.1, 0.5], b=[0.1, 0.5, 0.5, 0.5], c=[0.1, 0.5, 0.5, 0.5])
-    places = name_positions(frame, UNIT, PAGE).set_index("strategy")
-    assert places["moved"].to_dict() == {"a": False, "b": False, "c": True}
+def test_names_of_lines_that_end_early_stand_at_their_own_ends() -> None:
+    """At the edge, in the order of values of different rounds, a name stood beside the line of another row."""
+    frame = drawn(a=[0.1, 0.5], b=[0.1, 0.5, 0.3, 0.5], c=[0.1, 0.4, 0.6, 0.9]).assign(low=np.nan, high=np.nan)
+    ends = names_at_ends(frame, list("abc"), PAGE, UNIT)
+    assert ends is not None
+    ends = ends.set_index("strategy")
+    assert ends["early"].to_dict() == {"a": True, "b": False, "c": False}
+    assert ends["y"]["b"] == pytest.approx(0.5), "the name of another line at the edge does not move it"
+    chart, data = lines("early", frame, list("abc"), PAGE, UNIT)
+    places = data["early_names"]
+    assert set(places["strategy"]) == {"a"}
+    assert (set(places["x"]), set(places["height"])) == ({2.0}, {0.5})
+    specification = spec(chart, PAGE.config()) | {"datasets": {name: records(rows) for name, rows in data.items()}}
+    svg = ET.fromstring(draw({**specification, "width": 300}, "svg"))
+    texts = {text.text: text for text in svg.iter("{http://www.w3.org/2000/svg}text") if text.text in list("abc")}
+    at = {name: float((text.get("transform") or "").split("(")[1].split(",")[0]) for name, text in texts.items()}
+    assert at["b"] == at["c"] == pytest.approx(300 + LEADER + 2)
+    assert abs(at["a"] - 100) <= LED, "beside round 2 of 4"
+
+
+def test_names_at_own_ends_cover_no_line_and_no_name() -> None:
+    """Lines that end together, and one that goes on above them."""
+    rows = {f"row {i}": [0.2, 0.3, 0.5 + i / 100] for i in range(4)}
+    frame = drawn(**rows, longest=[0.25, 0.4, 0.6, 0.6, 0.6, 0.6])
+    ends = names_at_ends(frame, [*rows, "longest"], PAGE, UNIT)
+    assert ends is not None
+    assert ends["early"].sum() == 4
+    found = names_beside_ends(frame, ends, {"": Edges([1.0, 6.0], [0.0, 1.0])}, PAGE)
+    assert found is not None
+    for least, own in found.groupby("least"):
+        pixel = 5 / max(int(str(least)), 300)  # of a chart from round 1 to round 6
+        tall, width = APART, 0.6 * PAGE.size * len("row 0") * pixel
+        boxes = []
+        for row in own.to_dict("records"):
+            away = (LED if row["far"] else BESIDE) * pixel
+            left = row["x"] + away if row["right"] else row["x"] - away - width
+            boxes.append((left, left + width, row["place"] - tall / 2 + 1e-9, row["place"] + tall / 2 - 1e-9))
+        assert not any(overlap(one, other) for one, other in itertools.combinations(boxes, 2)), least
+        for left, right, bottom, top in boxes:
+            x = np.linspace(left, right, 50)
+            for _, line in frame.groupby("strategy"):
+                on = (x >= line["x"].min()) & (x <= line["x"].max())
+                y = np.interp(x[on], line["x"], line["mean"])
+                assert not ((y > bottom) & (y < top)).any(), least
+
+
+def test_names_of_lines_that_end_together_need_no_own_places() -> None:
+    frame = drawn(a=[0.1, 0.5], b=[0.1, 0.6]).assign(low=np.nan, high=np.nan)
+    assert "same_names" not in lines("same", frame, list("ab"), PAGE, UNIT)[1]
 
 
 def test_names_on_a_logarithmic_axis_are_apart_by_factors() -> None:

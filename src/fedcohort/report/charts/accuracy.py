@@ -13,6 +13,7 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import UNCLEAR, Look
+from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
     NAMED,
     crowded,
@@ -32,7 +33,8 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.report_data import POINTS, Reading, Story
+from fedcohort.report.full_names import names_by_label
+from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target
@@ -97,7 +99,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     labels = [label for label, _ in rows]
-    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    full = names_by_label(story)
     span, cut = _without_the_worst(over_rounds, span, full) if score.numeric else (span, "")
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
@@ -107,7 +109,8 @@ def accuracy(story: Story, look: Look) -> Figure | None:
         axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
         key = f"accuracy_{name.split()[-1]}"
         chart, own = lines(key, frame, labels, look, axes, targets=targets, reached=reached)
-        about = f"{_about_view(story, name)}{_about_carried([frame])}{about_marks(reached, over_rounds)}"
+        about = f"{_about_view(story, name)} {about_points(frame, full, over_rounds=name == 'rounds')}".strip()
+        about += f"{_about_carried([frame])}{about_marks(reached, over_rounds)}"
         about += about_tips(own.get(f"{key}_reached", reached))
         views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
@@ -118,10 +121,9 @@ def accuracy(story: Story, look: Look) -> Figure | None:
 
 def _about_view(story: Story, name: str) -> str:
     """What the caption says about the accuracy over rounds, over time, or over bytes alone."""
-    readings = [reading for _, readings in story.played for reading in readings]
-    longest = max(reading.num_rounds for reading in readings)
     if name == "rounds":
-        return f"Each point is the mean of {-(-longest // POINTS)} rounds." if longest > POINTS else ""
+        return ""
+    readings = [reading for _, readings in story.played for reading in readings]
     what = "number of bytes" if name == "bytes" else "time"
     note = f"A point is the latest {story.score.name} at that {what}."
     asked = name != "bytes" and NO_TIME in about_questions(reading.run for reading in readings)

@@ -35,6 +35,7 @@ from fedcohort.report.failed_training import failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
+from fedcohort.report.unranked_rows import DIFFERENT, unranked, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 
@@ -42,6 +43,9 @@ __all__ = ["accuracy_and_cost", "front"]
 
 HEIGHT = 240
 """Height of the chart on the page."""
+
+GAP = 9
+"""Distance from points without an interval to the intervals of other rows, in pixels."""
 
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
@@ -74,7 +78,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         data[name] = with_texts(own.drop(columns=[column for column, *_ in COSTS]), texts)
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
         hollow = own["strategy"][~own["front"].astype(bool)].tolist()
-        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow)
+        gaps = bool(own["low"].notna().any() and own["low"].isna().any())
+        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow, gaps)
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
     note = caption(story, compared, frame, look, dodged=dodged)
@@ -93,12 +98,14 @@ def _costs(compared: Comparison) -> list[tuple[str, str, str, Callable[[float], 
 
 @dataclass(frozen=True)
 class _Shown:
-    """All rows; in papers with many rows, those that have a color, and those of them that a view names; and the hollow ones."""
+    """All rows; in papers with many rows, those that have a color, and those of them that a view names; the hollow ones; and whether
+    intervals have gaps at points without one."""
 
     labels: list[str]
     colored: list[str]
     named: list[str]
     hollow: list[str]
+    gaps: bool
 
 
 def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
@@ -112,6 +119,7 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
     own["named"] = _named(compared, own)
     standing = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
     own["standing"] = np.where(own["failed"], "training failed", standing)
+    own.loc[own.index.isin(with_different_seeds(compared)), "standing"] = f"unknown: rows {DIFFERENT}"
     own.loc[own.index.isin(compared.uneven), "standing"] = "unknown: rows have played unequal numbers of rounds"
     return own, beside
 
@@ -203,10 +211,11 @@ def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], loo
 
 
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
-    """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it."""
-    on_front = np.zeros(len(frame), dtype=bool)
+    """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it. There is no
+    front of rows that are not ranked."""
+    on_front, without = np.zeros(len(frame), dtype=bool), unranked(compared)
     for group in compared.groups:
-        rows = [i for i in group.rows if i not in compared.uneven and not frame["failed"].iloc[i]]
+        rows = [i for i in group.rows if i not in without and not frame["failed"].iloc[i]]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 
@@ -253,14 +262,15 @@ def _chart(
     ]
     fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
     size: dict[str, Any] = {"size": 80, "strokeWidth": 2} if look.page else {"size": 50, "strokeWidth": 1}
-    layers: list[alt.Chart] = []
-    for drawn in in_order(base, rows.named):
-        intervals = drawn.mark_rule(strokeWidth=1.2, opacity=1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3)
-        points = drawn.mark_point(opacity=1, filled=False, **size)
-        layers += [
-            intervals.encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color),
-            points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape),
-        ]
+    parts = in_order(base, rows.named)
+    lines: dict[str, Any] = {"strokeWidth": 1.2, "opacity": 1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3}
+    layers: list[alt.Chart] = [
+        part.mark_rule(**lines).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color) for part in parts
+    ]
+    layers += [_gaps(base, look).encode(x, y)] if rows.gaps else []
+    for part in parts:
+        points = part.mark_point(opacity=1, filled=False, **size)
+        layers.append(points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape))
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
         places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
@@ -272,6 +282,15 @@ def _chart(
     if look.page and log is not None:
         whole = with_properties(whole, usermeta={"log": {"x": log}})
     return sized(whole, look, HEIGHT, 120)
+
+
+def _gaps(rows: alt.Chart, look: Look) -> alt.Chart:
+    """Gaps in intervals at the points of rows without an interval: one of another row would look as if it was theirs."""
+    radius = GAP if look.page else GAP / 2
+    gaps: alt.Chart = rows.transform_filter("!isValid(datum.low)").mark_point(
+        filled=True, color=look.ground, opacity=1, size=math.pi * radius**2, aria=False, tooltip=None
+    )
+    return gaps
 
 
 def _leaders(names: alt.Chart, look: Look) -> alt.Chart:

@@ -184,6 +184,8 @@ def _batch_accuracy(profile: "Profile", order: list[str], look: Look) -> Figure 
         f"Training accuracy of each mini-batch before its step, mean over the clients of a round, {profile.rounds} "
         f"round{'s' * (profile.rounds > 1)}. Clients have different numbers of mini-batches, so that later ones are means of fewer."
     )
+    if "averaged" in frame:
+        note += f" Lines of many mini-batches have means of up to {frame['averaged'].max():.0f} of them as points."
     texts: dict[str, Callable[..., str]] = {
         "batch": formatted_values.count,
         "accuracy": score_style([profile.labels]).with_unit,

@@ -11,6 +11,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
     color,
     hideable,
@@ -31,6 +32,7 @@ from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story, blocks
 from fedcohort.report.seed_notes import listed, over_seeds
 
@@ -61,7 +63,8 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
         axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
-        views.append(View(name, [Panel(chart)], about_equal(frame, shown_together(story, look))))
+        about = f"{about_points(frame, names_by_label(story))} {about_equal(frame, shown_together(story, look))}"
+        views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
     tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
     samples, named = "test samples" if tested else "data", name_of_score.capitalize()

@@ -6,6 +6,7 @@ import pandas as pd
 
 from fedcohort.record import ClientRow
 from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import domain, thinned
@@ -37,6 +38,8 @@ def reported(row: str, reading: Reading, look: Look) -> Figure | None:
         views.append(View(named(name), [Panel(sized(chart, look, 220, 120))]))
         data |= own
     note = "Thick line: mean over the clients that reported."
+    averaged = [int(frame["averaged"].max()) for frame in data.values() if "averaged" in frame]
+    note += f" {each_is_mean('of its points', max(averaged, default=1))}".rstrip()
     note += " Thin lines: single clients." if _draws_single_clients(reading) else ""
     note += " Dashed line, for the quantile: the threshold θ." if any(key.endswith("_level") for key in data) else ""
     return Figure(f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)

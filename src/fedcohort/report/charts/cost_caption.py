@@ -1,16 +1,18 @@
 """The caption of accuracy and cost: which points are filled, which rows are named, and what intervals are."""
 
+from math import sqrt
+
 import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core.formatted_values import in_words
+from fedcohort.core.formatted_values import count, first_in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import about_different_seeds, mean_over
+from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.unfinished_rows import UNEQUAL
 from fedcohort.study.verdicts import FEWEST
 
 __all__ = ["ALL_NAMED", "FRONT_NAMED", "caption"]
@@ -21,7 +23,7 @@ ALL_NAMED = 12
 FRONT_NAMED = 6
 """Then, the largest number of rows on the front with a name: names of more would stand far from their points."""
 
-MOST_NAMED = 7
+MOST_NAMED = 6
 """Largest number of rows without an interval that the caption names."""
 
 
@@ -37,45 +39,62 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     """
     over = mean_over(story.played)
     note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
-    if seeds := about_different_seeds([list(row.runs) for row in compared.rows]):
+    if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
-        note += (
-            f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
-            "name or row; point at a row for its name."
-        )
+        filled = f", and at most the {FRONT_NAMED} best of the rows that are filled"
+        named = f"the reference{filled if len(unranked(compared)) < len(compared.rows) else ''}"
+        note += f" Names: {named}, where a name covers no other name or row; point at a row for its name."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():
         note += (
-            f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}.{_without_interval(frame)}"
+            f" Vertical line: 95% interval of the mean (Student's t){_ends(compared, frame)}."
+            f"{_without_interval(compared, frame)}"
         )
+    elif _some_have_two(compared, frame):
+        note += f" Without intervals: {_of_two_seeds()}."
     failed = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
     return f"{note} {failed}" if failed else note
 
 
 def _about_front(compared: Comparison) -> str:
     """What filled and hollow points are, in sentences with a space before them."""
-    several = f" {UNEQUAL}, so that they are not compared."
-    if len(compared.uneven) == len(compared.rows):
+    hollow = unranked(compared)
+    several = f" {why_unranked(compared)}, so that {'they' if compared.uneven else 'their means'} are not compared."
+    if len(hollow) == len(compared.rows):
         return f" Rows{several} All points are hollow."
     front = (
         f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
         "row has, or training failed."
     )
-    return f"{front} Some rows{several} Their points are hollow." if compared.uneven else front
+    return f"{front} Some rows{several} Their points are hollow." if hollow else front
 
 
-def _without_interval(frame: pd.DataFrame) -> str:
-    """A sentence, with a space before it, that names the rows without an interval if others have one; empty if all have it."""
-    without = frame.loc[np.isfinite(frame["accuracy"]) & frame["low"].isna(), "strategy"]
-    names = [f"'{label}'" for label in without]
+def _without_interval(compared: Comparison, frame: pd.DataFrame) -> str:
+    """Sentences, with a space before them, that name the rows without an interval if others have one; empty if all have it."""
+    without = frame[np.isfinite(frame["accuracy"]) & frame["low"].isna()]
+    names = [f"'{label}'" for label in without["strategy"]]
     if not names:
         return ""
-    shown = (
-        names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more rows"]
+    why = f" ({_of_two_seeds()})" if _some_have_two(compared, without) else ""
+    return (
+        f" Without an interval, with fewer than {FEWEST} seeds{why}: {first_in_words(names, MOST_NAMED)}. Lines of other rows have "
+        "a gap at these points."
     )
-    return f" Without an interval, with fewer than {FEWEST} seeds: {in_words(shown)}."
+
+
+def _some_have_two(compared: Comparison, frame: pd.DataFrame) -> bool:
+    """Whether some rows have an interval that the chart leaves out: two seeds have one."""
+    return any(1 < len(compared.rows[i].runs) < FEWEST for i in frame.index)
+
+
+def _of_two_seeds() -> str:
+    """Why two seeds have an interval in the table of differences, and none in the chart."""
+    from scipy.special import stdtrit
+
+    long = float(stdtrit(1, 0.975)) / sqrt(2)
+    return f"that of two seeds is {count(long)} standard deviations long on each side, and would flatten the chart"
 
 
 def _ends(compared: Comparison, frame: pd.DataFrame) -> str:

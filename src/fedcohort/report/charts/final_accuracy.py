@@ -26,6 +26,7 @@ from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.panel_rows import about_colors
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_with_deviation
+from fedcohort.report.unranked_rows import about_different_seeds
 
 __all__ = ["bars", "mean_and_deviation"]
 
@@ -64,8 +65,10 @@ def bars(story: Story, look: Look) -> Figure | None:
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
     note = f"Test {score.name} {compared.when}: {mean_with_deviation(story.played)}."
+    if seeds := about_different_seeds(compared):
+        note += f" {seeds}"
     if look.strong(labels):
-        note += f" {about_colors(score.name)}"
+        note += f" {about_colors(score.name, compared=compared)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)
 

@@ -10,11 +10,12 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import NAMED
 from fedcohort.report.charts.line_axes import Axes
 
-__all__ = ["apart", "name_positions", "names_at_ends"]
+__all__ = ["BESIDE", "apart", "name_positions", "names_at_ends"]
 
 
 BESIDE = 0.03
-"""Largest distance between the end of a line and the right edge, as a share of the axis, at which a leader to the name begins."""
+"""Largest distance between the end of a line and the right edge, as a share of the axis, at which its name stands there. Names of
+lines that end before would stand beside the lines of other rows."""
 
 
 def names_at_ends(
@@ -35,25 +36,41 @@ def names_at_ends(
         log: the range of the y axis if readers make it logarithmic; None if they cannot. Columns that end in ``_log`` are the
             places and names there.
         lost: strategies whose lines end because there is no further value; names of those without any value stand at the top.
+
+    Returns:
+        a row for each name, with ``group``, the number of its point of the sweep, and ``early``, whether its line ends before the
+        right edge: such names are drawn beside the ends of their lines.
     """
     groups = look.rows.groups or (tuple(labels),)
     few = max(map(len, groups)) <= NAMED or look.rows.named
     if not (look.page and len(labels) > 1 and few and len(frame)):
         return None
     named = look.rows.named or set(labels)
-    ends = []
-    for group in groups:
+    ends, right = [], float(frame["x"].max())
+    edge = right - BESIDE * (right - float(frame["x"].min()))
+    for number, group in enumerate(groups):
         shown = named.intersection(group)
         own = frame[frame["strategy"].isin(shown)]
         without = [label for label in lost if label in shown and not own["strategy"].eq(label).any()]
-        own = pd.concat([own, pd.DataFrame({"strategy": without, "x": 0.0, "mean": np.inf})], ignore_index=True)
-        places = name_positions(own, axes, look, lost).assign(x=frame["x"].max())
-        if log is not None:
-            other = name_positions(own, replace(axes, span=log, log=True), look, lost).set_index("strategy")
-            for column in ("y", "name", "end", "moved"):
-                places[f"{column}_log"] = places["strategy"].map(other[column])
-        ends.append(places)
-    return pd.concat(ends, ignore_index=True)
+        own = pd.concat([own, pd.DataFrame({"strategy": without, "x": right, "mean": np.inf})], ignore_index=True)
+        known = own[np.isfinite(own["mean"].to_numpy(np.float64)) | own["strategy"].isin(without)]
+        before = own["strategy"].map(known.groupby("strategy", sort=False)["x"].max() < edge)
+        for early, together in own.groupby(before):
+            places = _on_both_axes(together, look, axes, log, lost)
+            ends.append(places.assign(x=right, group=number, early=early))
+    return pd.concat(ends, ignore_index=True) if ends else None
+
+
+def _on_both_axes(
+    frame: pd.DataFrame, look: Look, axes: Axes, log: Sequence[float] | None, lost: Collection[str]
+) -> pd.DataFrame:
+    """The places of names as :func:`name_positions` finds them, and those on a logarithmic axis if readers can have it."""
+    places = name_positions(frame, axes, look, lost)
+    if log is not None:
+        other = name_positions(frame, replace(axes, span=log, log=True), look, lost).set_index("strategy")
+        for column in ("y", "name", "end", "moved"):
+            places[f"{column}_log"] = places["strategy"].map(other[column])
+    return places
 
 
 def name_positions(frame: pd.DataFrame, axes: Axes, look: Look, lost: Collection[str] = ()) -> pd.DataFrame:
@@ -71,8 +88,6 @@ def name_positions(frame: pd.DataFrame, axes: Axes, look: Look, lost: Collection
     gap = 1.25 * look.size * (span[1] - span[0]) / look.height
     places = apart(heights, gap, span.tolist())
     moved = np.abs(places - heights) > 0.35 * gap
-    right = frame["x"].max()
-    moved &= (last["x"] >= right - BESIDE * (right - frame["x"].min())).to_numpy()  # else no line ends beside the name
     if axes.log:
         places, heights = 10**places, 10**heights
     arrows = [" ×" if label in lost else arrow for label, arrow in zip(last["strategy"], arrows, strict=True)]

@@ -8,11 +8,13 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.lost_losses import LISTED, Lost, about_lost, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.seen_ends import Edges, any_seen, is_seen
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Story
 
 __all__ = ["about_spans", "loss"]
@@ -25,7 +27,7 @@ def loss(story: Story, look: Look) -> Figure | None:
     data: dict[str, pd.DataFrame] = {}
     banded = False
     groups = (look.page and story.row_looks.groups) or (tuple(labels),)
-    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    full = names_by_label(story)
     for name, column in (("test loss", "test_loss"), ("training loss", "train_loss")):
         ended = lost_rows(story.played, column)
         until = {label: own.round for label, own in ended.items()}
@@ -43,7 +45,7 @@ def loss(story: Story, look: Look) -> Figure | None:
             lost=ended,
         )
         said = [_about(name, frame, span, ended, group, full, switch=look.page) for group in groups]
-        views.append(_view(name, Panel(chart), said))
+        views.append(_view(name, Panel(chart), about_points(frame, full), said))
         data |= own
     if not views:
         return None
@@ -53,9 +55,9 @@ def loss(story: Story, look: Look) -> Figure | None:
 TRAINING = "Training loss is the loss of the trained clients on their own data."
 
 
-def _view(name: str, panel: Panel, said: Sequence[str]) -> View:
-    """The view of a loss, with what is said about the rows of each point of a sweep."""
-    about = TRAINING if name == "training loss" else ""
+def _view(name: str, panel: Panel, points: str, said: Sequence[str]) -> View:
+    """The view of a loss, with what is said about its points, and about the rows of each point of a sweep."""
+    about = f"{TRAINING if name == 'training loss' else ''} {points}".strip()
     if len(said) > 1:
         return View(name, [panel], about, tuple(said))
     return View(name, [panel], f"{about}{said[0]}".strip())

@@ -46,7 +46,8 @@ def by_round(
     """Mean and band over seeds of ``series`` for each round; more than :data:`POINTS` rounds are averaged in blocks.
 
     Columns: ``strategy``, ``x`` (the round), ``mean``, ``low`` and ``high`` (mean ± standard deviation, within ``limits``; NaN with
-    one seed), ``seeds``. Rows in ``before`` end before the given round.
+    one seed), ``seeds``; with means of blocks, also ``averaged``, their numbers of rounds. Rows in ``before`` end before the given
+    round.
     """
     frames = []
     for label, readings in rows:
@@ -133,17 +134,19 @@ def _bands(label: str, x: Values, matrix: Values, limits: Limits, **more: Indice
 
 
 def thinned(frame: pd.DataFrame, most: int = POINTS) -> pd.DataFrame:
-    """The table with at most ``most`` rows: means of blocks of rows if it has more."""
+    """The table with at most ``most`` rows: means of blocks of rows if it has more, with their numbers of rows as ``averaged``."""
     if len(frame) <= most:
         return frame
-    averaged: pd.DataFrame = frame.groupby(blocks(len(frame), most)).mean()
-    return averaged
+    block = blocks(len(frame), most)
+    means: pd.DataFrame = frame.groupby(block).mean().assign(averaged=np.bincount(block))
+    return means
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     if not frames:
         return pd.DataFrame({"strategy": [], "x": [], "mean": [], "low": [], "high": [], "seeds": []})
-    return pd.concat(frames, ignore_index=True)
+    joined = pd.concat(frames, ignore_index=True)
+    return joined.assign(averaged=joined["averaged"].fillna(1).astype(int)) if "averaged" in joined else joined
 
 
 def has_band(frame: pd.DataFrame) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["BESIDE", "LED", "WIDTHS", "names_with_room"]
+__all__ = ["BESIDE", "FAR", "LED", "WIDTHS", "Box", "leader_boxes", "names_with_room", "overlap"]
 
 WIDTHS = (200, 270, 360, 480, 640, 800)
 """The widths of a chart in pixels from which on names get other places: in wider charts, more names fit."""
@@ -122,9 +122,9 @@ def _free(
         text = place.boxes[0]
         left, right, bottom, top = text
         inside = left >= 0 and right <= chart[0] and bottom >= 0 and top <= chart[1] + name[1] / 2
-        if not inside or any(_overlap(text, point) for point in points):
+        if not inside or any(overlap(text, point) for point in points):
             continue
-        if not any(_overlap(box, other) for box in place.boxes for other in names):
+        if not any(overlap(box, other) for box in place.boxes for other in names):
             return place
     return None
 
@@ -140,10 +140,10 @@ def _places(x: float, y: float, wide: float, tall: float) -> Iterator[_Place]:
                 y + move - tall / 2,
                 y + move + tall / 2,
             )
-            yield _Place(move, right, (text, *_line(x, y, sign * LED, move)) if far else (text,))
+            yield _Place(move, right, (text, *leader_boxes(x, y, sign * LED, move)) if far else (text,))
 
 
-def _line(x: float, y: float, across: float, up: float) -> Iterator[Box]:
+def leader_boxes(x: float, y: float, across: float, up: float) -> Iterator[Box]:
     """The boxes that a slanted line takes, piece by piece."""
     pieces = round(abs(up) / 7)
     for i in range(pieces):
@@ -154,5 +154,6 @@ def _line(x: float, y: float, across: float, up: float) -> Iterator[Box]:
         yield left - 1, right + 1, bottom, top
 
 
-def _overlap(one: Box, other: Box) -> bool:
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two boxes have a part in common."""
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]

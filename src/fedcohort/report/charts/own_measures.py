@@ -5,10 +5,12 @@ import pandas as pd
 
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.loss import about_spans
 from fedcohort.report.charts.means_and_bands import by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story
 
 __all__ = ["own_measures"]
@@ -21,7 +23,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    full = {label: row.label for label, row in zip(story.labels, story.rows, strict=True)}
+    full = names_by_label(story)
     for i, name in enumerate(names):
 
         def series(reading: Reading, name: str = name) -> np.ndarray:
@@ -34,7 +36,8 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         span = span_of(frame)
         axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
-        views.append(View(name, [Panel(chart)], about_spans({name: span}, full, switch=look.page).strip()))
+        about = f"{about_points(frame, full)}{about_spans({name: span}, full, switch=look.page)}"
+        views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
     if not views:
         return None

@@ -8,11 +8,13 @@ import pandas as pd
 from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import by_point
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.chance import about_chance
 
@@ -41,10 +43,16 @@ def fairness(story: Story, look: Look) -> Figure | None:
         "jain",
         "Jain's index over rounds",
         note,
-        [View("jain", [Panel(chart)], about_equal(frame, shown_together(story, look)))],
+        [View("jain", [Panel(chart)], _about_lines(story, frame, look))],
         data,
         at_points=about if several else (),
     )
+
+
+def _about_lines(story: Story, frame: pd.DataFrame, look: Look) -> str:
+    """Sentences about the points of the lines, and about lines that lie on each other."""
+    equal = about_equal(frame, shown_together(story, look))
+    return f"{about_points(frame, names_by_label(story))} {equal}".strip()
 
 
 def _chance_of_points(story: Story, look: Look) -> tuple[pd.DataFrame, tuple[str, ...]]:
@@ -118,7 +126,7 @@ def participation(story: Story, look: Look) -> Figure | None:
         highest = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
         axes = Axes("round", f"{column} clients", [0, max(1.0, 1.05 * highest)], whole=True)
         chart, own = lines(f"clients_{column}", frame, labels, look, axes)
-        views.append(View(column, [Panel(chart)], about_equal(frame, shown_together(story, look))))
+        views.append(View(column, [Panel(chart)], _about_lines(story, frame, look)))
         data |= own
     return Figure(
         "participation", "Clients per round", f"{seeds_note(story, band=banded)}{_without_data(story)}", views, data

@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedcohort.core.arrays import Values
 
-__all__ = ["NARROW", "Edges", "any_seen", "inside", "is_seen", "seen_end", "under_each_other"]
+__all__ = ["NARROW", "Edges", "any_seen", "inside", "is_seen", "scaled", "seen_end", "under_each_other"]
 
 NARROW = 300
 """Width of a chart on a phone, in pixels: marks that cover each other there are moved apart."""
@@ -55,7 +55,7 @@ def seen_end(x: Values, means: Values, edges: Edges) -> tuple[float, float]:
     edge = edges.y[0] if means[last + 1] < edges.y[0] else edges.y[1]
     if last < 0:
         return float(x[0]), float(edge)
-    across, up = _scaled(log=edges.log_x), _scaled(log=edges.log_y)
+    across, up = scaled(log=edges.log_x), scaled(log=edges.log_y)
     start, end = across(x[last : last + 2]).tolist()
     bottom, top, crossed = up(np.array([means[last], means[last + 1], edge])).tolist()
     at = start + (end - start) * (crossed - bottom) / (top - bottom)
@@ -73,7 +73,7 @@ def under_each_other(x: Values, y: Values, edges: Edges, size: tuple[float, floa
         size: the least width of the chart, and its height, in pixels.
         apart: how far marks must be apart, in pixels.
     """
-    across, up = _scaled(log=edges.log_x), _scaled(log=edges.log_y)
+    across, up = scaled(log=edges.log_x), scaled(log=edges.log_y)
     at, heights = across(np.asarray(x, np.float64)), up(np.asarray(y, np.float64)).copy()
     near = apart * float(np.ptp(across(np.asarray(edges.x, np.float64)))) / size[0]
     step = apart * float(np.ptp(up(np.asarray(edges.y, np.float64)))) / size[1]
@@ -93,7 +93,7 @@ def inside(field: str) -> alt.OpacityValue:
     return alt.OpacityValue.from_dict(dict(shown), validate=False)
 
 
-def _scaled(*, log: bool) -> Scaled:
+def scaled(*, log: bool) -> Scaled:
     """From a number to its place on an axis."""
 
     def place(values: Values) -> Values:

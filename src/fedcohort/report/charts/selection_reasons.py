@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.chart_style import Look
+from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
@@ -107,7 +108,7 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
         note += COME_FIRST.format(elsewhere) if came_first else UNTRIED_LEFT_OUT
     note += UNSCORED_LEFT_OUT if np.isnan(frame.loc[frame["selected"].astype(bool), "score"]).any() else ""
     note += " The terms add up to the score." if sums else ""
-    note += f" Each {'bar' if sums else 'point'} is the mean of {wide} rounds." if wide > 1 else ""
+    note += f" {each_is_mean('bar' if sums else 'point', wide)}".rstrip()
     note += f" Seed {reading.seed}.{CUT if cut else ''}"
     return Figure(f"terms-{row}", "Scores of the selected clients, by term", note, [View("terms", panels)], {key: long})
 

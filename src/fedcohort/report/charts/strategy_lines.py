@@ -27,6 +27,7 @@ from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log
 from fedcohort.report.charts.line_ends import names_at_ends
 from fedcohort.report.charts.lost_losses import Lost, crosses, last_points
 from fedcohort.report.charts.means_and_bands import has_band, log_range, to_ticks
+from fedcohort.report.charts.names_beside_ends import names_beside_ends, names_inside
 from fedcohort.report.charts.seen_ends import NARROW, Edges
 from fedcohort.report.charts.target_marks import tips, triangles
 from fedcohort.report.figure import Drawing
@@ -98,6 +99,7 @@ def lines(
     if ends is not None:
         data[f"{name}_ends"] = ends
         layers += chart.names()
+        data |= chart.add_names_inside(layers, ends)
     whole = layered(*layers)
     if look.page:
         tip = {
@@ -293,7 +295,7 @@ class _Lines:
 
     def names(self) -> list[alt.Chart]:
         """The names of strategies at the ends of their lines, and lines to the ends from names that had to be moved away."""
-        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look)
+        base = hideable(alt.Chart(alt.NamedData(name=f"{self.name}_ends")), self.look).transform_filter("!datum.early")
         shown = alt.OpacityValue(alt.ExprRef("named ? 1 : 0"))
         leader = base.transform_filter("datum.moved").mark_rule(clip=False, x2Offset=LEADER, strokeWidth=1, aria=False)
         at, end = alt.X("x:Q", scale=self.x_scale), alt.Y("end:Q", scale=self.y_scale)
@@ -301,6 +303,15 @@ class _Lines:
         text = base.mark_text(align="left", dx=LEADER + 2, fontWeight=600, fontSize=self.look.size, clip=False)
         y = alt.Y("y:Q", scale=self.y_scale)
         return [to_name, text.encode(at, y, self.color, text=alt.Text("name:N"), opacity=shown)]
+
+    def add_names_inside(self, layers: list[alt.Chart], ends: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Add the names of strategies whose lines end before the right edge, beside these ends; their table, if there are any."""
+        beside, name = names_beside_ends(self.frame, ends, self.edges(), self.look), f"{self.name}_names"
+        if beside is None:
+            return {}
+        base = hideable(alt.Chart(alt.NamedData(name=name)), self.look)
+        layers += names_inside(base, self.x_scale, self.y_scale, self.color, self.look)
+        return {name: beside}
 
 
 def _hover() -> alt.Parameter:

@@ -32,6 +32,7 @@ from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
+from fedcohort.report.unranked_rows import about_different_seeds
 
 __all__ = ["studies", "swept"]
 
@@ -57,7 +58,8 @@ class Swept:
         texts: for each key, its values as labels of rows write them, such as 1.0.
         when: after which round the accuracies are, in words.
         over, spread: the seeds that they are means over, in words, without and with their standard deviation.
-        differences: whether rows can be compared: not while they have played unequal numbers of rounds.
+        about_seeds: a sentence about means over different seeds; empty if all rows have the same seeds.
+        differences: whether means can be compared: not after unequal numbers of rounds, nor over different seeds.
     """
 
     keys: list[str]
@@ -67,6 +69,7 @@ class Swept:
     when: str
     over: str
     spread: str
+    about_seeds: str
     differences: bool
 
 
@@ -92,7 +95,9 @@ def swept(story: Story) -> Swept | None:
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     texts = {key: _texts(settings, labels, key) for key in keys}
     over = mean_over(story.played), mean_with_deviation(story.played)
-    return Swept(keys, frame, [cut[name] for name in distinct], texts, compared.when, *over, not compared.uneven)
+    seeds = about_different_seeds(compared)
+    comparable = not (compared.uneven or seeds)
+    return Swept(keys, frame, [cut[name] for name in distinct], texts, compared.when, *over, seeds, comparable)
 
 
 def _texts(settings: Sequence[Mapping[str, float]], labels: Sequence[str], key: str) -> dict[float, str]:
@@ -181,6 +186,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
         ]
     chart = sized(layered(*layers), look, look.height, look.height)
     note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
+    note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
     if look.strong(labels):
@@ -237,7 +243,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     axes = list(sweep.texts[across].values()), list(sweep.texts[up].values())
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
-    views, data = [View(score.name, cells)], {"heat": frame}
+    views, data, signs = [View(score.name, cells)], {"heat": frame}, ""
     if len(labels) > 1 and sweep.differences:
         gaps = _differences(frame, labels, score)
         shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9), *axes)
@@ -250,10 +256,10 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
         ]
         views.append(View("difference", differences))
         data["heat_difference"] = gaps
-    note = (
-        f"Test {score.name}{score.in_unit} {sweep.when}, {sweep.over}, for {across} × {up}. "
-        f"{'Negative differences' if score.numeric else 'Differences are in percentage points; negative ones'} are orange."
-    )
+        negative = "Negative differences" if score.numeric else "Differences are in percentage points; negative ones"
+        signs = f" {negative} are orange."
+    note = f"Test {score.name}{score.in_unit} {sweep.when}, {sweep.over}, for {across} × {up}.{signs}"
+    note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     return Figure("heat", f"Test {score.name} over {across} and {up}", note, views, data)
 
 

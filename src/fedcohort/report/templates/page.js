@@ -102,7 +102,7 @@ function roomBeside(key, width) {
 /* About the height of a list of names below a chart. */
 function roomOfNames(ends, width) {
   let rows = 1, used = 0;
-  for (const {strategy} of [...ends].sort((a, b) => b.y - a.y)) {
+  for (const {strategy} of byEnds(ends)) {
     const shown = partOf(strategy) && !state.away.includes(strategy) ? partOf(strategy).querySelector(".light").textContent : "";
     if (!shown) continue;
     const wide = 52 + 7.5 * shown.length;
@@ -192,12 +192,17 @@ function onSheets(spec) {
 /* The part of the list of strategies that belongs to a row. */
 const partOf = label => { const box = all(".strategies input").find(box => box.value === label); return box && box.closest(".strategy"); };
 
-/* Lists the names of lines below a chart that has no room for them at their ends, in the order of the ends. */
+/* Names of lines in the order of their ends, the highest first; of lines that end at different places, whose ends cannot be compared, in
+   the order of the table. */
+const byEnds = ends => ends.some(({early}) => early) ? [...ends].sort((a, b) => listedAt(a) - listedAt(b)) : [...ends].sort((a, b) => b.y - a.y);
+const listedAt = ({strategy}) => all(".strategies input").findIndex(box => box.value === strategy);
+
+/* Lists the names of lines below a chart that has no room for them at their ends. */
 function listNames(place, ends) {
   const list = document.createElement("p"), off = new Set(all(".strategies input:not(:checked)").map(box => box.value));
   list.className = "names";
   const isLog = Boolean(document.querySelector('.controls input[name="log"]:checked'));
-  for (const signed of [...ends].sort((a, b) => b.y - a.y)) {
+  for (const signed of byEnds(ends)) {
     const {strategy} = signed, part = partOf(strategy);
     if (!part) continue;
     const item = document.createElement("span"), button = part.querySelector(".light").cloneNode(true);

@@ -10,6 +10,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.seed_notes import listed, over_seeds
+from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
@@ -113,7 +114,12 @@ def _about_accuracy(compared: "Comparison") -> str:
     if len(seeds) == 1:
         return f"{after}, seed {seeds[0]}. One seed gives no standard deviation and no interval."
     over = f"{over_seeds(seeds, (len(row.runs) for row in compared.rows))} ({listed(seeds)})"
-    return f"{after}: mean ± standard deviation {over}. {about_references(compared)}"
+    sentences = [
+        f"{after}: mean ± standard deviation {over}.",
+        about_different_seeds(compared),
+        about_references(compared),
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def about_references(compared: "Comparison") -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed
+from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
@@ -19,7 +20,7 @@ SHOWN = 6
 
 def about_rows(compared: "Comparison") -> list[str]:
     """Sentences about rows that have played unequal numbers of rounds, are not finished, or were planned with other numbers of rounds,
-    and about those in which training failed.
+    about means over different seeds, and about rows in which training failed.
 
     Args:
         compared: the rows of the table.
@@ -31,9 +32,16 @@ def about_rows(compared: "Comparison") -> list[str]:
         _about_uneven(compared),
         _about_unfinished(compared),
         _about_planned(compared),
+        _about_seeds(compared),
         about_failed(compared, without, unfinished=unfinished),
     ]
     return [note for note in notes if note]
+
+
+def _about_seeds(compared: "Comparison") -> str:
+    """A sentence about means over different seeds; empty if all rows have the same seeds."""
+    sentence = about_different_seeds(compared)
+    return sentence and f"{sentence} They are in the table of `fedcohort compare`."
 
 
 def _about_uneven(compared: "Comparison") -> str:

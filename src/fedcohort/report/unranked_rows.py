@@ -1,0 +1,58 @@
+"""Say which rows are not ranked by their means: rows after unequal numbers of rounds, and rows with different seeds."""
+
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.unfinished_rows import UNEQUAL
+
+__all__ = [
+    "BY_SEEDS",
+    "DIFFERENT",
+    "about_different_seeds",
+    "about_unmarked",
+    "in_own_seeds",
+    "unranked",
+    "why_unranked",
+    "with_different_seeds",
+]
+
+DIFFERENT = "have different seeds"
+"""What texts say of the rows of :func:`with_different_seeds`."""
+
+
+BY_SEEDS = "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
+"""Why such rows are not ranked, and what to do instead."""
+
+
+def with_different_seeds(compared: Comparison) -> frozenset[int]:
+    """The positions of rows whose means are not ranked, because the rows that they are compared with do not all have the same seeds.
+    Their differences are: each is over the seeds that two rows share."""
+    seeds = [frozenset(row.runs) for row in compared.rows]
+    groups = [group for group in compared.groups if len({seeds[i] for i in group.rows}) > 1]
+    return frozenset(i for group in groups for i in group.rows)
+
+
+def unranked(compared: Comparison) -> frozenset[int]:
+    """The positions of all rows whose means are not ranked."""
+    return compared.uneven | with_different_seeds(compared)
+
+
+def why_unranked(compared: Comparison) -> str:
+    """Why rows are not ranked, in words that follow "rows that"; empty if all are."""
+    reasons = [UNEQUAL] if compared.uneven else []
+    reasons += [DIFFERENT] if with_different_seeds(compared) else []
+    return ", or ".join(reasons)
+
+
+def about_unmarked(compared: Comparison) -> str:
+    """A sentence about the rows of which none is marked as the best in a table; empty if there are none."""
+    why = why_unranked(compared)
+    return f"No best mean is marked among rows that {why}." if why else ""
+
+
+def in_own_seeds(score: str, compared: Comparison | None) -> str:
+    """The score of the rows that charts name or color because theirs is the highest, which says that seeds of rows differ."""
+    return f"{score} over their own seeds" if compared is not None and with_different_seeds(compared) else score
+
+
+def about_different_seeds(compared: Comparison) -> str:
+    """A sentence about means over different seeds; empty if all rows have the same seeds."""
+    return BY_SEEDS if len({frozenset(row.runs) for row in compared.rows}) > 1 else ""
