@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 from fedcohort.cli import cli
 from fedcohort.report.missing_runs import Missing, about_missing, in_sentences
 from fedcohort.report.page import page
+from fedcohort.report.page_assets import with_code
 from fedcohort.report.report_data import gather
 from fedcohort.report.runs_on_disk import find_runs, found_and_missing
 from tests.experiments import small
@@ -40,9 +41,11 @@ def test_the_page_says_which_runs_have_not_begun(stopped: Path) -> None:
     """Its health asked for as many seeds as the file has."""
     result = call("report", "three.toml")
     assert result.stderr == f"fedcohort: {ABOUT} `fedcohort compare three.toml` goes on where it was stopped.\n"
-    shown = Page((stopped / "report.html").read_text(encoding="utf-8"))
+    text = (stopped / "report.html").read_text(encoding="utf-8")
+    assert "Try: <code>fedcohort compare three.toml</code>, which goes on where it was stopped." in text
+    shown = Page(text)
     health = shown.prose.partition("Health")[2].partition("Which strategy?")[0]
-    assert f"{ABOUT} Try: `fedcohort compare three.toml`, which goes on where it was stopped." in health
+    assert ABOUT in health
     assert "set seeds" not in health
     found = found_and_missing(["three.toml"])
     assert "set seeds" in Page(page(gather(found.runs))).prose.partition("Which strategy?")[0], "of runs, not of a file"
@@ -75,3 +78,8 @@ def test_rows_with_the_same_missing_seeds_are_named_together() -> None:
     assert "`fedcohort compare 'some folder/many.toml' --set rounds=3` goes on" in in_sentences([missing])
     one = Missing(Path("x.toml"), 2, range(1), {"UCB": [0]})
     assert in_sentences([one], command=False) == "1 of 2 runs of x.toml has not begun: 'UCB' with seed 0."
+
+
+def test_commands_in_sentences_are_code_and_everything_else_is_text() -> None:
+    text = str(with_code("play `fedcohort compare <a>.toml` & wait; a single ` stays"))
+    assert text == "play <code>fedcohort compare &lt;a&gt;.toml</code> &amp; wait; a single ` stays"

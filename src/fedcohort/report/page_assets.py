@@ -1,10 +1,13 @@
 """Provide what every page needs besides its content: templates, style sheet and scripts."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup, escape
 
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
@@ -13,7 +16,7 @@ from fedcohort.report.chart_style import CLASSES
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["environment", "page_script", "scripts", "style"]
+__all__ = ["environment", "page_script", "scripts", "style", "with_code"]
 
 
 @lru_cache(maxsize=1)
@@ -21,12 +24,22 @@ def environment() -> "Environment":
     """The environment that renders the templates; it escapes everything that it inserts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    templates = Environment(
         loader=PackageLoader("fedcohort.report", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+    )
+    templates.filters["with_code"] = with_code
+    return templates
+
+
+def with_code(text: str) -> Markup:
+    """Escaped text in which what stands between backticks is code; a backtick without a second one stays."""
+    parts = re.split("`([^`]+)`", text)
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)
     )
 
 
