@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import CLASSES
+from fedcohort.report.screen_words import for_screens
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -21,13 +22,15 @@ def environment() -> "Environment":
     """The environment that renders the templates; it escapes everything that it inserts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=PackageLoader("fedcohort.report", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    made.filters["for_screens"] = for_screens
+    return made
 
 
 def _template_text(name: str) -> str:

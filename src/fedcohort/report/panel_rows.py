@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
+from fedcohort.report.screen_words import HIGHLIGHT
 from fedcohort.study.comparison import Comparison
 
 __all__ = [
@@ -57,7 +58,7 @@ def about_lines(compared: Comparison | None, score: str) -> str:
         return ""
     return (
         f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test {score} stronger than "
-        "the others, and name them where there is room. Choose a name in the list above to highlight its lines."
+        f"the others, and name them where there is room.{HIGHLIGHT}"
     )
 
 

@@ -8,6 +8,7 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
+from fedcohort.report.screen_words import POINT_AT_ROW
 from fedcohort.report.seed_notes import about_different_seeds, mean_over
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.unfinished_rows import UNEQUAL
@@ -42,7 +43,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     if _most(compared) > ALL_NAMED and look.page:
         note += (
             f" Names: the reference, and at most the {FRONT_NAMED} best of the rows that are filled, where a name covers no other "
-            "name or row; point at a row for its name."
+            f"name or row{POINT_AT_ROW}."
         )
     if dodged:
         note += " Rows with the same cost are drawn side by side."

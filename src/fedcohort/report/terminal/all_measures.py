@@ -167,7 +167,7 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
     ]
     clients: list[Measure] = [
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
-        ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
+        ("  of the worst tenth of the clients", lambda run: score.value(run.worst_client_accuracy)),
         ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
         (f"{of_clients} of personal models", lambda run: score.value(run.personal_accuracy)),
         ("  of the worst tenth of the clients", lambda run: score.value(run.worst_personal_accuracy)),
@@ -268,6 +268,8 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+    elif any(math.isfinite(run.worst_client_accuracy) for run in runs):
+        yield "The worst tenth of at most 10 clients is one client."
     yield from _about_targets(several, score)
 
 
