@@ -117,7 +117,9 @@ def test_rows_have_one_line_on_paper_without_words_about_controls(browser: Any, 
     assert all(words in page.locator("main").inner_text() for words in controls)
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
-    height = "table => Math.max(...[...table.querySelectorAll('tbody tr')].map(row => row.getBoundingClientRect().height))"
+    height = (
+        "table => Math.max(...[...table.querySelectorAll('tbody tr')].map(row => row.getBoundingClientRect().height))"
+    )
     for table in ("results", "fairness", "ledger", "wall"):
         assert page.locator(f"#{table}").evaluate(height) < 16, table
         styles = "t => [getComputedStyle(t.tHead).display, getComputedStyle(t.tBodies[0].rows[0]).breakInside]"

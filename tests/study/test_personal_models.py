@@ -239,6 +239,7 @@ def test_the_report_shows_them_only_if_they_were_measured(compared: fedcohort.Co
         for field in ("personal_accuracy", "worst_personal_accuracy"):
             assert f"{100 * row[field]:.1f}</td>" in text
     assert text.count('data-field="personal_worst"') == 2
+    assert text.count('<td class="best" data-field="personal"') == 1, "the note says that the best mean is marked"
     plain = page(read([fedcohort.run(small(rounds=1), runs=tmp_path)]))
     assert "personal" not in plain[plain.find('id="fairness"') : plain.find('class="figures"')]
     assert "personal" not in str(fedcohort.compare(small(rounds=1), runs=tmp_path)).lower()

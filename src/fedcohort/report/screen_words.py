@@ -9,8 +9,10 @@ __all__ = ["CORRECTED", "EVEN_CORRECTED", "HIGHLIGHT", "POINT_AT_MARK", "POINT_A
 
 HIGHLIGHT = " Choose a name in the list above to highlight its lines."
 CORRECTED = " Tooltips have the corrected interval, too."
-EVEN_CORRECTED = " Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences, and the test does "
-    "not."
+EVEN_CORRECTED = (
+    " Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences, and the test "
+    "does not."
+)
 POINT_AT_ROW = "; point at a row for its name"
 POINT_AT_MARK = ": point at a mark for its name"
 

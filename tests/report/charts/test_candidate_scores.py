@@ -70,7 +70,9 @@ def test_a_term_that_is_the_score_has_no_view_of_its_own(tmp_path: Path, unscore
     assert [view.name for view in figure.views] == ["score"]
     assert "The score is the loss. A dot is a client that was selected." in figure.note
     rows = [
-        played(t, [0], decisions=[(0, True, 3.0, {"loss": 1.0, "bonus": 2.0}), (1, False, 2.0, {"loss": t, "bonus": 0.0})])
+        played(
+            t, [0], decisions=[(0, True, 3.0, {"loss": 1.0, "bonus": 2.0}), (1, False, 2.0, {"loss": t, "bonus": 0.0})]
+        )
         for t in (1, 2)
     ]
     other = score_map(written(tmp_path / "b", rows, label="oort", selection={"name": "oort"}))
