@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_worst", "in_comparison", "worst"]
+__all__ = ["about_worst", "in_comparison", "numbers_of_clients", "worst"]
 
 ONE = 10
 """Largest number of clients whose worst tenth, rounded up, is one client."""
@@ -23,7 +23,12 @@ def worst(clients: Iterable[int]) -> str:
 
 def in_comparison(compared: "Comparison") -> str:
     """What the worst tenth is called in a comparison."""
-    return worst(row.experiment.federation.clients for row in compared.rows)
+    return worst(numbers_of_clients(compared))
+
+
+def numbers_of_clients(compared: "Comparison") -> list[int]:
+    """The number of clients of each row: that of its runs, since the data can decide it."""
+    return [run.described.federation.clients for row in compared.rows for run in list(row.runs.values())[:1]]
 
 
 def about_worst(clients: Iterable[int]) -> str:

@@ -10,7 +10,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.seed_notes import listed, over_seeds
-from fedcohort.report.worst_clients import about_worst, in_comparison
+from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
@@ -104,7 +104,7 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hi
     )
     rest = _about_scores(compared.score)
     if not without[1]:
-        rest = about_worst(row.experiment.federation.clients for row in compared.rows) + rest
+        rest = about_worst(numbers_of_clients(compared)) + rest
     if without[0]:
         return f"{lowest.capitalize()}: {about} {own}.{rest}"
     ends = "" if without[1] else f"; {lowest}: {about} {name}"
