@@ -42,9 +42,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     data: dict[str, pd.DataFrame] = {}
     circled = False
     same = _equal_to_score(frame, terms)
-    for name in dict.fromkeys(("score", *terms)):
-        if name in same:
-            continue
+    for name in dict.fromkeys(name for name in ("score", *terms) if name not in same):
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
         if known.empty or known[name].nunique() < 2:
             continue
@@ -75,8 +73,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         about += f" A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
-    if same and views[0].name == "score":
-        about = f"The score is the {formatted_values.in_words([named(name) for name in same])}. {about}"
+    about = f"{_about_equal(same)}{about}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about}{about_random(reading)} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
@@ -88,6 +85,11 @@ def _equal_to_score(frame: pd.DataFrame, terms: Sequence[str]) -> list[str]:
     """The terms whose finite values are those of the score: a view of theirs would look like that of the score."""
     finite = frame[["score", *terms]].where(np.isfinite(frame[["score", *terms]].to_numpy(np.float64)))
     return [name for name in terms if name != "score" and finite[name].equals(finite["score"])]
+
+
+def _about_equal(names: Sequence[str]) -> str:
+    """A sentence, with a space after it, about the terms that are the score; empty without one."""
+    return f"The score is the {formatted_values.in_words([named(name) for name in names])}. " * bool(names)
 
 
 def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:
