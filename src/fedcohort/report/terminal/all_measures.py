@@ -167,7 +167,7 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
     ]
     clients: list[Measure] = [
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
-        ("  of the worst tenth of the clients", lambda run: score.value(run.worst_client_accuracy)),
+        ("  of the worst-served tenth", lambda run: score.value(run.worst_client_accuracy)),
         ("  standard deviation over clients", lambda run: score.value(run.client_accuracy_sd)),
         (f"{of_clients} of personal models", lambda run: score.value(run.personal_accuracy)),
         ("  of the worst tenth of the clients", lambda run: score.value(run.worst_personal_accuracy)),
