@@ -105,6 +105,20 @@ def test_cells_of_a_large_heat_map_do_not(clients: int, classes: int) -> None:
     assert ('"type": "text"' in chart) == ((clients, classes) == COUNTED)
 
 
+def test_a_share_of_one_sample_is_not_zero_percent() -> None:
+    """One sample of 225 was "0%" in cells and at the pointer, and 224 of 225 were "100%" beside another class."""
+    facts = {"samples": np.array([225, 10]), "counts": np.array([[1, 224], [10, 0]])}
+    found = Clients.of(Portrait(("a", "b"), facts), 0, None)
+    assert found is not None
+    figure = class_counts(found, np.arange(2), PAGE)
+    assert figure is not None
+    assert figure.data["class_counts"]["share_text"].tolist() == ["<1%", ">99%", "100%"]
+    for view in figure.views:
+        layers = view.panels[0].chart.to_dict(validate=False)["layer"]
+        assert layers[0]["encoding"]["tooltip"][-1]["field"] == "share_text"
+    assert layers[1]["encoding"]["text"]["field"] == "share_text", "the last view is that of shares"
+
+
 def test_the_accuracy_of_each_mini_batch_is_a_line_for_each_batch_size(profiled: Any) -> None:
     figure = profiled.locator("#figure-batch-accuracy")
     assert "Accuracy per mini-batch" in figure.inner_text()

@@ -104,9 +104,30 @@ def test_heads_of_long_tables_stay_while_they_scroll_and_paper_has_all_rows(brow
     assert max(page.evaluate(lines)) <= 2.2, "long names take two lines"
     page.set_viewport_size({"width": 703, "height": 1000})
     page.emulate_media(media="print")
-    columns = "new Set([...document.querySelectorAll('.strategy')].map(row => row.getBoundingClientRect().left)).size"
-    assert page.evaluate(columns) >= 3, "the list of rows has columns on paper"
+    assert page.locator(".strategies").is_hidden(), "the table of results has the lines of all rows"
+    assert page.locator("#results tbody tr:visible .swatch").count() == ROWS
     assert box.evaluate("box => box.scrollHeight <= box.clientHeight + 1")
+    page.close()
+
+
+def test_rows_have_one_line_on_paper_without_words_about_controls(browser: Any, crowd: str) -> None:
+    """Each row took two lines, so that 100 rows took 54 sheets, which told readers to choose names and to point at rows."""
+    page = Watched(browser).open(crowd)
+    controls = ("Choose a name in the list above", "point at a row for its name")
+    assert all(words in page.locator("main").inner_text() for words in controls)
+    page.set_viewport_size({"width": 703, "height": 1000})
+    page.emulate_media(media="print")
+    height = (
+        "table => Math.max(...[...table.querySelectorAll('tbody tr')].map(row => row.getBoundingClientRect().height))"
+    )
+    for table in ("results", "fairness", "ledger", "wall"):
+        assert page.locator(f"#{table}").evaluate(height) < 20, f"{table}: two lines take more than 24 pixels"
+        styles = "t => [getComputedStyle(t.tHead).display, getComputedStyle(t.tBodies[0].rows[0]).breakInside]"
+        assert page.locator(f"#{table}").evaluate(styles) == ["table-header-group", "avoid"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 703
+    said = page.locator("main").inner_text()
+    assert not [words for words in (*controls, "list above", "Tooltips") if words in said]
+    assert "where a name covers no other name or row. " in said
     page.close()
 
 

@@ -16,7 +16,12 @@ from fedcohort.core import notebook_display
 from fedcohort.core.errors import UsageError
 from fedcohort.core.notebook_display import LARGEST, bundle
 from fedcohort.report import progress_bar
+from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.client_accuracy import client_accuracy
+from fedcohort.report.page import page
+from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import blobs, small
+from tests.report.pages import Page
 
 
 def size_in_file(content: dict[str, Any]) -> int:
@@ -77,14 +82,25 @@ def test_clients_and_own_measures_are_displayed(tmp_path: Path) -> None:
     )
     compared = fedcohort.compare(experiment, data=data, measures=[Brier], runs=tmp_path)
     html = str(compared._repr_mimebundle_()["text/html"])
-    assert "<th>over clients</th><th>worst tenth</th><th>Brier</th>" in html
+    assert "<th>over clients</th><th>worst client</th><th>Brier</th>" in html
     assert "<td>0.125</td>" in html
     html = str(compared.rows[0].runs[0]._repr_mimebundle_()["text/html"])
-    assert re.search(r"test accuracy over clients</th><td>[\d.]+ ± [\d.]+, worst tenth [\d.]+ in %</td>", html)
+    assert re.search(r"test accuracy over clients</th><td>[\d.]+ ± [\d.]+, worst client [\d.]+ in %</td>", html)
     assert '<th align="left">Brier</th><td>0.125</td>' in html
     open_partition = str(experiment._repr_mimebundle_()["text/html"])
     assert "12 by dirichlet_class(" in open_partition
     assert "; not named, so own data may decide</td>" in open_partition
+    # the tenth of four clients is one client: every place says so
+    assert re.search(r"worst client: that of\s+the client with the lowest accuracy\.", str(compared))
+    latex = compared.to_latex()
+    assert "& Worst client &" in latex
+    assert "worst client: that of the client with the lowest." in latex
+    story = gather(find_runs([tmp_path]))
+    found = Page(page(story))
+    assert "accuracy of the worst client %" in found.prose
+    assert "tenth" not in str(compared) + latex + found.prose
+    (figure, _) = client_accuracy(story, PAGE)
+    assert [view.name for view in figure.views] == ["worst client", "mean of all clients"]
 
 
 def test_the_whole_page_is_one_call_away(compared: fedcohort.Comparison) -> None:

@@ -109,6 +109,12 @@ def test_reproduction_is_open_on_paper_and_closed_again_on_the_screen(browser: A
     assert page.evaluate(shown) == [[True, 2], [True, 1], [True, 1]]
     differing = page.locator("details.how").nth(2).locator("dt", has_text="Differs from 'uniform' in")
     assert differing.locator("+ dd").inner_text().startswith("selection.name = select_by_loss")
+    own = [page.locator("details.how").nth(i).locator("dt:visible").all_inner_texts() for i in range(3)]
+    assert own[0] == ["Repeat", "Versions", "Data", "Run"]
+    assert own[1] == ["Run", "Differs from 'uniform' in"], (
+        "100 rows took 14 sheets with what is the same in all of them"
+    )
+    assert "Of all rows but the first, this print has the keys of their runs" in page.locator("#how").inner_text()
     page.emulate_media(media="screen")
     page.wait_for_function("![...document.querySelectorAll('details.how')].every(d => d.open)")
     assert [is_open for is_open, _ in page.evaluate(shown)] == [False, True, False]

@@ -27,4 +27,10 @@ def test_columns_of_bytes_have_space_for_the_mark_of_the_best(browser: Any, runs
         "[...document.querySelectorAll('#results td[data-field=accuracy]')].map(x => getComputedStyle(x).whiteSpace)"
     )
     assert set(page.evaluate(spread)) == {"nowrap"}
+    mark = page.locator("#results tbody tr", has=page.locator(".ours"))
+    assert mark.locator(".ours").evaluate("mark => getComputedStyle(mark, '::after').content") == '"°"'
+    assert mark.evaluate("row => row.getBoundingClientRect().height") < 20, "the words took a second line"
+    said = page.locator("#result .note").first.inner_text()
+    assert "° marks rows with a part" in said
+    assert "pointer" not in said
     page.close()

@@ -244,6 +244,17 @@ def test_the_report_shows_them_only_if_they_were_measured(compared: fedcohort.Co
     assert "personal" not in str(fedcohort.compare(small(rounds=1), runs=tmp_path)).lower()
 
 
+def test_the_best_personal_models_are_marked(tmp_path: Path) -> None:
+    """The note says that the best mean is marked; only the worst tenth of the global model was."""
+    runs = []
+    for label, name, after in (("a", "uniform", 0.2), ("b", "ucb", 0.4)):
+        rows = [played(1, [0], personal_accuracy=np.array([[0.1, after], [0.1, after]]))]
+        runs.append(written(tmp_path / label, rows, label=label, selection={"name": name}, measures=MEASURED))
+    text = page(read(runs))
+    for field in ("personal", "personal_worst"):
+        assert text.count(f'<td class="best" data-field="{field}"') == 1
+
+
 def test_unfinished_runs_count_their_common_rounds(tmp_path: Path) -> None:
     rows = [
         played(t, [0], personal_accuracy=np.array([[0.1 * t, 0.2 * t], [0.3 * t, 0.3 * t]]) if t % 2 == 0 else None)

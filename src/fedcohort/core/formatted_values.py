@@ -28,6 +28,7 @@ __all__ = [
     "number_spread",
     "of_seeds",
     "p_value",
+    "part",
     "percent",
     "rounds",
     "setting",
@@ -79,6 +80,17 @@ def percent(fraction: float, digits: int = 1) -> str:
 def share(fraction: float, digits: int = 0) -> str:
     """0.8123 as 81%."""
     return _not_finite(fraction) or f"{percent(fraction, digits)}%"
+
+
+def part(fraction: float) -> str:
+    """A share in whole percent that is 0% or 100% only if it is exactly that.
+
+    >>> part(0.0), part(1 / 225), part(0.5), part(224 / 225), part(1.0)
+    ('0%', '<1%', '50%', '>99%', '100%')
+    """
+    if 0 < fraction < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= fraction < 1 else share(fraction)
 
 
 def target(fraction: float) -> str:

@@ -16,6 +16,8 @@ from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.report.worst_clients import in_comparison
+from fedcohort.report.worst_clients import worst as worst_of
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     records, score = [table[i] for i in compared.in_groups], compared.score
     targets = [score.value(row["target_accuracy"]) for row in records]
     several = len(set(targets)) > 1
-    measured = measured_columns(records, compared.own_measures, score)
+    measured = measured_columns(records, compared.own_measures, score, in_comparison(compared))
     heads = [
         "strategy",
         f"test {score.name}",
@@ -146,8 +148,8 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if math.isfinite(results.client_accuracy):
         spread = score.spread(results.client_accuracy, results.client_accuracy_sd)
-        worst = score.value(results.worst_client_accuracy)
-        rows.insert(3, [f"test {score.name} over clients", f"{spread}, worst tenth {worst}{score.in_unit}"])
+        worst, named_worst = score.value(results.worst_client_accuracy), worst_of([described.federation.clients])
+        rows.insert(3, [f"test {score.name} over clients", f"{spread}, {named_worst} {worst}{score.in_unit}"])
     rows[-1:-1] = [[name, formatted_values.number(value)] for name, value in results.own_measures.items()]
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)
 

@@ -31,6 +31,7 @@ from fedcohort.report.table_rows import (
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
+from fedcohort.report.worst_clients import about_worst, worst
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import with_intervals
@@ -51,6 +52,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
+    clients = [reading.num_clients for _, readings in story.played for reading in readings]
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, sorted({*seeds, *(seed for figure in drawn for seed in figure.shown_seeds)}))
     values = {
@@ -61,7 +63,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "whole": {row["label"]: row["shown"] for row in styles},
         "answers": answers(story, going_on=going_on),
         "about_questions": about_questions(reading.run for reading in story.everything),
-        "states": [] if story.note else unfinished(story),
+        "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn)
         | {"clients": orders, "federations": story.federation_of_point, "names": chart_names(story)},
@@ -78,6 +80,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "wall": wall_rows(story),
         "parts_of_round": PARTS,
         "fairness": fairness_rows(story),
+        "worst": worst(clients),
+        "about_worst": about_worst(clients),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "how": how(story),

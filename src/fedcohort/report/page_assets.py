@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import CLASSES
+from fedcohort.report.screen_words import for_screens
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -24,15 +25,16 @@ def environment() -> "Environment":
     """The environment that renders the templates; it escapes everything that it inserts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    templates = Environment(
+    made = Environment(
         loader=PackageLoader("fedcohort.report", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    templates.filters["with_code"] = with_code
-    return templates
+    made.filters["for_screens"] = for_screens
+    made.filters["with_code"] = with_code
+    return made
 
 
 def with_code(text: str) -> Markup:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 
+from fedcohort.report.screen_words import HIGHLIGHT
 from fedcohort.report.unranked_rows import in_own_seeds
 from fedcohort.study.comparison import Comparison
 
@@ -58,8 +59,7 @@ def about_lines(compared: Comparison | None, score: str) -> str:
         return ""
     return (
         f"With more than {LINES} rows, charts of lines draw the reference and the rows with the highest test "
-        f"{in_own_seeds(score, compared)} stronger than the others, and name them where there is room. Choose a name in the list "
-        "above to highlight its lines."
+        f"{in_own_seeds(score, compared)} stronger than the others, and name them where there is room.{HIGHLIGHT}"
     )
 
 

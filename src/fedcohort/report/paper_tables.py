@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import about_cut, with_intervals
@@ -59,8 +60,9 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     )
     measures, own = compared.own_measures, own_samples(compared)
     text = latex_table(
-        compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own, when=compared.when
-    )
+        compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own,
+        worst=in_comparison(compared), when=compared.when,
+    )  # fmt: skip
     return _written(text, file)
 
 
@@ -74,6 +76,7 @@ def latex_table(
     score: ScoreStyle = ACCURACY,
     *,
     own: str = "data",
+    worst: str = "worst tenth",
     when: str = "after the last round",
 ) -> str:
     """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
@@ -87,10 +90,11 @@ def latex_table(
         own_measures: names of own measures, each of which is a column.
         score: how the score is named and written.
         own: the samples of clients on which their accuracy is measured.
+        worst: what the tenth of the clients with the lowest accuracy is called.
         when: after which round accuracies are compared, in words.
     """
-    columns = _columns(rows, goal, own_measures, score)
-    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own)
+    columns = _columns(rows, goal, own_measures, score, worst)
+    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own, worst)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
@@ -119,21 +123,21 @@ Column = tuple[str, str, list[str]]
 
 
 def measured_columns(
-    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle
+    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle, worst: str = "worst tenth"
 ) -> list[Column]:
     """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
     own = [_own_measure(name, rows) for name in own_measures]
-    return [*_client_columns(rows, score), *_personal_columns(rows, score), *own]
+    return [*_client_columns(rows, score, worst), *_personal_columns(rows, score, worst), *own]
 
 
-def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy on the clients' own samples, if it was measured."""
     if not _measured(rows, "client_accuracy"):
         return []
     means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
     return [
         ("Over clients", "r", means),
-        ("Worst tenth", "r", [score.value(row["worst_client_accuracy"]) for row in rows]),
+        (worst.capitalize(), "r", [score.value(row["worst_client_accuracy"]) for row in rows]),
     ]
 
 
@@ -141,19 +145,19 @@ def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
     return any(math.isfinite(row[name]) for row in rows)
 
 
-def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
     if not _measured(rows, "personal_accuracy"):
         return []
     headings = {
         "Personal (%)" if score.unit else "Personal": "personal_accuracy",
-        "Personal, worst tenth" if _measured(rows, "client_accuracy") else "Worst tenth": "worst_personal_accuracy",
+        f"Personal, {worst}" if _measured(rows, "client_accuracy") else worst.capitalize(): "worst_personal_accuracy",
     }
     return [(text, "r", [score.value(row[name]) for row in rows]) for text, name in headings.items()]
 
 
 def _columns(
-    rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str], score: ScoreStyle
+    rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str], score: ScoreStyle, worst: str
 ) -> list[Column]:
     """The columns of a paper's table."""
     several = len({row["algorithm"] for row in rows}) > 1
@@ -166,7 +170,7 @@ def _columns(
             (f"Difference{' [95% CI]' * with_intervals(rows)}", "r", [_difference(row, score) for row in rows])
         )
         columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
-    columns += measured_columns(rows, own_measures, score)
+    columns += measured_columns(rows, own_measures, score, worst)
     columns += _costs(rows, goal, score)
     return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
 
@@ -213,6 +217,7 @@ def _caption(
     notes: Sequence[str],
     score: ScoreStyle,
     own: str,
+    worst: str,
 ) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     several = over_seeds(seeds, (row["seeds"] for row in rows))
@@ -233,8 +238,8 @@ def _caption(
         )
     if _measured(rows, "client_accuracy"):
         sentences.append(
-            f"Over clients: {score.name} on each client's own {own}, mean and standard deviation over clients; worst "
-            "tenth: mean of the tenth of the clients with the lowest."
+            f"Over clients: {score.name} on each client's own {own}, mean and standard deviation over clients; {worst}: "
+            f"{'mean of the tenth of the clients' if worst == 'worst tenth' else 'that of the client'} with the lowest."
         )
     return escaped(" ".join([*sentences, *(note for note in notes if note)]))
 

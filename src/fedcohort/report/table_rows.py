@@ -107,7 +107,9 @@ def chart_names(story: Story) -> dict[str, dict[str, str]]:
 
 
 def unfinished(story: Story) -> list[dict[str, Any]]:
-    """How far the runs are that have rounds left to play."""
+    """How far the runs are that have rounds left to play; empty if the note of the comparison says it."""
+    if story.note:
+        return []
     return [
         {
             "label": reading.run.meta["label"],

@@ -68,6 +68,23 @@ def test_without_such_clients_there_are_no_circles(tmp_path: Path) -> None:
     assert "circle" not in figure.note
 
 
+@pytest.mark.parametrize("unscored", [False, True])
+def test_a_term_that_is_the_score_has_no_view_of_its_own(tmp_path: Path, unscored: bool) -> None:
+    """The views "score" and "loss" of strategies that rank by loss were the same."""
+    figure = score_map(run_of(tmp_path / "a", unscored=unscored))
+    assert [view.name for view in figure.views] == ["score"]
+    assert "The score is the loss. A dot is a client that was selected." in figure.note
+    rows = [
+        played(
+            t, [0], decisions=[(0, True, 3.0, {"loss": 1.0, "bonus": 2.0}), (1, False, 2.0, {"loss": t, "bonus": 0.0})]
+        )
+        for t in (1, 2)
+    ]
+    other = score_map(written(tmp_path / "b", rows, label="oort", selection={"name": "oort"}))
+    assert [view.name for view in other.views] == ["score", "loss", "bonus"]
+    assert "The score is" not in other.note
+
+
 @pytest.mark.parametrize(("rounds", "heads"), [(3, ["round", "selected"]), (400, ["from round", "selected"])])
 def test_tooltips_say_yes_or_no_about_one_round_and_name_the_first_of_several(
     rounds: int, heads: list[str], tmp_path: Path

@@ -35,6 +35,7 @@ from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.screen_words import CORRECTED, EVEN_CORRECTED
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target
@@ -215,9 +216,7 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
         " Without a line: only one seed shared, which gives no interval." if (intervals["seeds"] == 1).any() else ""
     )
     colored = "Colored or black" if look.strong(list(look.rows.ranks)) else "Colored"
-    tooltips = (
-        f" Tooltips have the corrected interval, too.{_about_corrected(intervals)}" if look.page and uncorrected else ""
-    )
+    tooltips = f"{CORRECTED}{_about_corrected(intervals)}" if look.page and uncorrected else ""
     return (
         f"Diamond: mean over paired seeds. Line: its 95% interval (Student's t){ends}. Circles: single seeds. {colored}: clear after "
         "correction, so that the verdict in the table is better or worse. Gray: not clear, even where the interval"
@@ -226,11 +225,11 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
 
 
 def _about_corrected(intervals: pd.DataFrame) -> str:
-    """A sentence with a space before it, if the corrected interval of a difference that is not clear excludes 0."""
+    """:data:`EVEN_CORRECTED`, if the corrected interval of a difference that is not clear excludes 0."""
     excludes_0 = (intervals["corrected_low"] > 0) | (intervals["corrected_high"] < 0)
     if not (excludes_0 & ~intervals["clear"].astype(bool)).any():
         return ""
-    return " Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences, and the test does not."
+    return EVEN_CORRECTED
 
 
 def _written(compared: Comparison, difference: float) -> str:

@@ -1,5 +1,6 @@
 """Draw the score of every candidate in every round, and the terms of the score."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -40,7 +41,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     shades: list[str] = []
     data: dict[str, pd.DataFrame] = {}
     circled = False
-    for name in dict.fromkeys(("score", *terms)):
+    same = _equal_to_score(frame, terms)
+    for name in dict.fromkeys(name for name in ("score", *terms) if name not in same):
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
         if known.empty or known[name].nunique() < 2:
             continue
@@ -72,6 +74,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
+    about = f"{_about_equal(same)}{about}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about}{chance} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
@@ -92,6 +95,17 @@ def _about_ties(frame: pd.DataFrame, reading: Reading) -> str:
     if not rounds:
         return ""
     return f" In {formatted_values.counted(rounds, 'round')}, chance decided between clients with the same score."
+
+
+def _equal_to_score(frame: pd.DataFrame, terms: Sequence[str]) -> list[str]:
+    """The terms whose finite values are those of the score: a view of theirs would look like that of the score."""
+    finite = frame[["score", *terms]].where(np.isfinite(frame[["score", *terms]].to_numpy(np.float64)))
+    return [name for name in terms if name != "score" and finite[name].equals(finite["score"])]
+
+
+def _about_equal(names: Sequence[str]) -> str:
+    """A sentence, with a space after it, about the terms that are the score; empty without one."""
+    return f"The score is the {formatted_values.in_words([named(name) for name in names])}. " * bool(names)
 
 
 def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:

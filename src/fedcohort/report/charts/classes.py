@@ -9,7 +9,7 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import WIDTHS, Look
-from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
+from fedcohort.report.charts.axes_and_legends import number_tooltip, sized, text_tooltip, with_texts
 from fedcohort.report.charts.layers import decided, layered, with_properties
 from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -36,6 +36,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         return None
     labels, classes = list(map(str, drawn)), clients.classes
     frame = _long(labels, classes, counts[drawn]).drop(columns="position")
+    frame = with_texts(frame, {"share": formatted_values.part})
     each = max(1, -(-len(classes) // 40))
     axis = alt.Axis(values=classes[::each], labelLimit=90, domain=False)
     y = alt.Y("class:N", sort=list(classes), title="class", axis=axis)
@@ -44,7 +45,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         alt.Tooltip("client:N"),
         alt.Tooltip("class:N"),
         number_tooltip("samples", "count"),
-        number_tooltip("share", "share", "share of the client"),
+        text_tooltip("share", "share of the client"),
     ]
     height = min((22 if len(classes) <= 20 else 13) * len(classes), 620)
     views: list[View] = []
@@ -74,7 +75,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
 def _numbers(field: str, frame: pd.DataFrame, x: alt.X, y: alt.Y, look: Look) -> alt.Chart:
     """The numbers in the cells, in the color of the background on dark cells."""
     dark = f"datum.{field} > {0.55 * float(frame[field].max())}"
-    text = alt.Text(f"{field}:Q", format=",.0f" if field == "samples" else ".0%")
+    text = alt.Text("samples:Q", format=",.0f") if field == "samples" else alt.Text("share_text:N")
     base = alt.Chart(alt.NamedData(name="class_counts")).mark_text(fontSize=look.size - 1)
     numbers: alt.Chart = base.encode(x, y, text=text, color=decided(alt.ColorValue, dark, look.ground, look.ink))
     return numbers

@@ -35,6 +35,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story, blocks
 from fedcohort.report.seed_notes import listed, over_seeds
+from fedcohort.report.worst_clients import about_worst, worst
 
 __all__ = ["class_accuracy", "client_accuracy"]
 
@@ -52,8 +53,10 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
+    clients = [reading.num_clients for _, readings in rows for reading in readings]
+    one = worst(clients) == "worst client"
     for key, name, reduce in (
-        ("worst", "worst tenth of the clients", measures.worst_accuracy),
+        ("worst", "worst client" if one else "worst tenth of the clients", measures.worst_accuracy),
         ("mean", "mean of all clients", _mean),
     ):
         frame = by_round(rows, lambda reading, reduce=reduce: _over_clients(reading, reduce), score.limits)  # type: ignore[misc]
@@ -68,7 +71,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         data |= own
     tested = all(reading.run.meta.get("client data") == "test samples" for _, readings in rows for reading in readings)
     samples, named = "test samples" if tested else "data", name_of_score.capitalize()
-    note = f"{named} of the global model on each client's own {samples}. {seeds_note(story, band=banded)}"
+    note = f"{named} of the global model on each client's own {samples}.{about_worst(clients)} {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
     return [over_rounds, _distribution(rows, story.in_order, look, score)]
 

@@ -10,6 +10,7 @@ from fedcohort.core.formatted_values import count, first_in_words
 from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
+from fedcohort.report.screen_words import POINT_AT_ROW
 from fedcohort.report.seed_notes import mean_over
 from fedcohort.report.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
@@ -44,7 +45,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     if _most(compared) > ALL_NAMED and look.page:
         filled = f", and at most the {FRONT_NAMED} best of the rows that are filled"
         named = f"the reference{filled if len(unranked(compared)) < len(compared.rows) else ''}"
-        note += f" Names: {named}, where a name covers no other name or row; point at a row for its name."
+        note += f" Names: {named}, where a name covers no other name or row{POINT_AT_ROW}."
     if dodged:
         note += " Rows with the same cost are drawn side by side."
     if frame["low"].notna().any():

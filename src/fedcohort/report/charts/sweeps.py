@@ -30,6 +30,7 @@ from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
 from fedcohort.report.report_data import Story
+from fedcohort.report.screen_words import POINT_AT_MARK
 from fedcohort.report.seed_notes import mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import about_different_seeds
@@ -188,7 +189,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
     note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     if look.page and len(labels) > LISTED:
-        note += f" There is no legend for more than {LISTED} lines: point at a mark for its name."
+        note += f" There is no legend for more than {LISTED} lines{POINT_AT_MARK}."
     if look.strong(labels):
         note += f" {about_colors(score.name)}"
     data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}

@@ -268,6 +268,8 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
+    elif any(math.isfinite(run.worst_client_accuracy) for run in runs):
+        yield "The worst tenth of at most 10 clients is one client."
     yield from _about_targets(several, score)
 
 

@@ -11,6 +11,7 @@ from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.targets import about_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
@@ -44,7 +45,11 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
                 *([] if "Jain" in hidden else [_about_chance(rows, compared.about_chance)]),
             ]
         ),
-        *([] if {"personal models", "personal, worst tenth"} <= set(hidden) else _about_personal(compared, rows)),
+        *(
+            []
+            if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
+            else _about_personal(compared, rows)
+        ),
         *_about_algorithms(compared),
         about_questions(
             (run for row in compared.rows for run in row.runs.values()),
@@ -87,18 +92,24 @@ def own_samples(compared: "Comparison") -> str:
 
 def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str]) -> str:
     """What the accuracy over clients is measured on."""
-    without = "over clients" in hidden, "worst tenth" in hidden
+    lowest = in_comparison(compared)
+    without = "over clients" in hidden, lowest in hidden
     if all(without) or not any(math.isfinite(row["client_accuracy"]) for row in rows):
         return ""
     name = "score" if compared.score.numeric else compared.score.name
-    own, worst = (
-        f"{name} on each client's own {own_samples(compared)}",
-        "mean of the 10% of the clients with the lowest",
+    own = f"{name} on each client's own {own_samples(compared)}"
+    about = (
+        "mean of the 10% of the clients with the lowest"
+        if lowest == "worst tenth"
+        else "that of the client with the lowest"
     )
+    rest = _about_scores(compared.score)
+    if not without[1]:
+        rest = about_worst(numbers_of_clients(compared)) + rest
     if without[0]:
-        return f"Worst tenth: {worst} {own}." + _about_scores(compared.score)
-    lowest = "" if without[1] else f"; worst tenth: {worst} {name}"
-    return f"Over clients: {own}, mean ± standard deviation over clients{lowest}." + _about_scores(compared.score)
+        return f"{lowest.capitalize()}: {about} {own}.{rest}"
+    ends = "" if without[1] else f"; {lowest}: {about} {name}"
+    return f"Over clients: {own}, mean ± standard deviation over clients{ends}.{rest}"
 
 
 def _about_scores(score: ScoreStyle) -> str:
@@ -181,12 +192,13 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
 def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A note on what personal models are, if they were measured."""
     if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+        worst = in_comparison(compared)
         epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
         often = " or ".join(map(str, epochs))
         yield (
             f"Personal models: {'score' if compared.score.numeric else compared.score.name}{compared.score.in_unit} on each client's "
             f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
-            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and mean of the worst tenth."
+            f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
         )
 
 

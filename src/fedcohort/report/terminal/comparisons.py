@@ -22,6 +22,7 @@ from fedcohort.report.terminal.layout import (
     label_width,
     one_line,
 )
+from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
@@ -77,14 +78,14 @@ def _columns(
         Column(f"test\n{score.name}", score.means(rows)),
         Column("difference" + "\n[95% interval]" * with_intervals(rows) + "\nverdict, p (Holm)" * below, differences),
         *([Column(VERDICT, verdicts, 50)] if rows[1:] and not below else []),
-        *_of_clients(rows, score),
+        *_of_clients(rows, score, in_comparison(compared)),
         *(
             Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)
             for name in compared.own_measures
         ),
         Column("best", [score.value(row["best_accuracy"]) for row in rows], 5),
         Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
-        *_personal_columns(rows, score),
+        *_personal_columns(rows, score, in_comparison(compared)),
         *([Column("target", targets, 9)] if len(set(targets)) > 1 else []),
         Column(f"rounds\nto {goal}", rounds, 9),
         Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
@@ -104,21 +105,21 @@ def _health(compared: "Comparison") -> list[RenderableType]:
     return [*lines, ""] if lines else []
 
 
-def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> Iterator[Column]:
+def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> Iterator[Column]:
     """Columns for the accuracy on clients' own data, if it was measured: mean and standard deviation over clients, worst tenth."""
     if any(math.isfinite(row["client_accuracy"]) for row in rows):
         means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
         yield Column("over\nclients", means, 10)
-        yield Column("worst\ntenth", [score.value(row["worst_client_accuracy"]) for row in rows], 10)
+        yield Column(worst.replace(" ", "\n"), [score.value(row["worst_client_accuracy"]) for row in rows], 10)
 
 
-def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle) -> list[Column]:
+def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
     if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
         return []
     return [
         Column("personal\nmodels", [score.value(row["personal_accuracy"]) for row in rows], 9),
-        Column("personal,\nworst tenth", [score.value(row["worst_personal_accuracy"]) for row in rows], 9),
+        Column(f"personal,\n{worst}", [score.value(row["worst_personal_accuracy"]) for row in rows], 9),
     ]
 
 

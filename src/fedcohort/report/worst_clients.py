@@ -1,0 +1,42 @@
+"""Name the tenth of the clients with the lowest accuracy: of at most ten clients, it is one client."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedcohort.study.comparison import Comparison
+
+__all__ = ["about_worst", "in_comparison", "numbers_of_clients", "worst"]
+
+ONE = 10
+"""Largest number of clients whose worst tenth, rounded up, is one client."""
+
+
+def worst(clients: Iterable[int]) -> str:
+    """What the worst tenth is called in tables and charts of runs with these numbers of clients.
+
+    >>> worst([5, 10]), worst([5, 11])
+    ('worst client', 'worst tenth')
+    """
+    return "worst client" if max(clients, default=0) <= ONE else "worst tenth"
+
+
+def in_comparison(compared: "Comparison") -> str:
+    """What the worst tenth is called in a comparison."""
+    return worst(numbers_of_clients(compared))
+
+
+def numbers_of_clients(compared: "Comparison") -> list[int]:
+    """The number of clients of each row: that of its runs, since the data can decide it."""
+    return [run.described.federation.clients for row in compared.rows for run in list(row.runs.values())[:1]]
+
+
+def about_worst(clients: Iterable[int]) -> str:
+    """A sentence with a space before it, if the worst tenth is one client in some runs and several clients in others.
+
+    >>> about_worst([5, 20]), about_worst([5]), about_worst([20])
+    (' Of at most 10 clients, the worst tenth is one client.', '', '')
+    """
+    known = set(clients)
+    mixed = known and min(known) <= ONE < max(known)
+    return f" Of at most {ONE} clients, the worst tenth is one client." if mixed else ""
