@@ -83,7 +83,9 @@ def test_captions_say_which_panels_of_a_sweep_are_drawn() -> None:
     """Of 20 points with 5 rows each, only the references have panels, and the page spoke of the best rows."""
 
     def about(points: int, finished: bool = True) -> str:
-        compared: Any = SimpleNamespace(groups=[None] * points, rows=[None] * (5 * points))
+        row = SimpleNamespace(runs={0: None})
+        groups = [SimpleNamespace(rows=range(5 * i, 5 * i + 5)) for i in range(points)]
+        compared: Any = SimpleNamespace(groups=groups, rows=[row] * (5 * points))
         return about_panels(compared, min(points, SWEEP_PANELS), "accuracy", finished)
 
     assert about(20) == "20 of 100 rows, the reference at each point of the sweep"

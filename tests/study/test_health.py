@@ -384,7 +384,7 @@ def test_runs_that_are_not_equally_far_are_a_finding(tmp_path: Path) -> None:
     said = f"{finding.text}. Try: {finding.advice}."
     assert f"! {said}" in " ".join(terminal.as_text(terminal.comparison(Comparison("x", (ended, going)))).split())
     shown = Page(page(gather([run for one in (ended, going) for run in one.runs.values()])))
-    assert shown.prose.index("Health") < shown.prose.index(said) < shown.prose.index("Which strategy?")
+    assert shown.prose.index("Health") < shown.prose.index(finding.text) < shown.prose.index("Which strategy?")
 
 
 def test_runs_that_are_equally_far_and_those_that_ended_early_are_no_finding(tmp_path: Path) -> None:
