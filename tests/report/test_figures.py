@@ -25,6 +25,7 @@ from fedcohort.report.panel_rows import OWN_COLORS
 from fedcohort.report.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
+from tests.repetitions import slow_after
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -36,7 +37,7 @@ def marks(svg: bytes) -> int:
     return sum(len([child for child in g if child.tag != f"{SVG}g"]) for g in groups)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", slow_after(1, [1, 2]))
 def test_every_figure_has_marks_and_fits_its_columns(runs: Path, columns: int) -> None:
     look = paper(columns)
     drawn = 0

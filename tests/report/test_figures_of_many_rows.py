@@ -15,6 +15,7 @@ from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.report_data import Story, gather
 from tests.records import exchange
+from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -79,7 +80,7 @@ def middle(mark: ET.Element) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-@pytest.mark.parametrize("key", ["accuracy", "jain"])
+@pytest.mark.parametrize("key", slow_after(1, ["accuracy", "jain"]))
 def test_lines_of_the_reference_and_of_the_best_rows_are_named_and_colored(
     key: str, drawn: dict[str, tuple[Figure, ET.Element]]
 ) -> None:

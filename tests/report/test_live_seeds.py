@@ -56,6 +56,7 @@ def test_finished_runs_are_read_once(runs: Path, tmp_path: Path, monkeypatch: py
     assert set(read.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_reader_chooses_another_seed_while_runs_go_on(browser: Any, runs: Path, tmp_path: Path) -> None:
     for run in find_runs([runs]):
         shutil.copytree(run.path, tmp_path / run.path.name)

@@ -30,6 +30,7 @@ from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import summaries
 from tests.experiments import UCB, small
 from tests.records import played, written
+from tests.repetitions import slow_after
 from tests.report.pages import Page
 from tests.report.test_browser import browser, pytestmark
 from tests.report.test_pointer import opened, visible
@@ -243,7 +244,7 @@ def test_a_hundred_candidates_have_a_row_each(runs: Path, tmp_path: Path) -> Non
     assert "1 rounds" not in figure.note
 
 
-@pytest.mark.parametrize("rounds", [100, 240])
+@pytest.mark.parametrize("rounds", slow_after(1, [240, 100]))
 def test_scores_of_many_clients_are_those_of_single_clients(tmp_path: Path, rounds: int) -> None:
     """Means over blocks of 17 clients are all near one half: the map was pale, whatever the strategy did."""
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ from fedcohort.record import ClientRow
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
+from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -62,7 +63,7 @@ def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> N
     page.close()
 
 
-@pytest.mark.parametrize("alphas", [[0.1], [0.1, 1.0]])
+@pytest.mark.parametrize("alphas", slow_after(1, [[0.1, 1.0], [0.1]]))
 def test_results_fit_their_place_on_a_usual_screen(browser: Any, tmp_path: Path, alphas: list[float]) -> None:
     """The last column was cut by a few pixels, which looked like a number without its unit."""
     runs = []

@@ -19,6 +19,7 @@ from fedcohort.report.charts.means_and_bands import domain, span_of
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Story, gather
 from tests.records import played, written
+from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
 
 SOUND = [2.3, 1.4, 0.9, 0.7, 0.6]
@@ -123,7 +124,7 @@ def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypa
         assert span[0] == (-1 if cut else -3), "the tick below the lowest value"
 
 
-@pytest.mark.parametrize("rows", [DENSE, DENSE + 6])
+@pytest.mark.parametrize("rows", slow_after(1, [DENSE, DENSE + 6]))
 def test_long_charts_have_their_axis_at_both_ends(rows: int, tmp_path: Path) -> None:
     runs = [run for i in range(rows) for run in runs_of(
         tmp_path, f"row {i}", [0.5 + i / 100, 0.52, 0.6], selection={"name": "powd", "d": 3 + i} if i else "uniform",
