@@ -148,7 +148,7 @@ async function draw(place) {
   for (const [i, part] of parts.entries()) made.push(await show(i, part));
   const room = Math.max(...made.map(view => view.origin()[0]));
   for (const [i, part] of parts.entries()) if (made[i].origin()[0] < room) { // equal values stand below each other in all parts
-    encodings(part, "y", y => { if (y.field === "strategy" && y.axis) y.axis.minExtent = room - part.padding.left; });
+    encodings(part, "y", y => { if (y.field === "strategy" && y.axis) y.axis.minExtent = room; });
     made[i].finalize();
     made[i] = await show(i, part);
   }
