@@ -67,9 +67,7 @@ def test_equal_values_stand_at_the_same_place_in_all_parts(tmp_path: Path) -> No
     runs = [
         run
         for i, name in enumerate(names)
-        for run in runs_of(
-            tmp_path, name, [0.5, 0.51], selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i}
-        )
+        for run in runs_of(tmp_path, name, [0.5, 0.51], selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i})
     ]
     look = paper(1)
     for figure in figures(gather(runs), look):
@@ -78,7 +76,13 @@ def test_equal_values_stand_at_the_same_place_in_all_parts(tmp_path: Path) -> No
             assert len(drawn) == 2
             places = [re.findall(r"translate\(([0-9.]+),", svg)[0] for svg in drawn]
             assert places[0] == places[1], figure.key
-            wide = [re.findall(r'class="background"[^>]* d="M0.5,0.5h([0-9.]+)v|class="background"[^>]* d="M0,0h([1-9][0-9.]*)v', svg)[0] for svg in drawn]
+            wide = [
+                re.findall(
+                    r'class="background"[^>]* d="M0.5,0.5h([0-9.]+)v|class="background"[^>]* d="M0,0h([1-9][0-9.]*)v',
+                    svg,
+                )[0]
+                for svg in drawn
+            ]
             assert wide[0] == wide[1], figure.key
 
 

@@ -279,6 +279,8 @@ def test_long_charts_are_printed_in_parts_with_the_same_axes(browser: Any, crowd
         scales = [[texts for texts in part if not set(texts) & set(names)] for part in parts]
         assert scales == [scales[0]] * len(parts)
         assert scales[0]
+    broken = "[...document.querySelectorAll('.panel:has(.on-sheet)')].map(panel => getComputedStyle(panel).breakInside)"
+    assert set(page.evaluate(broken)) == {"auto"}, "kept whole, a chart of many parts left the rest of a sheet empty"
     words = page.locator("#ledger td.words:last-child").first
     assert words.evaluate("cell => parseFloat(getComputedStyle(cell).paddingLeft)") >= 10, (
         "words stand apart from numbers"

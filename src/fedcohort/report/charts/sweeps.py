@@ -185,7 +185,9 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
             base.mark_line().encode(x, y, colors, dashes),
             dots.encode(x, y, colors, shapes, tooltip=tooltip),
         ]
-    whole = layered(*layers, resolve={"legend": {"strokeDash": "independent"}})  # dashes would break symbols of the legend
+    whole = layered(
+        *layers, resolve={"legend": {"strokeDash": "independent"}}
+    )  # dashes would break symbols of the legend
     chart = sized(whole, look, look.height, look.height)
     note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
     note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
