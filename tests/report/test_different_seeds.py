@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
@@ -141,3 +141,12 @@ def test_heat_maps_take_no_differences_of_means_over_different_seeds(tmp_path: P
     assert [view.name for view in figure.views] == ["accuracy", "difference"]
     assert np.isfinite(figure.data["heat_difference"]["accuracy"]).all()
     assert "negative ones are orange." in figure.note
+
+
+def test_captions_of_papers_do_not_speak_of_filled_points_if_none_is(tmp_path: Path) -> None:
+    """With many rows, rows that are filled were said to be colored, although all points were hollow."""
+    runs = rows_of(tmp_path, {"uniform": 2, **{f"row-{i}": 1 for i in range(13)}})
+    (cost,) = [figure for figure in figures(gather(runs), paper(1)) if figure.key == "tradeoff"]
+    assert "All points are hollow." in cost.note
+    assert "filled" not in cost.note
+    assert "Colored: the reference and the 6 rows with the highest test accuracy over their own seeds." in cost.note

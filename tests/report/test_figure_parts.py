@@ -62,6 +62,31 @@ def test_no_figure_is_longer_than_a_page_and_parts_have_every_row_once(story: St
     assert len(split["selections"]) > 1
 
 
+def test_equal_values_stand_at_the_same_place_in_all_parts(tmp_path: Path) -> None:
+    """Parts without long names had wider bars for the same values, at the same axis."""
+    names = ["uniform", *(f"row-{i}" if i < 30 else f"a row with a long name {i}" for i in range(1, ROWS))]
+    runs = [
+        run
+        for i, name in enumerate(names)
+        for run in runs_of(tmp_path, name, [0.5, 0.51], selection="uniform" if i == 0 else {"name": "powd", "d": 3 + i})
+    ]
+    look = paper(1)
+    for figure in figures(gather(runs), look):
+        if figure.key in ("bars", "differences", "cost"):
+            drawn = drawn_in_parts(figure, figure.views[0], look)
+            assert len(drawn) == 2
+            places = [re.findall(r"translate\(([0-9.]+),", svg)[0] for svg in drawn]
+            assert places[0] == places[1], figure.key
+            wide = [
+                re.findall(
+                    r'class="background"[^>]* d="M0.5,0.5h([0-9.]+)v|class="background"[^>]* d="M0,0h([1-9][0-9.]*)v',
+                    svg,
+                )[0]
+                for svg in drawn
+            ]
+            assert wide[0] == wide[1], figure.key
+
+
 def test_files_and_captions_number_the_parts(story: Story, tmp_path: Path) -> None:
     """Captions of parts counted the panels of all parts only."""
     chosen = [figure for figure in figures(story, paper(1)) if figure.key in ("bars", "accuracy", "selections")]

@@ -120,7 +120,24 @@ def test_curves_over_settings_have_their_values_at_a_logarithmic_axis(tmp_path: 
     assert [word for word in words(figure, "role-axis-label") if "%" not in word] == ["0.1", "10.0"]
     assert "federation.partition.alpha (log)" in words(figure, "role-axis-title")
     assert words(figure, "role-legend-label") == ["uniform", *(f"row-{i}" for i in range(7, 13))]
-    assert figure.note.endswith("The other rows are gray.")
+    assert figure.note.endswith(
+        "Colored: the reference and, of the other strategies, the 6 with the highest mean of test accuracy over all values. The rest "
+        "is gray."
+    )
+    root = ET.fromstring(draw(composed(figure, figure.views[0], paper(1)), "svg"))
+    symbols = inside(root, "role-legend-symbol", "path")
+    assert len(symbols) == 7
+    assert not any(symbol.get("stroke-dasharray") for symbol in symbols), "dashes made squares and triangles ragged"
+    seeds = [0.5, 0.6]
+    others = runs_of(
+        tmp_path / "more",
+        "more, alpha=0.1",
+        seeds,
+        federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": 0.1, "min_size": 1}},
+        selection={"name": "powd", "d": 40},
+    )
+    (figure,) = studies(gather([*runs, *others]), paper(1))
+    assert "the highest mean of test accuracy over their own seeds over all values" in figure.note
 
 
 def test_captions_at_a_point_say_what_marks_mean(story: Story, drawn: dict[str, Figure]) -> None:

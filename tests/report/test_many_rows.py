@@ -272,9 +272,18 @@ def test_long_charts_are_printed_in_parts_with_the_same_axes(browser: Any, crowd
         assert len(parts) >= 3
         (names,) = [texts for texts in axes if "strategy-5" in texts]
         assert [name for part in parts for texts in part for name in texts if name in names] == names
+        ends = page.evaluate(
+            """key => [...document.querySelectorAll(`#figure-${key} .view:not([hidden]) .on-sheet .root > g > .background`)]
+                .map(part => part.getBoundingClientRect()).map(box => [box.left, box.right])""",
+            key,
+        )
+        assert len(ends) >= 3
+        assert np.ptp(np.array(ends), axis=0).max() <= 1.5, "equal values stand below each other"
         scales = [[texts for texts in part if not set(texts) & set(names)] for part in parts]
         assert scales == [scales[0]] * len(parts)
         assert scales[0]
+    broken = "[...document.querySelectorAll('.panel:has(.on-sheet)')].map(panel => getComputedStyle(panel).breakInside)"
+    assert set(page.evaluate(broken)) == {"auto"}, "kept whole, a chart of many parts left the rest of a sheet empty"
     words = page.locator("#ledger td.words:last-child").first
     assert words.evaluate("cell => parseFloat(getComputedStyle(cell).paddingLeft)") >= 10, (
         "words stand apart from numbers"

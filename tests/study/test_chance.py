@@ -59,7 +59,10 @@ def test_tables_charts_and_captions_have_one_number_of_chance(compared: fedcohor
     curve = fairness(story, PAGE)
     assert curve is not None
     assert curve.data["jain_reference"]["mean"].iloc[-1] == pytest.approx(mean)
-    assert "Gray: mean of uniform chance among the available clients with data, with the band" in curve.note
+    assert (
+        "Thin dotted line in a gray band: mean of uniform chance among the available clients with data, with the band"
+        in curve.note
+    )
     counts = selections(story, PAGE)
     assert counts is not None
     first = by_hand[0].reference

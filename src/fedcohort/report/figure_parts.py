@@ -8,7 +8,7 @@ from typing import Any
 
 from fedcohort.report.figure import Spec
 
-__all__ = ["TALLEST", "contents", "parts"]
+__all__ = ["TALLEST", "aligned", "contents", "parts"]
 
 TALLEST = 620
 """Largest height of a figure in points: that of a column in IEEE and ACM styles, without the room of a caption."""
@@ -72,6 +72,14 @@ def _of_strategies(specification: Spec, strategies: list[str], number: int) -> S
     for name, rows in own["datasets"].items():
         own["datasets"][name] = [row for row in rows if row.get("strategy", strategies[0]) in chosen]
     return own
+
+
+def aligned(split: Sequence[Spec], room: float) -> None:
+    """Give the names of rows the same ``room`` in points in each part, so that equal values stand at the same place in all of them."""
+    for part in split:
+        for y in _axes(part):
+            if y.get("field") == "strategy" and y.get("axis"):
+                y["axis"]["minExtent"] = room
 
 
 def _axes(part: Any) -> Iterator[Spec]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from fedcohort.report.screen_words import HIGHLIGHT
-from fedcohort.report.unranked_rows import in_own_seeds
+from fedcohort.report.unranked_rows import in_own_seeds, unranked
 from fedcohort.study.comparison import Comparison
 
 __all__ = [
@@ -65,6 +65,7 @@ def about_lines(compared: Comparison | None, score: str) -> str:
 
 def about_colors(score: str, filled: bool = False, compared: Comparison | None = None) -> str:
     """A sentence about which of many rows are colored in papers."""
+    filled = filled and not (compared is not None and len(unranked(compared)) == len(compared.rows))
     front = f", and the rows that are filled, at most the {FRONT} best of them" if filled else ""
     comma = "," if filled else " and"
     highest = f"the {NAMES - 1} rows with the highest test {in_own_seeds(score, compared)}"

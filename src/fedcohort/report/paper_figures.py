@@ -11,7 +11,7 @@ from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
 from fedcohort.report.chart_style import Look
 from fedcohort.report.figure import Figure, Spec, View, records, spec
-from fedcohort.report.figure_parts import TALLEST, contents, parts
+from fedcohort.report.figure_parts import TALLEST, aligned, contents, parts
 from fedcohort.report.file_names import distinct, file_name
 
 __all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_in_parts", "drawn_to_width", "export"]
@@ -26,6 +26,9 @@ GAP = 14
 
 AXIS = 34
 """Width of a panel's axis and its labels, in points."""
+
+PADDING = 2
+"""Room around a figure, in points."""
 
 PNG = 4
 """Pixels of a PNG per point: about 300 dpi."""
@@ -90,6 +93,7 @@ def _in_parts(figure: Figure, view: View, look: Look) -> list[tuple[str, str]]:
         return [(whole, "")]
     split = parts(composed(figure, view, look), _height(whole))
     known = contents(split)  # drawing changes the parts
+    aligned(split, _beside(whole) - PADDING)
     return [(_on_a_page(_to_width(part, look)), content) for part, content in zip(split, known, strict=True)]
 
 
@@ -103,6 +107,14 @@ def _on_a_page(svg: str) -> str:
     size = f'width="{float(found[1]) * scale:g}" height="{TALLEST:g}" viewBox='
     start = found[0][: found[0].index("width=")]
     return svg[: found.start()] + start + size + svg[found.start() + found[0].index("viewBox=") + len("viewBox=") :]
+
+
+def _beside(svg: str) -> float:
+    """Room on the left of the chart in a drawing, for its axis and what is around it, in points."""
+    return float(ORIGIN.search(svg)[1])  # type: ignore[index]
+
+
+ORIGIN = re.compile(r'<g [^>]*?transform="translate\(([0-9.]+),[0-9.]+\)"')
 
 
 def _height(svg: str) -> float:
@@ -212,7 +224,7 @@ def composed(figure: Figure, view: View, look: Look) -> Spec:
     whole = _fitted(charts[0]) if len(charts) == 1 else _side_by_side(charts, look)
     for chart in charts:
         _wrap_title(chart, look)
-    whole["config"], whole["padding"] = look.config(), 2
+    whole["config"], whole["padding"] = look.config(), PADDING
     whole["datasets"] = {**whole.get("datasets", {}), **{name: records(frame) for name, frame in figure.data.items()}}
     return whole
 

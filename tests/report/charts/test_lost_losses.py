@@ -149,7 +149,7 @@ def test_crosses_are_drawn_and_the_log_switch_has_its_own_places_of_names(tmp_pa
     assert ends["name"].to_dict() == {"sound": "sound", "wild": "wild ↑", "lost": "lost ×"}
     assert ends["name_log"].to_dict() == {"sound": "sound", "wild": "wild", "lost": "lost ×"}
     assert ends["y_log"]["wild"] == pytest.approx(1e30, rel=10), "moved up to be apart from another name"
-    assert "Unless it is made logarithmic, the axis of the test loss ends at 2.38" in caption(figure)
+    assert "The linear axis of the test loss ends at 2.38" in caption(figure)
     on_paper = drawn(found, paper(1))
     assert " The axis of the test loss ends at 2.38" in caption(on_paper)
     svg = draw(composed(on_paper, on_paper.views[0], paper(1)), "svg").decode()

@@ -110,7 +110,9 @@ def test_chance_is_that_of_the_point_of_a_sweep(tmp_path: Path) -> None:
     assert ["gives a Jain's index of 0.758 on" in words for words in counts.at_points] == [False, True]
     assert "Jain's index" not in counts.note, "the page shows one point at a time"
     for words in figure.at_points:
-        assert words == "Gray: mean of uniform chance with the band that contains 90% of runs."
+        assert (
+            words == "Thin dotted line in a gray band: mean of uniform chance with the band that contains 90% of runs."
+        )
     of_both = selections(story, paper())
     assert of_both is not None
     assert " on average with 2 clients a round (" in of_both.note

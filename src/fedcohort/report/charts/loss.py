@@ -106,7 +106,7 @@ def about_spans(spans: Mapping[str, Span], names: Mapping[str, str], *, switch: 
     for name, span in spans.items():
         if span.beyond is not None:
             end, top = formatted_values.number(span.ends[1], 3), formatted_values.magnitude(span.beyond)
-            begin = " Unless it is made logarithmic, the axis" if switch and not span.log else " The axis"
+            begin = " The linear axis" if switch and not span.log else " The axis"
             text += f"{begin} of the {name} ends at {end}, where lines leave the chart: the highest mean is {top}, "
             text += f"of '{names.get(span.highest, span.highest)}'."
     return text

@@ -80,7 +80,9 @@ def _about_chance(readings: Sequence[Reading], references: Sequence[Sequence[Rea
     each = ", for as many clients a round as the reference selects" if several else ""
     among = about_chance(reading.chance for own in references for reading in own)
     among += "," if among else ""
-    return f"Gray: mean of uniform chance{among} with the band that contains 90% of runs{each}."
+    return (
+        f"Thin dotted line in a gray band: mean of uniform chance{among} with the band that contains 90% of runs{each}."
+    )
 
 
 def _per_round(reading: Reading) -> int:

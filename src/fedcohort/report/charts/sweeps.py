@@ -28,7 +28,7 @@ from fedcohort.report.charts.layers import constant, decided, layered
 from fedcohort.report.charts.line_axes import log_ticks
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.panel_rows import NAMES, OWN_COLORS, about_colors
+from fedcohort.report.panel_rows import NAMES, OWN_COLORS
 from fedcohort.report.report_data import Story
 from fedcohort.report.screen_words import POINT_AT_MARK
 from fedcohort.report.seed_notes import mean_over, mean_with_deviation
@@ -185,13 +185,18 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
             base.mark_line().encode(x, y, colors, dashes),
             dots.encode(x, y, colors, shapes, tooltip=tooltip),
         ]
-    chart = sized(layered(*layers), look, look.height, look.height)
+    whole = layered(
+        *layers, resolve={"legend": {"strokeDash": "independent"}}
+    )  # dashes would break symbols of the legend
+    chart = sized(whole, look, look.height, look.height)
     note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
     note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines{POINT_AT_MARK}."
     if look.strong(labels):
-        note += f" {about_colors(score.name)}"
+        own = " over their own seeds" if sweep.about_seeds else ""
+        highest = f"the {NAMES - 1} with the highest mean of test {score.name}{own} over all values"
+        note += f" Colored: the reference and, of the other strategies, {highest}. The rest is gray."
     data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
 
@@ -231,7 +236,7 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
     return (
         alt.Color("strategy:N", scale=alt.Scale(domain=labels, range=colors), legend=legend),
         alt.Shape("strategy:N", scale=alt.Scale(domain=labels, range=symbols), legend=legend),
-        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=dashes), legend=legend),
+        alt.StrokeDash("strategy:N", scale=alt.Scale(domain=labels, range=dashes), legend=None),
     )
 
 

@@ -144,7 +144,14 @@ async function draw(place) {
   const drawn = parts.length > 1 ? parts.map(() => { const part = document.createElement("div"); part.className = "on-sheet"; return part; }) : [place];
   if (parts.length > 1) place.replaceChildren(...drawn);
   const made = [];
-  for (const [i, part] of parts.entries()) made.push((await vegaEmbed(drawn[i], part, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1})).view);
+  const show = async (i, part) => (await vegaEmbed(drawn[i], part, {mode: "vega-lite", renderer: "svg", actions: false, patch: dimmable, tooltip: {theme: "custom", formatTooltip: (value, toHtml) => atOnce(key, value) || table(value, toHtml)}, logLevel: 1})).view;
+  for (const [i, part] of parts.entries()) made.push(await show(i, part));
+  const room = Math.max(...made.map(view => view.origin()[0]));
+  for (const [i, part] of parts.entries()) if (made[i].origin()[0] < room) { // equal values stand below each other in all parts
+    encodings(part, "y", y => { if (y.field === "strategy" && y.axis) y.axis.minExtent = room; });
+    made[i].finalize();
+    made[i] = await show(i, part);
+  }
   for (const [name, view] of before) { view.finalize(); state.views.delete(name); }
   for (const [i, view] of made.entries()) {
     state.views.set(i ? `${key} ${i}` : key, view);
