@@ -41,7 +41,14 @@ def test_wall_time_is_that_of_the_record(runs: Path) -> None:
 
 def test_only_parts_that_took_no_time_are_0_percent(tmp_path: Path) -> None:
     """A part of 0.2% of the total was 0%."""
-    parts = {"selection": 0.01, "training": 4.98, "aggregation": 0.01, "evaluation": 0.0, "recording": 0.0, "total": 5.0}
+    parts = {
+        "selection": 0.01,
+        "training": 4.98,
+        "aggregation": 0.01,
+        "evaluation": 0.0,
+        "recording": 0.0,
+        "total": 5.0,
+    }
     (row,) = wall_rows(gather([written(tmp_path / "a", [played(1, [0], wall=parts)])]))
     assert [cell["share"] for cell in row["cells"] if cell["share"]] == [">99%", "<1%", "<1%", "0%"]
 

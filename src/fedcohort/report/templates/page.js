@@ -239,7 +239,7 @@ function atOnce(key, value) {
   const fitting = rows.length > room ? rows.filter((row, i) => i < room - 1 || chosen(row)) : rows, more = rows.length - fitting.length;
   const lines = fitting.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
-  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>${more ? `<p class="what">and ${more} more</p>` : ""}`;
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}${fitting.some(spread) ? " (± one standard deviation)" : ""}</p><table><tbody>${lines.join("")}</tbody></table>${more ? `<p class="what">and ${more} more</p>` : ""}`;
 }
 
 /* A number as Python writes it: a share in percent, or four significant digits, from 1e21 on with an exponent. */
