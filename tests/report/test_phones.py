@@ -86,6 +86,25 @@ def test_legends_wrap_at_once_when_the_window_becomes_narrower(browser: Any, fil
     page.close()
 
 
+def test_legends_of_terms_are_not_cut(browser: Any, tmp_path: Path) -> None:
+    """Charts of five terms had one line of names, of which phones showed two and a half."""
+    names = ["training loss", "validation loss", "duration", "reward", "exploration"]
+    rows = []
+    for t in (1, 2, 3):
+        own = [{name: 0.1 * (i + t + c) for i, name in enumerate(names)} for c in range(3)]
+        shared = {f"state of {name}": 0.5 * t + i for i, name in enumerate(names)}
+        decisions = [(c, c == 0, sum(own[c].values()), own[c] | shared) for c in range(3)]
+        rows.append(played(t, [0], decisions=decisions))
+    run = written(tmp_path / "run", rows, label="oort", selection={"name": "oort"}, federation={"clients": 12})
+    (tmp_path / "page.html").write_text(report(gather([run])), encoding="utf-8")
+    page = Watched(browser, **PHONE).open((tmp_path / "page.html").as_uri())
+    page.evaluate("fedcohort.drawAll()")
+    listed = page.locator('figure[data-figure^="terms-"], figure[data-figure^="state-"]').locator(".role-legend-label text").count()
+    assert listed == 10
+    assert page.evaluate(CUT) == []
+    page.close()
+
+
 def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: Any, file: str) -> None:
     page = Watched(browser).open(file)
     assert page.evaluate(LISTED) == []
