@@ -60,7 +60,7 @@ function shortenNames(spec) {
   encodings(spec, "y", y => {
     if (!y.axis || !(y.axis.labelLimit > 130)) return;
     const found = Object.fromEntries((y.sort || []).filter(narrow).map(label => [label, narrow(label)]));
-    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 165, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
+    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 190, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
   });
   for (const [table, rows] of Object.entries(spec.datasets)) {
     if (table.startsWith("tradeoff_")) spec.datasets[table] = rows.map(row => ({...row, name: narrow(row.strategy) || row.name}));
