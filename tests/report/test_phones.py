@@ -100,7 +100,11 @@ def test_legends_of_terms_are_not_cut(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(report(gather([run])), encoding="utf-8")
     page = Watched(browser, **PHONE).open((tmp_path / "page.html").as_uri())
     page.evaluate("fedcohort.drawAll()")
-    listed = page.locator('figure[data-figure^="terms-"], figure[data-figure^="state-"]').locator(".role-legend-label text").count()
+    listed = (
+        page.locator('figure[data-figure^="terms-"], figure[data-figure^="state-"]')
+        .locator(".role-legend-label text")
+        .count()
+    )
     assert listed == 10
     assert page.evaluate(CUT) == []
     page.close()
@@ -122,6 +126,9 @@ def test_shortened_names_on_axes_are_not_cut_again(browser: Any, tmp_path: Path)
     )
     named = [text for text in shown if "pow" in text]
     assert len(named) == len(set(named)) == len(labels), named
+    cut = """[...document.querySelectorAll('#figure-differences .role-axis-title text')].filter(text =>
+        text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 0.5).length"""
+    assert page.evaluate(cut) == 0, "the title of the axis is not cut"
     page.close()
 
 

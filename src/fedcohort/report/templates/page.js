@@ -62,6 +62,9 @@ function shortenNames(spec) {
     const found = Object.fromEntries((y.sort || []).filter(narrow).map(label => [label, narrow(label)]));
     if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 190, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
   });
+  let named = false;
+  encodings(spec, "y", y => { named ||= Boolean(y.axis && y.axis.labelLimit === 190); });
+  if (named) encodings(spec, "x", x => { if (x.axis) x.axis = {...x.axis, titleAnchor: "end"}; }); // a title in the middle leaves the chart
   for (const [table, rows] of Object.entries(spec.datasets)) {
     if (table.startsWith("tradeoff_")) spec.datasets[table] = rows.map(row => ({...row, name: narrow(row.strategy) || row.name}));
   }
