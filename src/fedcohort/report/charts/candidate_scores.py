@@ -70,11 +70,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     if wide > 1:
         shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
         about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest: {', '.join(shades)}."
-    circle = f"A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
-    if all(circled):
-        about += f" {circle}"
-    else:
-        views = [replace(view, note=circle * own) for view, own in zip(views, circled, strict=True)]
+    about_all, views = _about_circles(views, circled, wide)
+    about += about_all
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
@@ -84,6 +81,14 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
     return Figure(f"map-{row}", title, note, views, data)
+
+
+def _about_circles(views: list[View], circled: list[bool], wide: int) -> tuple[str, list[View]]:
+    """What a circle is, for the caption if all views have some; otherwise, the views that have some say it."""
+    about = f"A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
+    if all(circled):
+        return f" {about}", views
+    return "", [replace(view, note=about * own) for view, own in zip(views, circled, strict=True)]
 
 
 def _about_ties(frame: pd.DataFrame, reading: Reading) -> str:

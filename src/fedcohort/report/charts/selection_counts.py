@@ -61,8 +61,7 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    drawn = {label for label, _ in story.panels}
-    points = [[one for one in readings if one.label in drawn] for readings in by_point(story, look)]
+    points = _with_panel(story, look)
     words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in points)
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     numbers = "client" in data["selections"]
@@ -70,6 +69,12 @@ def selections(story: Story, look: Look) -> Figure | None:
     at_points = words if len(words) > 1 else ()
     views, seeds = [View("selections", panels)], seeds_of(story.panels)
     return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
+
+
+def _with_panel(story: Story, look: Look) -> list[list[Reading]]:
+    """The runs at each point of a sweep that have a panel."""
+    drawn = {label for label, _ in story.panels}
+    return [[reading for reading in readings if reading.label in drawn] for readings in by_point(story, look)]
 
 
 def _seeds_beside_tables(story: Story, *, numbers: bool) -> str:

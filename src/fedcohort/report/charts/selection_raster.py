@@ -170,12 +170,17 @@ def _about(name: str, readings: Sequence[Reading]) -> str:
     elif reading.num_clients > SHOWN:
         text = "All clients: in the same order. "
     if not blocked:
-        drawn = [_single(own, of_own)["status"] for own, of_own in zip(readings, grids, strict=True)]
-        if all((status == "admitted").all() for status in drawn):
-            return f"{text}A cell is a client that was selected; all of these were admitted."
-        return f"{text}A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
+        return f"{text}{_about_cells(readings, grids)}"
     each = block_in_words(grid.tall, grid.wide)
     return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
+
+
+def _about_cells(readings: Sequence[Reading], grids: Sequence[_Grid]) -> str:
+    """What a cell of one client and one round is; about hollow cells only if there are some."""
+    drawn = (_single(reading, grid)["status"] for reading, grid in zip(readings, grids, strict=True))
+    if all((status == "admitted").all() for status in drawn):
+        return "A cell is a client that was selected; all of these were admitted."
+    return "A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
 
 
 def _single(reading: Reading, grid: _Grid) -> pd.DataFrame:
@@ -184,7 +189,8 @@ def _single(reading: Reading, grid: _Grid) -> pd.DataFrame:
     if reading.num_clients <= SHOWN:
         return frame
     rows = grid.rows[frame["client"].to_numpy()]
-    return frame.assign(row=rows)[rows >= 0]
+    drawn: pd.DataFrame = frame.assign(row=rows)[rows >= 0]
+    return drawn
 
 
 def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
