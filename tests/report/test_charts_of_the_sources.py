@@ -13,7 +13,7 @@ import pytest
 from fedcohort.record import Portrait
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.batch_sizes import profiles
-from fedcohort.report.charts.classes import COUNTED, class_counts
+from fedcohort.report.charts.classes import COUNTED, class_counts, class_shares
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.page import gallery
 from fedcohort.report.report_data import find_runs
@@ -117,6 +117,12 @@ def test_a_share_of_one_sample_is_not_zero_percent() -> None:
         layers = view.panels[0].chart.to_dict(validate=False)["layer"]
         assert layers[0]["encoding"]["tooltip"][-1]["field"] == "share_text"
     assert layers[1]["encoding"]["text"]["field"] == "share_text", "the last view is that of shares"
+    bars = class_shares(found, np.arange(2), PAGE)
+    assert bars is not None
+    assert bars.data["class_shares"]["share_text"].tolist() == ["<1%", ">99%", "100%"]
+    for panel in (panel for view in bars.views for panel in view.panels if not panel.title.startswith("class")):
+        shown = panel.chart.to_dict(validate=False)["encoding"]["tooltip"]
+        assert "share_text" in {line["field"] for line in shown}
 
 
 def test_the_accuracy_of_each_mini_batch_is_a_line_for_each_batch_size(profiled: Any) -> None:

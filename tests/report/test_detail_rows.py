@@ -17,6 +17,7 @@ from fedcohort.report.live_progress import Pace
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.table_rows import Cell
 from fedcohort.study.summary import over_seeds, summaries
+from tests.records import played, written
 
 
 def test_accuracy_of_each_class_is_the_mean_over_seeds(runs: Path) -> None:
@@ -36,6 +37,20 @@ def test_wall_time_is_that_of_the_record(runs: Path) -> None:
     assert row["each"].value == pytest.approx(1e3 * row["cells"][4]["cell"].value / 8)
     assert row["cells"][4]["cell"].value == pytest.approx(np.mean([run.wall["total"].sum() for run in own]))
     assert row["cells"][5]["cell"].value == pytest.approx(np.mean([run.wall["recording"].sum() for run in own]))
+
+
+def test_only_parts_that_took_no_time_are_0_percent(tmp_path: Path) -> None:
+    """A part of 0.2% of the total was 0%."""
+    parts = {
+        "selection": 0.01,
+        "training": 4.98,
+        "aggregation": 0.01,
+        "evaluation": 0.0,
+        "recording": 0.0,
+        "total": 5.0,
+    }
+    (row,) = wall_rows(gather([written(tmp_path / "a", [played(1, [0], wall=parts)])]))
+    assert [cell["share"] for cell in row["cells"] if cell["share"]] == [">99%", "<1%", "<1%", "0%"]
 
 
 def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:

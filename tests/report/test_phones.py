@@ -10,6 +10,7 @@ from fedcohort.report.page import page as report
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB
 from tests.records import played, written
+from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
@@ -83,6 +84,51 @@ def test_legends_wrap_at_once_when_the_window_becomes_narrower(browser: Any, fil
     assert page.evaluate(CUT) == []
     page.evaluate("new Promise(done => setTimeout(done, 400)).then(() => fedcohort.drawAll())")
     assert page.evaluate(CUT) == [], "the same after they were drawn again"
+    page.close()
+
+
+def test_legends_of_terms_are_not_cut(browser: Any, tmp_path: Path) -> None:
+    """Charts of five terms had one line of names, of which phones showed two and a half."""
+    names = ["training loss", "validation loss", "duration", "reward", "exploration"]
+    rows = []
+    for t in (1, 2, 3):
+        own = [{name: 0.1 * (i + t + c) for i, name in enumerate(names)} for c in range(3)]
+        shared = {f"state of {name}": 0.5 * t + i for i, name in enumerate(names)}
+        decisions = [(c, c == 0, sum(own[c].values()), own[c] | shared) for c in range(3)]
+        rows.append(played(t, [0], decisions=decisions))
+    run = written(tmp_path / "run", rows, label="oort", selection={"name": "oort"}, federation={"clients": 12})
+    (tmp_path / "page.html").write_text(report(gather([run])), encoding="utf-8")
+    page = Watched(browser, **PHONE).open((tmp_path / "page.html").as_uri())
+    page.evaluate("fedcohort.drawAll()")
+    listed = (
+        page.locator('figure[data-figure^="terms-"], figure[data-figure^="state-"]')
+        .locator(".role-legend-label text")
+        .count()
+    )
+    assert listed == 10
+    assert page.evaluate(CUT) == []
+    page.close()
+
+
+def test_shortened_names_on_axes_are_not_cut_again(browser: Any, tmp_path: Path) -> None:
+    """Rows of 2, 4 and 6 clients were all "pow…choice, one batch, …": names shortened to 25 letters had room for 24."""
+    labels = [f"power-of-choice{of}, {k} clients" for of in ("", ", one batch", ", remembered") for k in (2, 4, 6)]
+    runs = [
+        run
+        for i, label in enumerate(["uniform", *labels])
+        for run in runs_of(tmp_path, label, [0.5, 0.51 + i / 50], selection={"name": "powd", "k": 2, "d": 2 + i})
+    ]
+    (tmp_path / "page.html").write_text(report(gather(runs, reference="uniform")), encoding="utf-8")
+    page = Watched(browser, **PHONE).open((tmp_path / "page.html").as_uri())
+    page.evaluate("fedcohort.drawAll()")
+    shown = page.evaluate(
+        """[...document.querySelectorAll('#figure-differences .role-axis-label text')].map(text => text.textContent)"""
+    )
+    named = [text for text in shown if "pow" in text]
+    assert len(named) == len(set(named)) == len(labels), named
+    cut = """[...document.querySelectorAll('#figure-differences .role-axis-title text')].filter(text =>
+        text.getBoundingClientRect().right > text.closest('svg').getBoundingClientRect().right + 0.5).length"""
+    assert page.evaluate(cut) == 0, "the title of the axis is not cut"
     page.close()
 
 

@@ -50,7 +50,7 @@ def tooltip(page: Any, figure: str, share: float) -> list[str]:
 
 def test_a_tooltip_has_all_strategies_at_that_round(three: Watched) -> None:
     head, what, *lines = tooltip(three.page, "accuracy", 0.5)
-    assert what == "test accuracy"
+    assert what == "test accuracy (± one standard deviation)"
     t = int(head.removeprefix("round "))
     data = three.page.evaluate("fedcohort.data.accuracy_rounds")
     at = sorted((row for row in data if row["x"] == t), key=lambda row: -row["mean"])

@@ -73,7 +73,7 @@ def wall_rows(story: Story) -> list[dict[str, Any]]:
         cells = [
             {
                 "cell": Cell(formatted_values.number(value, 3), value),
-                "share": formatted_values.share(value / total) if name in WALL and total > 0 else "",
+                "share": formatted_values.part(value / total) if name in WALL and total > 0 else "",
             }
             for name, value in seconds.items()
         ]

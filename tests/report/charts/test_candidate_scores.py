@@ -128,3 +128,17 @@ def test_captions_say_in_how_many_rounds_chance_decided(tmp_path: Path) -> None:
 
     assert "In 2 rounds, chance decided between clients with the same score." in note("tied", rounds)
     assert "chance decided" not in note("clear", [played(1, [0, 1], decisions=clear)])
+
+
+def test_captions_speak_of_circles_only_in_views_that_have_some(tmp_path: Path) -> None:
+    """The view of the score said what a circle is, although only that of a term had circles."""
+    first = [(0, True, 3.0, {"loss": 1.0, "norm": 2.0}), (1, False, 2.0, {"loss": 4.0, "norm": 0.0})]
+    then = [(0, True, 3.0, {"loss": 2.0, "norm": math.nan}), (1, False, 2.0, {"loss": 1.0, "norm": 1.0})]
+    rows = [played(1, [0], decisions=first), played(2, [0], decisions=then)]
+    figure = score_map(
+        written(tmp_path / "a", rows, label="oort", selection={"name": "oort"}, federation={"clients": 12})
+    )
+    assert "circle" not in figure.note
+    circled = {view.name: int(f"map_oort_{i}_without" in figure.data) for i, view in enumerate(figure.views)}
+    assert circled == {"score": 0, "loss": 0, "norm": 1}
+    assert {view.name: view.note.count("A circle is a client") for view in figure.views} == circled

@@ -105,6 +105,11 @@ def test_captions_speak_of_single_clients_only_where_they_are_drawn(tmp_path: Pa
     figure = reported("cp", Reading(one, "cp"), PAGE)
     assert figure is not None
     assert ("Thin lines: single clients." in figure.note) == drawn == ("reported_cp_0" in figure.data)
+    assert figure.note.startswith("Thick line: mean" if drawn else "Line: mean")
+    means, chart = figure.data["reported_cp_0_mean"]["value"], figure.views[0].panels[0].chart
+    for layer in chart.to_dict(validate=False)["layer"]:
+        highest = layer["encoding"]["y"]["scale"]["domain"][1]
+        assert (highest < 1.2 * means.max()) == (not drawn), "the axis has no room for lines that are not drawn"
 
 
 def test_captions_say_how_many_seeds_each_row_has(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Who took part: the law of chance that counts and Jain's index are shown beside, and the raster of rounds and clients."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import numpy as np
 import pytest
 
 from fedcohort import measures
-from fedcohort.record import Run
+from fedcohort.record import ClientRow, Run
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.participation import fairness, participation
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
+from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import played, written
 
@@ -155,3 +157,67 @@ def test_without_blocks_a_mark_of_the_raster_is_a_selected_client(tmp_path: Path
     cells = figure.data["raster"]
     assert cells[["round", "client"]].to_numpy().tolist() == [[1, 3], [1, 0], [3, 11]]
     assert cells["share"].tolist() == [1.0] * 3
+
+
+def of_outcomes(path: Path, *, late: bool) -> Run:
+    """A run of 130 clients, which are too many for a row each: clients 7 and 9 are selected, and 9 can be late."""
+    rows = [played(t, [ClientRow(7, "admitted"), ClientRow(9, "late" if late else "admitted")]) for t in (1, 2)]
+    return written(path, rows, federation={"clients": 130}, selection={"k": 2})
+
+
+def test_cells_of_single_clients_are_hollow_if_the_client_was_not_admitted(tmp_path: Path) -> None:
+    """With many clients, all cells were filled, although the caption said that those of late clients are hollow."""
+    figure = raster(gather([of_outcomes(tmp_path / "a", late=True)]), PAGE)
+    assert figure is not None
+    assert "a hollow one a client that was selected but not admitted." in figure.note
+    cells = figure.data["raster_sample"]
+    assert cells[["round", "client", "row", "status"]].to_numpy().tolist() == [
+        [t, client, row, status] for t in (1, 2) for client, row, status in ((7, 0, "admitted"), (9, 1, "late"))
+    ]
+    svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
+    cells_drawn = re.findall(r'aria-label="[^"]*outcome: (\w+)[^"]*"[^>]* fill="([^"]+)"', svg)
+    assert {outcome for outcome, _ in cells_drawn} == {"admitted", "late"}
+    assert len({fill for outcome, fill in cells_drawn if outcome == "late"}) == 1
+    assert {fill for outcome, fill in cells_drawn if outcome == "late"}.isdisjoint(
+        fill for outcome, fill in cells_drawn if outcome == "admitted"
+    )
+
+
+@pytest.mark.parametrize("clients", [12, 130])
+def test_captions_speak_of_hollow_cells_only_if_there_are_some(tmp_path: Path, clients: int) -> None:
+    run = of_outcomes(tmp_path / "a", late=False) if clients == 130 else in_turn(tmp_path / "a", 4, 12, 3)
+    figure = raster(gather([run]), PAGE)
+    assert figure is not None
+    assert "hollow" not in figure.note
+    assert "A cell is a client that was selected; all of these were admitted." in figure.note
+
+
+def test_chance_in_the_caption_is_that_of_the_panels(tmp_path: Path) -> None:
+    """Of 14 rows, 12 have a panel; the caption listed the chance of those that select few clients, which had none."""
+    runs = [
+        written(
+            tmp_path / str(i),
+            [played(t, list(range(2 if i > 11 else 3)), test_accuracy=0.9 - 0.05 * i) for t in (1, 2)],
+            label=f"row {i}",
+            selection={"k": 2 if i > 11 else 3},
+        )
+        for i in range(14)
+    ]
+    figure = selections(gather(runs), PAGE)
+    assert figure is not None
+    assert len(figure.views[0].panels) == 12
+    assert "on average (" in figure.note, "the panels have one chance"
+    assert "with 2 clients a round" not in figure.note
+
+
+def test_unequal_numbers_of_clients_in_captions_look_unequal(tmp_path: Path) -> None:
+    """Means of 2.25 and 2 selected clients were both "2 clients", with two values of chance; one that cannot vary had a range."""
+    picks: dict[str, tuple[int, ...]] = {"a": (3, 2, 2, 2), "b": (2, 2, 2, 2), "c": (12, 12, 12, 12)}
+    runs = [
+        written(tmp_path / label, [played(t, range(k)) for t, k in enumerate(own, start=1)], label=label)
+        for label, own in picks.items()
+    ]
+    figure = selections(gather(runs), PAGE)
+    assert figure is not None
+    assert re.findall(r"with (\S+ clients) a round", figure.note) == ["2 clients", "2.2 clients", "12 clients"]
+    assert "1.000 on average with 12 clients a round (in nearly all runs)" in figure.note

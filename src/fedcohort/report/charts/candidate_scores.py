@@ -1,6 +1,7 @@
 """Draw the score of every candidate in every round, and the terms of the score."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -40,7 +41,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     views: list[View] = []
     shades: list[str] = []
     data: dict[str, pd.DataFrame] = {}
-    circled = False
+    circled: list[bool] = []
     same = _equal_to_score(frame, terms)
     for name in dict.fromkeys(name for name in ("score", *terms) if name not in same):
         known = frame[np.isfinite(frame[name].to_numpy(np.float64))]
@@ -53,10 +54,10 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         data[key] = cells.assign(round=1 + cells["round"] * wide)
         ends = _ends(cells, blocked=wide > 1)
         without = _without(frame, name, cells, columns, drawn, reading.num_clients)
-        if len(without):
-            circled = True
+        circled.append(len(without) > 0)
+        if circled[-1]:
             data[f"{key}_without"] = without.assign(round=1 + without["round"] * wide)
-        chart = _chart(key, reading, wide, drawn, ends, look, has_untried="state" in cells, circled=len(without) > 0)
+        chart = _chart(key, reading, wide, drawn, ends, look, has_untried="state" in cells, circled=circled[-1])
         shades.append(
             f"{formatted_values.share(ends[0])} (palest) to {formatted_values.share(ends[1])} for {named(name)}"
         )
@@ -69,8 +70,8 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     if wide > 1:
         shade = "Shade: rank among the candidates of the round, from 0% for the lowest to 100% for the highest."
         about = f"A cell is the mean over {block_in_words(1, wide)}; shades go from the lowest to the highest: {', '.join(shades)}."
-    if circled:
-        about += f" A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
+    about_all, views = _about_circles(views, circled, wide)
+    about += about_all
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
@@ -80,6 +81,14 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
     return Figure(f"map-{row}", title, note, views, data)
+
+
+def _about_circles(views: list[View], circled: list[bool], wide: int) -> tuple[str, list[View]]:
+    """What a circle is, for the caption if all views have some; otherwise, the views that have some say it."""
+    about = f"A circle is a client that was selected without this value{' in these rounds' * (wide > 1)}."
+    if all(circled):
+        return f" {about}", views
+    return "", [replace(view, note=about * own) for view, own in zip(views, circled, strict=True)]
 
 
 def _about_ties(frame: pd.DataFrame, reading: Reading) -> str:

@@ -133,7 +133,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         counts = np.concatenate([counts[:, largest], counts[:, rest].sum(axis=1, keepdims=True)], axis=1)
         names = [names[i] for i in largest] + [f"{len(rest)} others"]
     shares = _Shares(names, look)
-    data = {"class_shares": _long(labels, names, counts)}
+    data = {"class_shares": with_texts(_long(labels, names, counts), {"share": formatted_values.part})}
     bars = sized(shares.bars(client_axis(labels, look, axis_title(clients))), look, 240, paper_height(240))
     views = [View("bars", [Panel(bars)])]
     if clients.number <= PIES:
@@ -163,7 +163,7 @@ class _Shares:
         self.tooltip = [
             alt.Tooltip("client:N"),
             alt.Tooltip("class:N"),
-            number_tooltip("share", "percent"),
+            text_tooltip("share", "share of the client"),
             number_tooltip("samples", "count"),
         ]
 

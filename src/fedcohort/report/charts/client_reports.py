@@ -37,10 +37,11 @@ def reported(row: str, reading: Reading, look: Look) -> Figure | None:
         chart, own = _chart(f"reported_{row}_{i}", reading, name, look)
         views.append(View(named(name), [Panel(sized(chart, look, 220, 120))]))
         data |= own
-    note = "Thick line: mean over the clients that reported."
+    single = _draws_single_clients(reading)
+    note = f"{'Thick line' if single else 'Line'}: mean over the clients that reported."
     averaged = [int(frame["averaged"].max()) for frame in data.values() if "averaged" in frame]
     note += f" {each_is_mean('of its points', max(averaged, default=1))}".rstrip()
-    note += " Thin lines: single clients." if _draws_single_clients(reading) else ""
+    note += " Thin lines: single clients." if single else ""
     note += " Dashed line, for the quantile: the threshold θ." if any(key.endswith("_level") for key in data) else ""
     return Figure(f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
 
@@ -66,7 +67,9 @@ def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, 
     values = values[np.isfinite(values["value"].to_numpy(np.float64))]
     threshold = _threshold(reading) if name == "q_hat" else None
     levels = [] if threshold is None else [threshold["value"]]
-    scale = alt.Scale(domain=domain(values["value"], [0.0], *levels), nice=False)
+    means = values.groupby("round")["value"].mean().reset_index()
+    drawn = values if _draws_single_clients(reading) else means
+    scale = alt.Scale(domain=domain(drawn["value"], [0.0], *levels), nice=False)
     x = round_axis(reading.num_rounds, "round:Q")
     y = alt.Y("value:Q", title=named(name), scale=scale, axis=alt.Axis(tickCount=5))
     data: dict[str, pd.DataFrame] = {}
@@ -84,7 +87,7 @@ def _chart(key: str, reading: Reading, name: str, look: Look) -> tuple[Drawing, 
         )
         tooltip = [alt.Tooltip("client:O"), alt.Tooltip("round:Q"), number_tooltip("value", "number")]
         layers.append(single.encode(x, y, detail=alt.Detail("client:N"), tooltip=tooltip))
-    data[f"{key}_mean"] = thinned(values.groupby("round")["value"].mean().reset_index())
+    data[f"{key}_mean"] = thinned(means)
     mean = alt.Chart(alt.NamedData(name=f"{key}_mean")).mark_line(
         color=look.cold, strokeWidth=2.5, point=alt.OverlayMarkDef(size=18, color=look.cold)
     )

@@ -61,13 +61,20 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in by_point(story, look))
+    points = _with_panel(story, look)
+    words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in points)
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     numbers = "client" in data["selections"]
     note = (note + _seeds_beside_tables(story, numbers=numbers)).strip()
     at_points = words if len(words) > 1 else ()
     views, seeds = [View("selections", panels)], seeds_of(story.panels)
     return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
+
+
+def _with_panel(story: Story, look: Look) -> list[list[Reading]]:
+    """The runs at each point of a sweep that have a panel."""
+    drawn = {label for label, _ in story.panels}
+    return [[reading for reading in readings if reading.label in drawn] for readings in by_point(story, look)]
 
 
 def _seeds_beside_tables(story: Story, *, numbers: bool) -> str:
@@ -115,20 +122,23 @@ def _chance_note(readings: Sequence[Reading]) -> str:
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
     for k, m, n, chance in settings[:MOST_CHANCES]:
         clients = (
-            f"{k} of {formatted_values.counted(m, 'client')}" if differ[1] else formatted_values.counted(k, "client")
+            f"{formatted_values.rounds(k)} of {formatted_values.counted(m, 'client')}"
+            if differ[1]
+            else f"{formatted_values.rounds(k)} client{'s' * (k != 1)}"
         )
         each = f" with {clients} a round" if differ[0] or differ[1] else ""
         each += f" in {formatted_values.counted(n, 'round')}" if differ[2] else ""
         low, high = formatted_values.index(chance.q05), formatted_values.index(chance.q95)
-        texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({low} to {high} in 90% of runs)")
+        runs = f"{low} to {high} in 90% of runs" if low != high else "in nearly all runs"
+        texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({runs})")
     more = "; tables show it for each row" if len(settings) > MOST_CHANCES else ""
     among = about_chance(reading.chance for reading in readings)
     return f"Uniform chance{among} gives a Jain's index of {'; '.join(texts)}{more}."
 
 
-def _setting(reading: Reading) -> tuple[int, int, int]:
-    """The mean number of selected clients, rounded, the number of clients, and of rounds."""
-    return round(float(reading.rounds["selected"].mean())), reading.num_clients, reading.num_rounds
+def _setting(reading: Reading) -> tuple[float, int, int]:
+    """The mean number of selected clients with one decimal, the number of clients, and of rounds."""
+    return round(float(reading.rounds["selected"].mean()), 1), reading.num_clients, reading.num_rounds
 
 
 def _per_client(label: str, reading: Reading) -> pd.DataFrame:

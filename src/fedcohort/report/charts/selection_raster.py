@@ -93,6 +93,11 @@ class _Grid:
     tall: int
     labels: np.ndarray
 
+    @property
+    def blocked(self) -> bool:
+        """Whether a cell is several rounds or clients."""
+        return self.wide * self.tall > 1
+
     @classmethod
     def of(cls, name: str, reading: Reading) -> "_Grid":
         """All clients by number if they are few; otherwise a sample of them, or blocks, by how often they were selected."""
@@ -115,8 +120,7 @@ def _view(name: str, story: Story, look: Look) -> _View:
     colors = panel_colors(story, look)
     for (label, reading), color in zip(story.panels, colors, strict=True):
         grid = _Grid.of(name, reading)
-        single = grid.wide == 1 and reading.num_clients <= SHOWN
-        frame = reading.clients[["round", "client", "status"]].assign(share=1.0) if single else _shares(reading, grid)
+        frame = _shares(reading, grid) if grid.blocked else _single(reading, grid)
         top = frame["row" if "row" in frame else "client"] * grid.tall
         edges = {
             "x": frame["round"] - 0.5,
@@ -154,7 +158,7 @@ def _about(name: str, readings: Sequence[Reading]) -> str:
     if not readings:
         return ""
     grids = [_Grid.of(name, reading) for reading in readings]
-    grid, reading, blocked = grids[0], readings[0], any(own.wide * own.tall > 1 for own in grids)
+    grid, reading, blocked = grids[0], readings[0], any(own.blocked for own in grids)
     m = formatted_values.count(reading.num_clients)
     text = ""
     if name == "raster_sample" and reading.num_clients > SHOWN:
@@ -166,9 +170,27 @@ def _about(name: str, readings: Sequence[Reading]) -> str:
     elif reading.num_clients > SHOWN:
         text = "All clients: in the same order. "
     if not blocked:
-        return f"{text}A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
+        return f"{text}{_about_cells(readings, grids)}"
     each = block_in_words(grid.tall, grid.wide)
     return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
+
+
+def _about_cells(readings: Sequence[Reading], grids: Sequence[_Grid]) -> str:
+    """What a cell of one client and one round is; about hollow cells only if there are some."""
+    drawn = (_single(reading, grid)["status"] for reading, grid in zip(readings, grids, strict=True))
+    if all((status == "admitted").all() for status in drawn):
+        return "A cell is a client that was selected; all of these were admitted."
+    return "A filled cell is a client that was admitted, a hollow one a client that was selected but not admitted."
+
+
+def _single(reading: Reading, grid: _Grid) -> pd.DataFrame:
+    """The selected clients of each round that are drawn, and what came of each; with the row of each unless all clients have one."""
+    frame = reading.clients[["round", "client", "status"]].assign(share=1.0)
+    if reading.num_clients <= SHOWN:
+        return frame
+    rows = grid.rows[frame["client"].to_numpy()]
+    drawn: pd.DataFrame = frame.assign(row=rows)[rows >= 0]
+    return drawn
 
 
 def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
@@ -194,7 +216,7 @@ def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, loo
     edges = [round_axis(rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
     base = of_strategy(name, label)
     more = {"usermeta": {"clients": number}} if by_number and look.page else {}
-    if grid.wide * grid.tall > 1:
+    if grid.blocked:
         tooltip = [
             number_tooltip("round", "count", "from round"),
             *([alt.Tooltip("client:Q")] if grid.tall == 1 else [number_tooltip("y", "count", "from place")]),
@@ -203,9 +225,8 @@ def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, loo
         shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.05, 1], nice=False))
         shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
         return with_properties(shaded, **more)
-    status = [alt.Tooltip("status:N", title="outcome")] if by_number else []
-    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), *status]
-    admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"] if by_number else ["selected"])
+    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N", title="outcome")]
+    admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"])
     fill = decided(alt.FillValue, admitted, color, look.ground)
     thin = number > 40 or reading.num_rounds > 60
     chart: Drawing = base.mark_rect(stroke=color, strokeWidth=0.5 if thin else 1, cornerRadius=0 if thin else 1).encode(

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.averaged_points import each_is_mean
-from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
+from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, round_axis, sized
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
@@ -130,7 +130,8 @@ def _stacked(
     y = alt.Y(
         "value:Q", title="score", stack="zero", scale=alt.Scale(domain=span, nice=False), axis=alt.Axis(tickCount=5)
     )
-    legend = alt.Legend(title=None, orient="top", symbolType="square", symbolStrokeWidth=0)
+    columns = _columns(names, look)
+    legend = alt.Legend(title=None, orient="top", columns=columns, symbolType="square", symbolStrokeWidth=0)
     colors = alt.Color("term:N", scale=alt.Scale(domain=names, range=look.parts(len(names))), legend=legend)
     bars = alt.Chart(alt.NamedData(name=key)).mark_bar(clip=True, stroke=look.ground, strokeWidth=0.4)
     x = round_axis(reading.num_rounds, bin="binned")
@@ -165,6 +166,11 @@ def _span(values: np.ndarray) -> tuple[list[float], bool]:
     return domain(kept, [0.0]), len(kept) < len(values)
 
 
+def _columns(names: list[str], look: Look) -> int:
+    """Number of names of a legend in a line: as many as fit in papers; the page's script makes fewer where it has no room."""
+    return len(names) if look.page else legend_columns(names, look)
+
+
 def _state(row: str, reading: Reading, frame: pd.DataFrame, names: list[str], look: Look) -> Figure | None:
     """Terms that all candidates of a round have in common, such as the weights θ of a linear model, over rounds."""
     if not names:
@@ -173,7 +179,7 @@ def _state(row: str, reading: Reading, frame: pd.DataFrame, names: list[str], lo
     long["term"] = long["term"].str.removeprefix("theta ")
     elements = [named(name).removeprefix("theta ") for name in names]
     is_theta = all(name.startswith("theta_") for name in names)
-    legend = alt.Legend(title=None, orient="top", symbolType="stroke")
+    legend = alt.Legend(title=None, orient="top", columns=_columns(elements, look), symbolType="stroke")
     colors = alt.Scale(domain=elements, range=look.colors(len(elements)))
     dashes = alt.Scale(domain=elements, range=look.dashes(len(elements)))
     line = alt.Chart(alt.NamedData(name=f"state_{row}")).mark_line(point=alt.OverlayMarkDef(size=18))

@@ -60,8 +60,11 @@ function shortenNames(spec) {
   encodings(spec, "y", y => {
     if (!y.axis || !(y.axis.labelLimit > 130)) return;
     const found = Object.fromEntries((y.sort || []).filter(narrow).map(label => [label, narrow(label)]));
-    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 165, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
+    if (Object.keys(found).length) y.axis = {...y.axis, labelLimit: 190, labelExpr: `${JSON.stringify(found)}[datum.label] || datum.label`};
   });
+  let named = false;
+  encodings(spec, "y", y => { named ||= Boolean(y.axis && y.axis.labelLimit === 190); });
+  if (named) encodings(spec, "x", x => { if (x.axis) x.axis = {...x.axis, titleAnchor: "end"}; }); // a title in the middle leaves the chart
   for (const [table, rows] of Object.entries(spec.datasets)) {
     if (table.startsWith("tradeoff_")) spec.datasets[table] = rows.map(row => ({...row, name: narrow(row.strategy) || row.name}));
   }
@@ -246,7 +249,7 @@ function atOnce(key, value) {
   const fitting = rows.length > room ? rows.filter((row, i) => i < room - 1 || chosen(row)) : rows, more = rows.length - fitting.length;
   const lines = fitting.map(row => `<tr><td class="key">${swatch(row.strategy)}${words(shown(row.strategy))}</td><td class="number">${number(row.mean)}${spread(row)}</td></tr>`);
   const here = state.data[tip.table].find(row => row.x === at && row.x_text);
-  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}</p><table><tbody>${lines.join("")}</tbody></table>${more ? `<p class="what">and ${more} more</p>` : ""}`;
+  return `<p class="at">${words(tip.x)} ${words(here ? here.x_text : written(at, "number"))}</p><p class="what">${words(tip.y)}${fitting.some(spread) ? " (± one standard deviation)" : ""}</p><table><tbody>${lines.join("")}</tbody></table>${more ? `<p class="what">and ${more} more</p>` : ""}`;
 }
 
 /* A number as Python writes it: a share in percent, or four significant digits, from 1e21 on with an exponent. */
