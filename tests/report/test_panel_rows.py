@@ -75,7 +75,10 @@ def test_panels_have_the_colors_of_their_rows(story: Story) -> None:
     assert named < {str(panel.strategy) for panel in drawn.views[0].panels}
     assert {color.upper() for color in STRATEGIES[:NAMES]} | {UNCLEAR} <= filled
     assert STRATEGIES[NAMES].upper() not in filled
-    assert f"Colored panels: the reference and the {NAMES - 1} rows with the highest test accuracy" in drawn.note
+    assert (
+        f"Colored panels: those of the reference and of the {NAMES - 1} rows with the highest test accuracy"
+        in drawn.note
+    )
     assert drawn.note.endswith("Gray panels: rows that figures of lines do not name.")
 
 

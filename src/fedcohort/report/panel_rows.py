@@ -75,8 +75,9 @@ def about_colors(score: str, filled: bool = False, compared: Comparison | None =
 def about_gray_panels(score: str, compared: Comparison | None) -> str:
     """Sentences for papers: which panels are colored, and which are gray."""
     return (
-        f"Colored panels: the reference and the {NAMES - 1} rows with the highest test {in_own_seeds(score, compared)}, in the colors "
-        "that they have in all figures. Gray panels: rows that figures of lines do not name."
+        f"Colored panels: those of the reference and of the {NAMES - 1} rows with the highest test "
+        f"{in_own_seeds(score, compared)}, if they have one, in the colors that they have in all figures. "
+        "Gray panels: rows that figures of lines do not name."
     )
 
 

@@ -150,6 +150,28 @@ def test_cells_of_the_raster_are_shaded_by_the_share_of_their_own_rounds_and_cli
     assert "Single clients: at most 60 of those that were selected in any round" in figure.note
 
 
+def test_panels_of_the_raster_have_the_same_shades(tmp_path: Path) -> None:
+    """Full color was the largest share of each panel, so that a panel of rare selections looked like one of frequent ones."""
+    runs = [
+        written(
+            tmp_path / label,
+            [played(t, clients if t % every == 0 else []) for t in range(1, 241)],
+            federation={"clients": 130},
+            label=label,
+        )
+        for label, clients, every in (("often", [0, 1, 2], 1), ("rarely", [5], 3))
+    ]
+    figure = raster(gather(runs), PAGE)
+    assert figure is not None
+    scales = [panel.chart.to_dict()["encoding"]["opacity"]["scale"] for panel in figure.views[1].panels]
+    shares = figure.data["raster"].groupby("strategy")["share"].max()
+    assert shares["rarely"] < shares["often"] == 1
+    assert [scale["domain"] for scale in scales] == [[0, 1.0]] * 2
+    assert (
+        "its shade is the share that was selected, full color is 100%, the largest share in any panel." in figure.note
+    )
+
+
 def test_without_blocks_a_mark_of_the_raster_is_a_selected_client(tmp_path: Path) -> None:
     run = written(tmp_path / "a", [played(1, [3, 0]), played(2), played(3, [11])])
     figure = raster(gather([run]), PAGE)

@@ -168,7 +168,7 @@ def test_bands_of_many_lines_are_left_out_and_the_caption_says_so(rows: int, tmp
     assert figure is not None
     chart = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))
     assert ('"type": "area"' in chart) == (rows <= NAMED)
-    assert ("bands are left out" in figure.note) == (rows > NAMED)
+    assert ("standard deviation are left out" in figure.note) == (rows > NAMED)
 
 
 def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_path: Path) -> None:

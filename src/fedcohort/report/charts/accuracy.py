@@ -57,7 +57,7 @@ def seeds_note(story: Story, *, band: bool) -> str:
         over = f"the seeds of each row, {value_range(numbers)}"
     about_band = "; the band is ± one standard deviation" if band else ""
     if band and crowded([label for label, _ in story.played], story.row_looks.groups):
-        about_band = f"; bands are left out for more than {NAMED} strategies"
+        about_band = f"; bands of ± one standard deviation are left out for more than {NAMED} strategies"
     uneven = any(len({reading.num_rounds for reading in readings}) > 1 for _, readings in story.played)
     later = " Some seeds have played fewer rounds than others, so that later points are means over fewer seeds."
     return f"Mean over {over}{about_band}.{later if uneven else ''}"

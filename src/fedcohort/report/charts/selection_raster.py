@@ -118,9 +118,14 @@ class _Grid:
 def _view(name: str, story: Story, look: Look) -> _View:
     panels, frames = [], []
     colors = panel_colors(story, look)
-    for (label, reading), color in zip(story.panels, colors, strict=True):
-        grid = _Grid.of(name, reading)
-        frame = _shares(reading, grid) if grid.blocked else _single(reading, grid)
+    grids = [_Grid.of(name, reading) for _, reading in story.panels]
+    cells = [
+        _shares(reading, grid) if grid.blocked else _single(reading, grid)
+        for grid, (_, reading) in zip(grids, story.panels, strict=True)
+    ]
+    # all panels have the same shades, so that they can be compared
+    full = max((float(frame["share"].max()) for frame in cells if len(frame)), default=1.0)
+    for (label, reading), color, grid, frame in zip(story.panels, colors, grids, cells, strict=True):
         top = frame["row" if "row" in frame else "client"] * grid.tall
         edges = {
             "x": frame["round"] - 0.5,
@@ -132,7 +137,7 @@ def _view(name: str, story: Story, look: Look) -> _View:
         height = max(120, min(420, (9 if reading.num_clients <= 40 else 6) * len(set(grid.rows.tolist()) - {-1})))
         panels.append(
             Panel(
-                sized(_chart(name, label, reading, grid, color, look, rounds_beside(story, label)), look, height),
+                sized(_chart(name, label, reading, grid, color, look, rounds_beside(story, label), full), look, height),
                 panel_name(label, look)
                 + beside_name(reading, story.panels)
                 + (_share_selected(reading) if name == "raster_sample" else ""),
@@ -142,7 +147,9 @@ def _view(name: str, story: Story, look: Look) -> _View:
         )
     drawn = {label for label, _ in story.panels}
     points = [[one for one in readings if one.label in drawn] for readings in by_point(story, look)]
-    return _View(panels, pd.concat(frames, ignore_index=True), tuple(_about(name, readings) for readings in points))
+    return _View(
+        panels, pd.concat(frames, ignore_index=True), tuple(_about(name, readings, full) for readings in points)
+    )
 
 
 def _share_selected(reading: Reading) -> str:
@@ -153,8 +160,11 @@ def _share_selected(reading: Reading) -> str:
     return f" · {formatted_values.count(ever)} of {formatted_values.counted(reading.num_clients, 'client')} selected"
 
 
-def _about(name: str, readings: Sequence[Reading]) -> str:
-    """How to read the cells of the panels of some runs, and which clients are drawn; empty without runs."""
+def _about(name: str, readings: Sequence[Reading], full: float) -> str:
+    """How to read the cells of the panels of some runs, and which clients are drawn; empty without runs.
+
+    ``full`` is the share that has full color.
+    """
     if not readings:
         return ""
     grids = [_Grid.of(name, reading) for reading in readings]
@@ -172,7 +182,8 @@ def _about(name: str, readings: Sequence[Reading]) -> str:
     if not blocked:
         return f"{text}{_about_cells(readings, grids)}"
     each = block_in_words(grid.tall, grid.wide)
-    return f"{text}A cell is {each}; its shade is the share that was selected, full color is the largest share of the panel."
+    largest = f"full color is {formatted_values.part(full)}, the largest share in any panel"
+    return f"{text}A cell is {each}; its shade is the share that was selected, {largest}."
 
 
 def _about_cells(readings: Sequence[Reading], grids: Sequence[_Grid]) -> str:
@@ -204,7 +215,9 @@ def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
     return frame.assign(client=grid.labels[i * grid.tall])
 
 
-def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, look: Look, rounds: int) -> Drawing:
+def _chart(
+    name: str, label: str, reading: Reading, grid: _Grid, color: str, look: Look, rounds: int, full: float
+) -> Drawing:
     number = len(grid.labels)
     by_number = reading.num_clients <= SHOWN
     labels: dict[str, Any] = {}
@@ -222,7 +235,7 @@ def _chart(name: str, label: str, reading: Reading, grid: _Grid, color: str, loo
             *([alt.Tooltip("client:Q")] if grid.tall == 1 else [number_tooltip("y", "count", "from place")]),
             number_tooltip("share", "share", "selected"),
         ]
-        shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domainMin=0, range=[0.05, 1], nice=False))
+        shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, full], range=[0.05, 1], nice=False))
         shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
         return with_properties(shaded, **more)
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N", title="outcome")]
