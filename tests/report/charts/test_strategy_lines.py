@@ -166,9 +166,15 @@ def test_bands_of_many_lines_are_left_out_and_the_caption_says_so(rows: int, tmp
     ]
     figure = accuracy(gather(runs), PAGE)
     assert figure is not None
-    chart = json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))
-    assert ('"type": "area"' in chart) == (rows <= NAMED)
+    chart = figure.views[0].panels[0].chart.to_dict(validate=False)
+    assert ('"type": "area"' in json.dumps(chart)) == (rows <= NAMED)
     assert ("standard deviation are left out" in figure.note) == (rows > NAMED)
+    y = [layer["encoding"]["y"] for layer in chart["layer"] if layer["encoding"].get("y", {}).get("field") == "mean"]
+    spans = {tuple(each["scale"]["domain"]) for each in y}
+    every = pd.concat([table for name, table in figure.data.items() if {"mean", "low", "high"} <= {*table}])
+    highest = every["mean" if rows > NAMED else "high"].max()
+    assert [top for _, top in spans] == pytest.approx([highest], rel=0.05), "no room for bands that are not drawn"
+    assert every["high"].max() > 1.05 * every["mean"].max()
 
 
 def test_names_of_many_points_are_those_of_the_front_and_of_the_reference(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from fedcohort.report.chart_style import UNCLEAR, Look
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
     NAMED,
+    as_drawn,
     crowded,
     hideable,
     is_long,
@@ -97,9 +98,10 @@ def accuracy(story: Story, look: Look) -> Figure | None:
         time_name: (over_time, time_title, "~s"),
         "bytes": (over_bytes, "bytes sent and received", "~s"),
     }
-    values = [frame[column] for frame, _, _ in frames.values() for column in ("mean", "low", "high")]
-    span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     labels = [label for label, _ in rows]
+    drawn = [as_drawn(frame, labels, look) for frame, _, _ in frames.values()]
+    values = [frame[column] for frame in drawn for column in ("mean", "low", "high")]
+    span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     full = names_by_label(story)
     span, cut = _without_the_worst(over_rounds, span, full) if score.numeric else (span, "")
     targets = _targets_on_lines(story.comparison, labels)

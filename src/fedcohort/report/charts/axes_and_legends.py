@@ -19,6 +19,7 @@ __all__ = [
     "LISTED",
     "NAMED",
     "NAME_WIDTH",
+    "as_drawn",
     "beside",
     "by_point",
     "color",
@@ -70,6 +71,11 @@ PALE = 0.3
 def crowded(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> bool:
     """Whether a chart has more than :data:`NAMED` lines, of all rows, or of those of a point if the page shows one at a time."""
     return _most(labels, groups) > NAMED
+
+
+def as_drawn(frame: pd.DataFrame, labels: Sequence[str], look: Look) -> pd.DataFrame:
+    """The lines with the bands that are drawn: an axis has no room for bands that are left out, because there are many lines."""
+    return frame.assign(low=frame["mean"], high=frame["mean"]) if crowded(labels, look.rows.groups) else frame
 
 
 def _most(labels: Sequence[str], groups: Sequence[Sequence[str]]) -> int:

@@ -13,6 +13,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
+    as_drawn,
     color,
     hideable,
     number_tooltip,
@@ -63,7 +64,8 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         if frame["mean"].isna().all():
             return []
         banded = has_band(frame)
-        span = domain(frame["mean"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+        drawn = as_drawn(frame, labels, look)
+        span = domain(drawn["mean"], drawn["low"], drawn["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
         axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         about = f"{about_points(frame, names_by_label(story))} {about_equal(frame, shown_together(story, look))}"

@@ -9,6 +9,7 @@ from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
+from fedcohort.report.charts.axes_and_legends import as_drawn
 from fedcohort.report.charts.lost_losses import LISTED, Lost, about_lost, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.seen_ends import Edges, any_seen, is_seen
@@ -35,7 +36,7 @@ def loss(story: Story, look: Look) -> Figure | None:
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = has_band(frame)
-        span = span_of(frame, 0.0)
+        span = span_of(as_drawn(frame, labels, look), 0.0)
         chart, own = lines(
             column,
             span.without_bands(frame),

@@ -6,6 +6,7 @@ import pandas as pd
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
+from fedcohort.report.charts.axes_and_legends import as_drawn
 from fedcohort.report.charts.loss import about_spans
 from fedcohort.report.charts.means_and_bands import by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
@@ -33,7 +34,7 @@ def own_measures(story: Story, look: Look) -> Figure | None:
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = banded or has_band(frame)
-        span = span_of(frame)
+        span = span_of(as_drawn(frame, labels, look))
         axes = Axes("round", name, span.ends, log=span.log, cut=span.beyond is not None)
         chart, own = lines(f"own_measure_{i}", span.without_bands(frame), labels, look, axes)
         about = f"{about_points(frame, full)}{about_spans({name: span}, full, switch=look.page)}"
