@@ -14,6 +14,8 @@ from fedcohort.report.report_data import Story, gather
 from tests.records import exchange
 from tests.report.test_answers import runs_of
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS = 64
 
@@ -44,7 +46,6 @@ def size(svg: str) -> tuple[float, float]:
     return float(root.get("width") or 0), float(root.get("height") or 0)
 
 
-@pytest.mark.slow
 def test_no_figure_is_longer_than_a_page_and_parts_have_every_row_once(story: Story) -> None:
     """Bars and differences of 100 rows were 1,100 points high, and panels of 38 rows 1,000: a page has about 670."""
     look, names = paper(1), ["uniform", *(f"row-{i}" for i in range(1, ROWS))]

@@ -142,5 +142,5 @@ def test_curves_over_settings_have_their_values_at_a_logarithmic_axis(tmp_path: 
 
 def test_captions_at_a_point_say_what_marks_mean(story: Story, drawn: dict[str, Figure]) -> None:
     """They were empty, since rows have other names there."""
-    assert "A filled cell is a client that was admitted" in drawn["raster-alpha-0.1-lr-0.05"].note
+    assert "A cell is a client that was selected; all of these were admitted." in drawn["raster-alpha-0.1-lr-0.05"].note
     assert about_single_rows(story) == "", "all rows have panels"

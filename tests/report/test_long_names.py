@@ -7,11 +7,13 @@ import pytest
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
 from fedcohort.report.shortened_names import NUMBER, short
-from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 NAMES = [f"power-of-choice with a long name, d={d}, and momentum" for d in range(3, 10)]
 PLAIN = ["uniform", "round_robin", "clustered_similarity", "loss_proportional"]
@@ -92,7 +94,7 @@ def test_tooltips_and_headings_have_whole_names(browser: Any, file: str) -> None
     page.close()
 
 
-@pytest.mark.parametrize("limit", slow_after(1, [28, 34]))
+@pytest.mark.parametrize("limit", [28, 34])
 def test_shortened_rows_of_a_sweep_keep_the_settings_of_their_points(limit: int) -> None:
     """They had numbers in their place: 'power-of-ch…all the training data… (2)'."""
     heads = (

@@ -13,11 +13,13 @@ from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 from tests.records import exchange
-from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 ROWS = 26
 CROWD = 38
@@ -177,7 +179,7 @@ def apart(one: list[Any], other: list[Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("log", "width"),
-    slow_after(2, [(False, 1200), (True, 375), (False, 640), (False, 375), (True, 640), (True, 1200)]),
+    [(False, 1200), (True, 375), (False, 640), (False, 375), (True, 640), (True, 1200)],
 )
 def test_names_beside_points_cover_no_name_and_no_point(browser: Any, crowd: str, width: int, log: bool) -> None:
     """With 38 rows, names stood on other points, and points at costs below 0."""
@@ -224,7 +226,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "page.html").as_uri()
 
 
-@pytest.mark.parametrize("width", slow_after(1, [375, 1200]))
+@pytest.mark.parametrize("width", [375, 1200])
 def test_names_of_few_rows_with_nearly_the_same_cost_cover_no_point(browser: Any, few: str, width: int) -> None:
     """The name of a row stood on the point of the next one, although there was room on its other side."""
     watched = Watched(browser, viewport={"width": width, "height": 900})
@@ -242,7 +244,7 @@ LEADERS = """[...document.querySelectorAll('#figure-tradeoff .view:not([hidden])
     .map(line => [line.getAttribute('x2'), line.getAttribute('y2'), getComputedStyle(line).stroke].map(part => part ?? '0'))"""
 
 
-@pytest.mark.parametrize("log", slow_after(1, [True, False]))
+@pytest.mark.parametrize("log", [True, False])
 def test_lines_to_names_do_not_look_like_intervals(browser: Any, crowd: str, log: bool) -> None:
     """They were vertical lines through the point in its color, as intervals are."""
     page = Watched(browser, viewport={"width": 375, "height": 900}).open(f"{crowd}#log=1" if log else crowd)

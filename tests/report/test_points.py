@@ -312,7 +312,7 @@ def test_panels_have_the_axes_of_their_own_point(tmp_path: Path) -> None:
     assert many.startswith("Bars: number of clients by how often")
     cells = raster(story, replace(PAGE, rows=story.row_looks))
     assert cells is not None
-    assert [words.startswith("A filled cell is") for words in cells.at_points] == [True, True]
+    assert [words.startswith("A cell is") for words in cells.at_points] == [True, True]
     assert cells.note == "Seed 0."
     on_paper = selections(story, paper())
     assert on_paper is not None

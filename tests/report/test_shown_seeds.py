@@ -81,7 +81,7 @@ def test_rows_of_one_seed_say_so_once(runs: Path) -> None:
     every = {figure.key: figure for figure in figures(gather(find_runs([runs])), paper(1))}
     assert every["raster"].title == "Selected clients by round, seed 0"
     assert [panel.title for panel in every["raster"].views[0].panels] == ["uniform", "UCB", "loss"]
-    assert every["raster"].note.startswith("Seed 0. A filled cell")
+    assert every["raster"].note.startswith("Seed 0. A cell is a client that was selected")
 
 
 def test_clients_are_ordered_by_the_sizes_of_their_own_seed(browser: Any, story: Story, tmp_path: Path) -> None:
