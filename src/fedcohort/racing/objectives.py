@@ -64,6 +64,16 @@ class Objective:
     margin: float = math.nan
     labels: str = "classes"
 
+    def possible(self, difference: float, low: float, high: float, reference: Values) -> tuple[float, float, float]:
+        """A difference to the scores ``reference`` and its interval, which ends where no larger difference is possible.
+
+        An interval without ends, of too few seeds, stays as it is, and so do those of costs.
+        """
+        if self.is_cost or math.isinf(low):
+            return difference, low, high
+        smallest, largest = self.style.differences(reference)
+        return difference, max(low, smallest), min(high, largest)
+
     @property
     def style(self) -> ScoreStyle:
         """How scores are named and written."""

@@ -119,7 +119,8 @@ class Race:
     def about_differences(self) -> str:
         """What the differences of the table are, in a sentence."""
         seeds = "all common seeds" + (" but the first, which the means include" if len(self.rows) >= RANKED else "")
-        return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time."
+        ends = "" if self.objectives[0].is_cost else " and ends where no larger difference is possible"
+        return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time{ends}."
 
     @property
     def about_limits(self) -> str:

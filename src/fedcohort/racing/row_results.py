@@ -66,8 +66,8 @@ class RacedRow:
             rows that are not dropped.
         difference, low, high: mean difference of scores to the recommended row in the first objective, over the seeds that both have
             (without the first one, if there are more than three rows), and its interval, which is valid at any time; NaN for the
-            recommended row and with two objectives. With the confidence of the race, the interval of the best row does not end too
-            low. A lower end holds for its pair alone.
+            recommended row and with two objectives. The interval ends where no larger difference is possible. With the confidence of
+            the race, that of the best row does not end too low. A lower end holds for its pair alone.
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.

@@ -219,7 +219,10 @@ class PlannedRace:
         own = [played[row, seed] for seed in range(int(rule.counts[row]))]
         drop = rule.drops.get(row)
         single = len(self.objectives) == 1
-        difference = rule.difference(row, leader) if single and row != leader else (math.nan,) * 3
+        difference = (math.nan,) * 3
+        if single and row != leader:
+            common = rule.scores[0, leader, rule.first : min(rule.counts[row], rule.counts[leader])]
+            difference = self.objectives[0].possible(*rule.difference(row, leader), common)
         return RacedRow(
             label=self.rows[row].label,
             runs={self.experiment.seed + seed: each.run for seed, each in enumerate(own)},
