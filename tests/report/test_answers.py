@@ -224,6 +224,21 @@ def test_a_reference_that_is_best_is_judged_as_the_table_judges_it(tmp_path: Pat
     assert f"p = {formatted_values.p_value(row.p_holm)}). The difference is clear" in found
 
 
+def test_the_interval_of_a_reference_that_leads_is_that_of_the_table(tmp_path: Path) -> None:
+    """It ended at +72.6 points in the headline, and at −57.6 in the table, which is the largest difference that is possible."""
+    runs = [
+        *runs_of(tmp_path, "uniform", [0.9, 0.4, 0.43]),
+        *runs_of(tmp_path, "mine", [0.1, 0.12, 0.15], selection=UCB),
+    ]
+    compared = gather(runs).comparison
+    assert compared is not None
+    row = compared.table.set_index("label").loc["mine"]
+    assert row["difference_low"] == pytest.approx(-sum([0.9, 0.4, 0.43]) / 3)
+    signed = compared.score.signed
+    ends = f"{signed(-row['difference_high'])} to {signed(-row['difference_low'])}"
+    assert f"95% interval {ends}" in said(runs)["How sure?"]
+
+
 def test_means_over_different_seeds_are_said_to_differ_by_them(tmp_path: Path) -> None:
     """The row with the highest mean lost on the only seed that it shared with the reference."""
     easy = [0.4, 0.4, 0.8]

@@ -173,7 +173,8 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
     said = json.loads(call("measures", *(run.path for run in runs), "--json").stdout)["runs"]
     assert [one["target_accuracy"] for one in said] == [0.84] * 3
     assert (
-        "Target accuracy: taken from these results, a level that the mean best accuracy of every row reaches, rounded down."
+        "Target accuracy: taken from these results, a level that the mean best accuracy of every row reaches, "
+        "without rows that fail or are far below the best, rounded down."
         in " ".join(call("measures", *(run.path for run in runs)).stdout.split())
     )
 

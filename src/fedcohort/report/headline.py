@@ -244,7 +244,12 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     if compared.are_equal(best, other):
         return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
-    mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
+    if best == compared.references[best]:  # the interval of the table, which is about the difference to the reference
+        mean, high, low = (
+            -end for end in measures.paired_interval(others, own, 1 - LEVEL / comparisons, limits=score.differences)
+        )
+    else:
+        mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:

@@ -279,6 +279,7 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
     known = [own.mean for own in several if not math.isnan(own.mean.target)]
     if any(run.target_chosen == "results" for run in known):
         level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
+        level += ", without rows that fail or are far below the best" * (len(several) > 1)
         yield (
             f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
