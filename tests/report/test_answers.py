@@ -232,7 +232,7 @@ def test_the_interval_of_a_reference_that_leads_is_that_of_the_table(tmp_path: P
     ]
     compared = gather(runs).comparison
     assert compared is not None
-    row = compared.table.set_index("label").loc["mine"]
+    row = next(row for row in compared.table.to_dict("records") if row["label"] == "mine")
     assert row["difference_low"] == pytest.approx(-sum([0.9, 0.4, 0.43]) / 3)
     signed = compared.score.signed
     ends = f"{signed(-row['difference_high'])} to {signed(-row['difference_low'])}"
