@@ -157,7 +157,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
 
 
 FEW = 3
-"""Largest number of rows beside the reference whose differences are written out if no row is called the best."""
+"""If no row is called the best, differences to the reference are written out for at most this many rows."""
 
 
 def _beside_reference(compared: Comparison, group: Group, names: Sequence[str]) -> list[str]:

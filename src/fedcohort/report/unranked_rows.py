@@ -23,8 +23,10 @@ BY_SEEDS = "Means over different seeds can differ by their seeds alone: compare 
 
 
 def with_different_seeds(compared: Comparison) -> frozenset[int]:
-    """The positions of rows whose means are not ranked, because the rows that they are compared with do not all have the same seeds.
-    Their differences are: each is over the seeds that two rows share."""
+    """The positions of the rows in groups whose rows do not all have the same seeds.
+
+    Their means are not ranked. Their differences can be judged, because each is over the seeds that two rows share.
+    """
     seeds = [frozenset(row.runs) for row in compared.rows]
     groups = [group for group in compared.groups if len({seeds[i] for i in group.rows}) > 1]
     return frozenset(i for group in groups for i in group.rows)

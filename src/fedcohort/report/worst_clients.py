@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 __all__ = ["about_worst", "in_comparison", "numbers_of_clients", "worst"]
 
 ONE = 10
-"""Largest number of clients whose worst tenth, rounded up, is one client."""
+"""Of at most this many clients, the worst tenth is a single client."""
 
 
 def worst(clients: Iterable[int]) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "pale",
     "panel_colors",
     "panel_name",
+    "panels_by_point",
     "paper_rows_height",
     "round_axis",
     "rounds_beside",
@@ -162,6 +163,12 @@ def by_point(story: Story, look: Look) -> list[list[Reading]]:
     """The runs of charts of single clients at each point of a sweep, of which the page shows one at a time; otherwise all of them."""
     groups = story.row_looks.groups if look.page else ()
     return [[reading for reading in story.first if reading.label in group] for group in groups] or [list(story.first)]
+
+
+def panels_by_point(story: Story, look: Look) -> list[list[Reading]]:
+    """The runs at each point of a sweep that have a panel."""
+    drawn = {label for label, _ in story.panels}
+    return [[reading for reading in readings if reading.label in drawn] for readings in by_point(story, look)]
 
 
 def rounds_beside(story: Story, label: str) -> int:

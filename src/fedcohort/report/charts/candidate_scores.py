@@ -107,7 +107,7 @@ def _about_ties(frame: pd.DataFrame, reading: Reading) -> str:
 
 
 def _equal_to_score(frame: pd.DataFrame, terms: Sequence[str]) -> list[str]:
-    """The terms whose finite values are those of the score: a view of theirs would look like that of the score."""
+    """The terms that have the same finite values as the score, so that their maps would look the same."""
     finite = frame[["score", *terms]].where(np.isfinite(frame[["score", *terms]].to_numpy(np.float64)))
     return [name for name in terms if name != "score" and finite[name].equals(finite["score"])]
 

@@ -12,12 +12,12 @@ from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
     beside,
-    by_point,
     marks,
     number_tooltip,
     of_strategy,
     panel_colors,
     panel_name,
+    panels_by_point,
     sized,
 )
 from fedcohort.report.charts.layers import layered
@@ -61,7 +61,7 @@ def selections(story: Story, look: Look) -> Figure | None:
         "selections": pd.concat(frames, ignore_index=True),
         "selections_chance": pd.concat(chances, ignore_index=True),
     }
-    points = _with_panel(story, look)
+    points = panels_by_point(story, look)
     words = tuple(_about(readings, data["selections"], data["selections_chance"]) for readings in points)
     note, title = words[0] if len(words) == 1 else "", "How often each client was selected"
     numbers = "client" in data["selections"]
@@ -69,12 +69,6 @@ def selections(story: Story, look: Look) -> Figure | None:
     at_points = words if len(words) > 1 else ()
     views, seeds = [View("selections", panels)], seeds_of(story.panels)
     return Figure("selections", title, note, views, data, at_points=at_points, shown_seeds=seeds)
-
-
-def _with_panel(story: Story, look: Look) -> list[list[Reading]]:
-    """The runs at each point of a sweep that have a panel."""
-    drawn = {label for label, _ in story.panels}
-    return [[reading for reading in readings if reading.label in drawn] for readings in by_point(story, look)]
 
 
 def _seeds_beside_tables(story: Story, *, numbers: bool) -> str:

@@ -11,12 +11,12 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
-    by_point,
     marks,
     number_tooltip,
     of_strategy,
     panel_colors,
     panel_name,
+    panels_by_point,
     round_axis,
     rounds_beside,
     sized,
@@ -145,8 +145,7 @@ def _view(name: str, story: Story, look: Look) -> _View:
                 seed=reading.seed,
             )
         )
-    drawn = {label for label, _ in story.panels}
-    points = [[one for one in readings if one.label in drawn] for readings in by_point(story, look)]
+    points = panels_by_point(story, look)
     return _View(
         panels, pd.concat(frames, ignore_index=True), tuple(_about(name, readings, full) for readings in points)
     )
