@@ -24,6 +24,7 @@ from fedcohort.runs import parallel_runs
 from fedcohort.runs.process_objects import packed
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, small_federation
+from fedcohort.training.memory_layouts import faster_with_channels_first
 from fedcohort.training.random_layers import draws_at_random
 from tests.experiments import cell, small
 
@@ -193,6 +194,30 @@ def test_a_copy_of_a_module_in_bfloat16_is_a_module_of_its_own() -> None:
         for p in twin.parameters():
             p.zero_()
     assert not twin(torch.ones(3, 6)).any()
+
+
+def test_group_norm_between_convolutions_is_computed_in_bfloat16() -> None:
+    torch.manual_seed(0)
+    exact = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 2, 3))
+    rounded, images, seen = device.in_bfloat16(copy.deepcopy(exact)), torch.randn(5, 3, 8, 8), []
+    rounded[1].register_forward_hook(lambda _, inputs, output: seen.append((inputs[0].dtype, output.dtype)))
+    outputs = rounded(images)
+    outputs.sum().backward()
+    assert seen == [(torch.bfloat16, torch.bfloat16)]
+    assert outputs.dtype == rounded[1].weight.grad.dtype == torch.float32
+    torch.testing.assert_close(outputs, exact(images), rtol=0.05, atol=0.02)
+    alone = device.in_bfloat16(nn.Sequential(nn.GroupNorm(4, 8)))
+    assert torch.equal(alone(torch.ones(1, 8)), nn.GroupNorm(4, 8)(torch.ones(1, 8)))
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [("exact", False), ("tf32", True), ("bf16", True)])
+def test_networks_with_group_norm_get_channels_first_on_a_gpu(kind: Any, wanted: bool) -> None:
+    restore = device.arithmetic(kind)
+    try:
+        assert faster_with_channels_first(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8))) is wanted
+        assert not faster_with_channels_first(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
+    finally:
+        restore()
 
 
 def test_convolutions_by_vmap_run_in_bfloat16() -> None:

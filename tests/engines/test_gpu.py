@@ -65,13 +65,20 @@ def test_any_number_of_threads_gives_the_same_bits(model: str, tmp_path: Path) -
     assert run("a", plan="loop") == run("b", plan="threads", workers=2) == run("c", plan="threads", workers=5)
 
 
+def with_group_norm(shape: tuple[int, ...], classes: int) -> nn.Module:
+    convolutions = nn.Conv2d(shape[0], 16, 3), nn.GroupNorm(4, 16), nn.ReLU(), nn.Conv2d(16, 8, 3), nn.ReLU()
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(128, classes))
+
+
 @pytest.mark.parametrize("arithmetic", ["tf32", "bf16"])
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
-def test_faster_arithmetic_learns_the_same_in_a_round(arithmetic: str, plan: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["cnn_a", with_group_norm], ids=["cnn_a", "group norm"])
+def test_faster_arithmetic_learns_the_same_in_a_round(model: Any, arithmetic: str, plan: str, tmp_path: Path) -> None:
     losses = []
+    named, given = ({}, {"model": model}) if callable(model) else ({"model": model}, {})
     for kind in ("exact", arithmetic):
         engine = {"device": "cuda", "plan": plan, "arithmetic": kind}
-        run = fedcohort.run(small(rounds=1, model="cnn_a", engine=engine), runs=tmp_path / kind)
+        run = fedcohort.run(small(rounds=1, engine=engine, **named), runs=tmp_path / kind, **given)
         losses.append(run.rounds.test_loss.iloc[-1])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
 

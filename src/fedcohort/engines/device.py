@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.sums import WITHOUT_FLOAT64
@@ -102,7 +103,11 @@ def arithmetic(kind: Arithmetic) -> Callable[[], None]:
 
 
 def in_bfloat16(module: nn.Module) -> nn.Module:
-    """Make the module's forward pass run under autocast, in place; its outputs have the number format of its parameters."""
+    """Make the module's forward pass run under autocast, in place; its outputs have the number format of its parameters.
+
+    Autocast would compute GroupNorm in single precision, and the activations between two convolutions with it. It is computed in
+    bfloat16 if its inputs are; its means and variances are in single precision in any case.
+    """
 
     def rounded(self: nn.Module, *inputs: Tensor) -> Tensor:
         example = next(p for p in self.parameters() if p.is_floating_point())
@@ -110,8 +115,21 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
             outputs: Tensor = type(self).forward(self, *inputs)
         return outputs.to(example.dtype)
 
-    module.forward = MethodType(rounded, module)  # bound as a method, so that a copy of the module runs the copy
+    # bound as methods, so that a copy of the module runs the copy
+    for part in module.modules():
+        if type(part) is nn.GroupNorm:
+            part.forward = MethodType(_rounded_groups, part)  # type: ignore[method-assign]
+    module.forward = MethodType(rounded, module)
     return module
+
+
+def _rounded_groups(self: nn.GroupNorm, inputs: Tensor) -> Tensor:
+    """GroupNorm in the number format of its inputs, if that is bfloat16."""
+    if inputs.dtype != torch.bfloat16:
+        return nn.GroupNorm.forward(self, inputs)
+    with torch.autocast(inputs.device.type, enabled=False):
+        weight, bias = (None if value is None else value.to(inputs.dtype) for value in (self.weight, self.bias))
+        return functional.group_norm(inputs, self.num_groups, weight, bias, self.eps)
 
 
 def new_stream(device: torch.device) -> Any:
