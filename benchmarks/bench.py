@@ -3,7 +3,7 @@
     python benchmarks/bench.py [--works W1 W1b64 W2 W3] [--turns 5] [--quick] [--peers DIR] [--device cuda] [--out FILE.json]
 
 On a GPU, every contestant computes in each of FedCohort's arithmetics, and a centralized loop with batches of 640 is one more
-contestant.
+contestant. Only the contestants of one arithmetic share the GPU's memory.
 
 Every contestant is a process that has loaded its data and model, and plays a round when it reads the number of the round. The
 contestants take turns; while one computes, the others wait. A turn is one round, or several rounds in workloads with short
@@ -219,8 +219,11 @@ def measure(name: str, args: argparse.Namespace, known: dict[str, Any]) -> dict[
     begin, load = time.time(), os.getloadavg()[0]
     plan = work(name, args.turns + 1, args.quick, args.epochs)
     entrants = contestants(name, args)
-    start(entrants, name, args)
-    play(entrants, plan, args, begin + args.seconds)
+    groups = [[one for one in entrants if one.arithmetic == kind] for kind in ARITHMETICS]
+    groups = [group for group in groups if group]
+    for number, group in enumerate(groups, 1):
+        start(group, name, args)
+        play(group, plan, args, begin + args.seconds * number / len(groups))
     machine = limits(name, args, known)
     operations = plan.samples(1) * machine.get("operations_a_sample", float("nan"))
 
