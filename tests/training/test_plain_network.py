@@ -659,3 +659,11 @@ def test_a_client_whose_labels_do_not_fit_is_named_in_one_line() -> None:
         list(engine.train(model, 1, Cohort(np.array([0])), FedAvg()))
     engine.close()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="PyTorch has no TorchScript there")
+def test_no_round_includes_the_time_to_compile_the_program() -> None:
+    """Otherwise, the first run of a process would seem slower than the others."""
+    program._without_python.cache_clear()
+    assert program.program_of(nn.Sequential(nn.Flatten(), nn.Linear(6, 3)), (6,)) is not None
+    assert program._without_python.cache_info().currsize == 1

@@ -257,7 +257,10 @@ def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
     if tried and not _has_bits_of_autograd(module, layers, shape):
         return None
     program = Program(module, layers, parameters)
-    return program if program.holds() else None
+    if not program.holds():
+        return None
+    _without_python()  # now, so that no round of a run includes it
+    return program
 
 
 def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[int, ...]) -> bool:
