@@ -162,7 +162,7 @@ wall_seconds: {number?} - Wall time of the simulator in seconds, by part of a ro
 selected: Evenness - How evenly clients were selected.
 selected_random: Evenness - The expected values under uniform selection of as many available clients.
 jain_random: Quantiles - Jain's index under uniform selection of as many available clients.
-admitted: Evenness - How evenly clients were admitted.
+admitted: Evenness - How evenly clients were admitted; without an admitted update, all but its coverage is null.
 tail_sd: number? - Standard deviation of the test accuracy over the last fifth of the rounds.
 largest_drop: number? - Largest drop of the test accuracy from one round to the next.
 forgetting: number? - Mean over classes of the difference between their best accuracy and their last.

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from fedcohort.record.personal_results import personal_data
+from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
@@ -79,7 +80,8 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "classes": class_rows(story),
         "wall": wall_rows(story),
         "parts_of_round": PARTS,
-        "fairness": fairness_rows(story),
+        "fairness": (fairness := fairness_rows(story)),
+        "about_admitted": about_admitted(row["with_admitted"] for row in fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),

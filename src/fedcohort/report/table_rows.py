@@ -15,6 +15,7 @@ from fedcohort.core.formatted_values import by_dotted_key, setting
 from fedcohort.core.plugins import short_name
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.admitted_updates import jain_of_admitted
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
@@ -241,6 +242,7 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
             "partial": BEST_OF_CLIENTS if label in unmarked else (),
             "declined": any((reading.admitted != reading.selected).any() for reading in readings),
             **_participation(readings),
+            **_admitted(readings),
         }
         for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
     ]
@@ -253,13 +255,19 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     chance = [run.chance.uniform.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
-    values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
     score = score_style(run.run.labels for run in readings)
     return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
         "worst": Cell(score.value(worst), worst),
         **_personal(readings, score),
     }
+
+
+def _admitted(readings: Sequence[Reading]) -> dict[str, Any]:
+    """Jain's index of admitted updates, and the number of seeds that admitted any, beside that of all."""
+    mean, *numbers = jain_of_admitted(readings)
+    text = formatted_values.of_seeds(formatted_values.index(mean), *numbers)
+    return {"jain_model": Cell(text, mean), "with_admitted": numbers}
 
 
 def _personal(readings: Sequence[Reading], score: ScoreStyle) -> dict[str, Cell]:

@@ -5,11 +5,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures import AccuracyOverClients, EarlyStop
+from fedcohort.measures import AccuracyOverClients, EarlyStop, Participation
 from fedcohort.record import Run
 from fedcohort.record.personal_results import personal_accuracy
 from fedcohort.study.chance import Chance, chance_in
@@ -17,7 +18,7 @@ from fedcohort.study.chance import Chance, chance_in
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "Personal", "level_below"]
+__all__ = ["Cost", "Measured", "Personal", "evenness_of_admitted", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -25,6 +26,16 @@ def level_below(accuracy: float) -> float:
     if math.isnan(accuracy):
         return math.nan
     return math.floor(round(accuracy * 100, 6)) / 100
+
+
+def evenness_of_admitted(counts: ArrayLike) -> Participation:
+    """How evenly clients were admitted, from how often each was [m].
+
+    If none ever was, it is not known how even their shares are, and only the coverage, which is 0, is no NaN:
+    :func:`~fedcohort.measures.jain` gives 1, the value of a perfectly even choice.
+    """
+    found = measures.participation(counts)
+    return found if found.coverage else Participation(math.nan, math.nan, math.nan, found.coverage)
 
 
 class Cost(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.study.guessing import guessing
 from fedcohort.study.references import Group
@@ -147,11 +148,8 @@ def about_reached(rows: Iterable[tuple[int, int]], target: str = "it") -> str:
         rows: for each row, the number of seeds that reached the target, and of all.
         target: what is said for the target.
     """
-    partly = next(((reached, seeds) for reached, seeds in rows if 0 < reached < seeds), None)
-    if partly is None:
-        return ""
-    reached, seeds = partly
-    return f" ({reached}/{seeds}): {reached} of {seeds} seeds reached {target}; the means cover only those."
+    marks = formatted_values.about_of_seeds(rows, f"reached {target}")
+    return marks and f" {marks}"
 
 
 LISTED = 12
