@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.record import ClientRow, Run
+from fedcohort import Run
+from fedcohort.record import ClientRow
 from fedcohort.report import terminal
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather

@@ -34,7 +34,7 @@ from fedcohort.report.terminal.comparison_notes import about_federations, about_
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
 from fedcohort.report.worst_clients import about_worst, worst
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -142,8 +142,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),
         "when": compared.when,
-        "about_targets": compared.about_targets
-        + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
+        "about_targets": compared.about_targets + about_reached(numbers_reached(compared.table.to_dict("records"))),
         "intervals": with_intervals(compared.table.to_dict("records")),
         "several_targets": len(set(compared.targets)) > 1,
         "about_points": _about_points(compared),

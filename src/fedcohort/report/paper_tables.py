@@ -16,7 +16,7 @@ from fedcohort.report.terminal.comparison_notes import about_federations, own_sa
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
@@ -53,7 +53,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
-    about_targets += about_reached((record["reached"], record["seeds"]) for record in records)
+    about_targets += about_reached(numbers_reached(records))
     notes, score = (
         [about_different_seeds(compared), about_federations(compared), about_targets, compared.note],
         compared.score,
@@ -182,7 +182,10 @@ def _costs(rows: Sequence[Mapping[str, Any]], goal: str, score: ScoreStyle) -> l
         (
             f"Rounds to {goal}",
             "r",
-            [formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows],
+            [
+                formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"])
+                for row in rows
+            ],
         ),
         ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
         ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),

@@ -25,7 +25,7 @@ from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
-from fedcohort.study.targets import TO_TARGET
+from fedcohort.study.targets import TO_TARGET, shown_cost
 from fedcohort.study.verdicts import BASELINE, UNEVEN
 
 if TYPE_CHECKING:
@@ -186,14 +186,11 @@ def _not_best(row: Mapping[Any, Any], *, unmarked: bool) -> Sequence[str]:
 
 def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
     """The cells of the costs of the target; each is marked if not all seeds reached it."""
-    texts = {
-        "rounds_to_target": formatted_values.rounds(row["rounds_to_target"]),
-        "time_to_target": formatted_values.time_on(clock, row["time_to_target"]),
-        "bytes_to_target": formatted_values.size(row["bytes_to_target"]),
-    }
+    rounds, time, size = (shown_cost(row, name) for name in TO_TARGET)
+    texts = formatted_values.rounds(rounds), formatted_values.time_on(clock, time), formatted_values.size(size)
     return {
         name: Cell(formatted_values.of_seeds(text, row["reached"], row["seeds"]), row[name])
-        for name, text in texts.items()
+        for name, text in zip(TO_TARGET, texts, strict=True)
     }
 
 

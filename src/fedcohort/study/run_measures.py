@@ -39,7 +39,7 @@ def evenness_of_admitted(counts: ArrayLike) -> Participation:
 
 
 class Cost(NamedTuple):
-    """The cost of reaching a target accuracy; inf if it was not reached."""
+    """The cost of reaching a target accuracy; inf if it was not reached, NaN if that is not known."""
 
     rounds: float
     time: float
@@ -197,7 +197,9 @@ class Measured:
         return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
-        """Rounds, simulated time and bytes until the test accuracy first reached ``target``."""
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if no round was tested."""
+        if not self.tested:
+            return Cost(math.nan, math.nan, math.nan)
         tested = self.series("test_accuracy")
         return Cost(
             measures.rounds_to(tested, target),

@@ -303,10 +303,9 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
             f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
         )
-    if marks := about_reached(((own.reached, own.seeds) for own in several), f"the target {score.name}"):
+    numbers = [(own.reached, own.seeds) for own in several if not math.isnan(own.mean.rounds_to_target)]
+    if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
-    if any(math.isinf(run.rounds_to_target) for run in known):
-        yield f"∞: {'no seed reached' if seeds > len(several) else 'the run did not reach'} the target {score.name}."
 
 
 def _about_known(topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]") -> Iterator[str]:

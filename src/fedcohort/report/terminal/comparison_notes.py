@@ -12,7 +12,7 @@ from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
@@ -168,10 +168,7 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     note = compared.about_targets
     if all(math.isnan(target.accuracy) for target in compared.targets):
         return note
-    note += about_reached((row["reached"], row["seeds"]) for row in rows)
-    if any(row["reached"] == 0 for row in rows):
-        note += " –: no seed reached it."
-    return note
+    return note + about_reached(numbers_reached(rows))
 
 
 def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
