@@ -121,7 +121,7 @@ def test_measures_say_which_rows_cannot_be_compared(tmp_path: Path) -> None:
         "measured after or over these rounds cannot be compared." in every
     )
     failed = "since training failed so far (one such seed is enough): 'UCB': the last model of 2 of 2 seeds predicts one class"
-    assert f"Not comparable, {failed}" in every
+    assert f"No sound result, {failed}" in every
     assert "Runs have played unequal numbers of rounds" in notes("uniform0", "uniform1")
     assert "No sound result, since training failed so far" in notes("UCB0")
     alike = notes("uniform0")

@@ -194,7 +194,7 @@ def test_every_cost_of_a_target_that_some_seeds_missed_is_marked(tmp_path: Path)
 
 def test_a_target_that_no_seed_reached_has_one_sign_and_an_untested_row_another(tmp_path: Path) -> None:
     """The sign of what is unknown, "–", stood in comparisons, and "∞" in measures. The page did not explain its sign."""
-    setting = {"measures": {"target_accuracy": 0.95}}
+    setting: dict[str, Any] = {"measures": {"target_accuracy": 0.95}}
     rows = [
         row(tmp_path, "uniform", {"clients": [0]}, **setting),
         row(tmp_path, "mine", {"clients": [1]}, accuracy=0.96, **setting),

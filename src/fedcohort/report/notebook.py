@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
@@ -113,6 +114,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         about_federations(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
+        about_judged(compared),
         compared.about_targets + about_reached(numbers_reached(records)),
         compared.place,
     ]

@@ -12,7 +12,7 @@ from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
-from fedcohort.report.failed_training import about_failed
+from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.missing_runs import about_missing, without_premature
@@ -86,6 +86,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "about_worst": about_worst(clients),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
+        "about_judged": about_judged(story.comparison),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),
         "about_panels": about_panels(story.comparison, len(story.panels), score.name, not story.unfinished),

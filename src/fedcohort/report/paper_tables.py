@@ -11,6 +11,7 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds
@@ -55,7 +56,13 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records))
     notes, score = (
-        [about_different_seeds(compared), about_federations(compared), about_targets, compared.note],
+        [
+            about_different_seeds(compared),
+            about_federations(compared),
+            about_judged(compared),
+            about_targets,
+            compared.note,
+        ],
         compared.score,
     )
     measures, own = compared.own_measures, own_samples(compared)

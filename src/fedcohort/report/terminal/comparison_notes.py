@@ -9,6 +9,7 @@ from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
@@ -38,6 +39,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         _about_accuracy(compared),
         _about_clients(compared, rows, hidden),
         compared.about_verdicts,
+        about_judged(compared),
         "" if of_target <= set(hidden) else _about_target(compared, rows),
         " ".join(
             [
