@@ -131,11 +131,21 @@ note: text - How much of the run existed before the command; empty if nothing di
 """,
     "measures": """
 runs: [Measures] - One object for each run that the command names.
+missing: [MissingRuns] - The runs that have not begun, for each experiment file that lacks any.
+""",
+    "MissingRuns": """
+file: text - The experiment file.
+folder: text - The folder of its runs.
+runs: integer - Number of all its runs.
+rows: {[integer]} - The seeds whose runs have not begun, by the label of the row.
+command: text - The command that plays them.
 """,
     "Measures": """
 path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
+finished: flag - Whether the run is finished.
+planned_rounds: integer - Number of rounds that it has if it is finished.
 rounds: integer - Number of rounds played.
 accuracy: number? - Test accuracy after the last round; fractions, or R² for numeric labels.
 macro_accuracy: number? - Its mean over classes.
@@ -243,11 +253,14 @@ discloses: text - What a client discloses.
 """,
     "diagnose": """
 runs: [Diagnosis] - The runs, in the order in which they were given.
+missing: [MissingRuns] - The runs that have not begun, for each experiment file that lacks any.
 """,
     "Diagnosis": """
 path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
+finished: flag - Whether the run is finished.
+planned_rounds: integer - Number of rounds that it has if it is finished.
 rounds: integer - Number of rounds.
 scored_rounds: integer - Number of rounds with scores; 0 if the scores of every round are equal.
 greedy: number? - Share of the selected clients with a score that have the highest predictions.
