@@ -178,6 +178,8 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     else:
         screen = terminal.screen()
         screen.print(terminal.cache_table(kept, removed, screen.width))
+        for line in terminal.cached_paths(kept, screen.width):
+            screen.print(line, soft_wrap=True)
     if damaged := [entry for entry in kept if entry.damage]:
         first = f"'{damaged[0].name}' ({damaged[0].damage})"
         raise UsageError(
