@@ -1,7 +1,8 @@
 """Jain's index of admitted updates in tables: the mean over the seeds that admitted an update, and what is said about the others."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,16 @@ def jain_of_admitted(readings: Sequence[Reading]) -> tuple[float, int, int]:
     return float(np.mean(known)) if known else math.nan, len(known), len(own)
 
 
-def about_admitted(numbers: Iterable[tuple[int, int]]) -> str:
+def about_admitted(rows: Iterable[Mapping[str, Any]]) -> str:
     """What marks and unknown values in the column of admitted updates mean, in sentences with a space before them.
 
     Args:
-        numbers: for each row, the number of seeds that admitted an update, and of all.
+        rows: rows of the table, each with the number of seeds that admitted an update, and of all (``with_admitted``).
 
-    >>> about_admitted([(1, 3), (0, 3)])
+    >>> about_admitted([{"with_admitted": (1, 3)}, {"with_admitted": (0, 3)}])
     ' (1/3): 1 of 3 seeds admitted an update; the means cover only those. It is not known (–) where no update was admitted.'
     """
-    numbers = list(numbers)
+    numbers = [row["with_admitted"] for row in rows]
     marks = about_of_seeds(numbers, "admitted an update")
     none = "It is not known (–) where no update was admitted." if any(known == 0 for known, _ in numbers) else ""
     return "".join(f" {sentence}" for sentence in (marks, none) if sentence)

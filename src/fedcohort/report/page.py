@@ -81,7 +81,7 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "wall": wall_rows(story),
         "parts_of_round": PARTS,
         "fairness": (fairness := fairness_rows(story)),
-        "about_admitted": about_admitted(row["with_admitted"] for row in fairness),
+        "about_admitted": about_admitted(fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
