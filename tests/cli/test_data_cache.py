@@ -71,6 +71,20 @@ def test_entries_have_names_sizes_and_ages(cache, tmp_path):
     assert "3 entries" in shown
 
 
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_paths_of_data_sets_are_whole_in_narrow_terminals(cache, tmp_path, monkeypatch, width):
+    """They were broken in the middle, after every joint, in a column of eight characters."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for options in ([], ["--verify"]):
+        lines = call("data", "cache", *options).stdout.splitlines()
+        whole = [line for line in lines if str(tmp_path / "pets") in line]
+        assert len(whole) == 2, "one for each entry"
+        assert all(any(name in line for line in lines) for name in entries(cache))
+        assert ("Data sets:" in lines) == (width < 200)
+        alone = [line.strip() for line in whole]
+        assert (alone == [str(tmp_path / "pets")] * 2) == (width < 200)
+
+
 def test_verify_checks_every_entry(cache):
     assert [entry["damage"] for entry in listed("--verify")["entries"]] == [None] * 3
     assert "as written" in call("data", "cache", "--verify").stdout

@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from fedcohort.record import writing
+from fedcohort.report.report_data import gather
 from fedcohort.report.runs_on_disk import begun
 from tests.cli.test_cli import call, done, refused
 from tests.records import played, written
@@ -121,7 +122,7 @@ def test_measures_say_which_rows_cannot_be_compared(tmp_path: Path) -> None:
         "measured after or over these rounds cannot be compared." in every
     )
     failed = "since training failed so far (one such seed is enough): 'UCB': the last model of 2 of 2 seeds predicts one class"
-    assert f"Not comparable, {failed}" in every
+    assert f"No sound result, {failed}" in every
     assert "Runs have played unequal numbers of rounds" in notes("uniform0", "uniform1")
     assert "No sound result, since training failed so far" in notes("UCB0")
     alike = notes("uniform0")
@@ -158,3 +159,27 @@ def test_measures_of_unfinished_and_of_longer_runs_say_so(tmp_path: Path) -> Non
     )
     assert planned in longer
     assert "Not final" not in longer
+
+
+def test_a_comparison_of_runs_is_named_after_their_experiments(tmp_path: Path) -> None:
+    """Its title was "runs", also in LaTeX and in JSON, whose key is the name of the experiment."""
+
+    def title(*names: str) -> str:
+        runs = [
+            written(
+                tmp_path / str(len(names)) / f"{i}",
+                [played(1, [0, 1])],
+                name=name,
+                label=f"row {i}",
+                selection={"name": "uniform", "k": 1 + i},
+            )
+            for i, name in enumerate(names)
+        ]
+        paths = [run.path for run in runs]
+        shown: str = call("compare", "--partial", *paths).stdout.splitlines()[0]
+        assert shown == json.loads(call("compare", "--partial", *paths, "--json").stdout)["name"] == gather(runs).name
+        return shown
+
+    assert title("wine", "wine") == "wine"
+    assert title("wine", "digits", "wine") == "wine, digits"
+    assert title("a", "b", "c", "d", "e") == "a, b, c and 2 more experiments"

@@ -16,6 +16,7 @@ from fedcohort.report.detail_rows import class_rows, wall_rows
 from fedcohort.report.live_progress import Pace
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.table_rows import Cell
+from fedcohort.report.worst_clients import about_worst
 from fedcohort.study.summary import over_seeds, summaries
 from tests.records import played, written
 
@@ -119,6 +120,8 @@ def test_measures_are_means_over_seeds(runs: Path) -> None:
     text = terminal.as_text(terminal.summaries(["UCB, seeds 0 to 2"], [mean]), 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "Means over seeds" in text
+    assert about_worst([5, 20]) == " Of at most 10 clients, the worst tenth is one client."
+    assert about_worst([5, 20]) in " ".join(text.split()), "the sentence of other tables"
     wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
     assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"
     assert max(map(len, wide.splitlines())) <= 100

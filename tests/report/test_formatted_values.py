@@ -108,7 +108,7 @@ def test_numbers_that_are_hard_to_write_have_the_same_text_everywhere(story: Sto
     )
     assert (second["rounds_to_target"], second["time_to_target"], second["bytes"]) == ("8.7", "∞", "999 MB")
     assert (second["difference"], second["wall_seconds"]) == ("−0.0 [−20.0, +19.0]", "∞")
-    assert (third["rounds_to_target"], third["time_to_target"], third["bytes"]) == ("–", "–", "–")
+    assert (third["rounds_to_target"], third["time_to_target"], third["bytes"]) == ("∞", "∞", "–")
     assert third["difference"] == "+3.1", "an interval that is not known is left out"
     assert [row["p_holm"] for row in (first, second, third)] == ["baseline", "worse, <0.001", "too few seeds"]
     final = bars(story, PAGE)

@@ -12,7 +12,9 @@ from fedcohort.report.page import page
 from fedcohort.report.page_assets import with_code
 from fedcohort.report.report_data import gather
 from fedcohort.report.runs_on_disk import find_runs, found_and_missing
+from tests.cli.test_json_formats import check
 from tests.experiments import small
+from tests.records import played, written
 from tests.report.conftest import ROWS
 from tests.report.pages import Page
 
@@ -60,6 +62,29 @@ def test_tables_and_captions_say_it(stopped: Path) -> None:
         assert "have not begun" not in call(command, "other").stdout, "a folder of runs is what it is"
     call("figures", "three.toml", "--runs", "other", "--only", "bars", "--format", "svg")
     assert f"All figures\n{ABOUT}\n" in (stopped / "figures" / "captions.txt").read_text(encoding="utf-8")
+
+
+def test_json_lists_them(stopped: Path) -> None:
+    """The table said it, and its JSON did not."""
+    lacking = {
+        "file": "three.toml",
+        "folder": "runs",
+        "runs": 9,
+        "rows": {"UCB": [1, 2], "loss": [0, 1, 2]},
+        "command": "fedcohort compare three.toml",
+    }
+    for command in ("measures", "diagnose"):
+        found = check(command, call(command, "three.toml", "--json").stdout)
+        assert found["missing"] == [lacking], command
+        assert [(run["finished"], run["planned_rounds"], run["rounds"]) for run in found["runs"]] == [(True, 8, 8)] * 4
+        assert check(command, call(command, "runs", "--json").stdout)["missing"] == []
+
+
+def test_json_says_which_runs_are_not_finished(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", [played(1, [0, 1])], rounds=3)
+    for command in ("measures", "diagnose"):
+        (one,) = check(command, call(command, str(run.path), "--json").stdout)["runs"]
+        assert (one["finished"], one["planned_rounds"], one["rounds"]) == (False, 3, 1), command
 
 
 def test_nothing_is_said_of_an_experiment_with_all_runs(runs: Path, stopped: Path) -> None:

@@ -1,6 +1,7 @@
 """Tables of one seed do not speak of intervals, and a row in which training failed is never marked as the best."""
 
 import xml.etree.ElementTree as ET
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.detail_rows import class_rows
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
@@ -19,6 +21,7 @@ from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.report.table_rows import failed_rows
+from fedcohort.report.terminal.measures_notes import about_rows
 from tests.experiments import UCB
 from tests.records import exchange, played, written
 from tests.report.pages import Page
@@ -113,9 +116,7 @@ def test_a_failed_row_is_never_on_the_front(tmp_path: Path, look: Look) -> None:
     rows = figure.data["tradeoff_bytes"].set_index("strategy")
     assert rows["front"].to_dict() == {"uniform": False, "mine": True, "one class": False}
     assert rows["standing"]["one class"] == "training failed"
-    assert (
-        "Hollow, and not compared with the others, since training failed so far: 'one class': the last" in figure.note
-    )
+    assert "Hollow, and not on the front, since training failed so far: 'one class': the last" in figure.note
     svg = ET.fromstring(draw({**composed(figure, figure.views[0], look), "width": 300}, "svg"))
     in_legend = [own for group in svg.iter() if group.get("class") == "mark-symbol role-legend-symbol" for own in group]
     if not look.page:
@@ -123,6 +124,34 @@ def test_a_failed_row_is_never_on_the_front(tmp_path: Path, look: Look) -> None:
     nothing = accuracy_and_cost(gather(of_classes(tmp_path / "none", "uniform", ONE_CLASS) + one_class), look)
     assert nothing is not None
     assert not nothing.data["tradeoff_bytes"]["front"].any()
+
+
+def test_failed_rows_are_judged_alike_everywhere(tmp_path: Path) -> None:
+    """They were "not comparable" in measures and "not compared" in the chart, but had verdicts in the tables."""
+    runs = of_classes(tmp_path, "uniform", *[UNIFORM] * 3) + of_classes(tmp_path, "mine", *[MINE] * 3)
+    runs += of_classes(tmp_path, "one class", *[ONE_CLASS] * 3)
+    story = gather(runs)
+    compared, shown, figure = story.comparison, Page(page(story)), accuracy_and_cost(story, PAGE)
+    assert compared is not None
+    assert figure is not None
+    assert compared.table.set_index("label")["verdict"].to_dict()["one class"] == "not clear"
+    assert shown.texts["results"][2]["p_holm"] == "not clear, 0.5"
+    assert "Hollow, and not on the front, since training failed" in figure.note
+    notes = about_rows(compared)
+    found = {name: unescape(text).replace("''", "'") for name, text in texts(runs).items()} | {
+        "measures": " ".join(notes)
+    }
+    rule = "Differences and verdicts take the test accuracy of 'one class' as it is, although training failed there."
+    assert {name: rule in text for name, text in found.items()} == dict.fromkeys(found, True)
+    assert notes[-1].endswith("They are in the table of `fedcohort compare`.")
+    assert "not compar" not in " ".join([*found.values(), figure.note]).lower()
+    sound = gather(runs[:6]).comparison
+    assert sound is not None
+    assert about_judged(sound) == ""
+    two = gather([runs[0], runs[6]]).comparison
+    assert about_judged(two).startswith("Differences take the test accuracy of 'one class' as it is")
+    alone = gather(runs[6:]).comparison
+    assert about_judged(alone) == "", "a single row is not compared"
 
 
 def test_marks_are_explained_only_where_there_are_some(tmp_path: Path) -> None:

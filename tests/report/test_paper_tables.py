@@ -163,8 +163,7 @@ def test_the_command_writes_both_files(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "UCB" in result.stdout
         assert files["--csv"].read_text() == to_csv(expected)
-        title = "runs" if len(paths) == 2 else expected.name
-        assert files["--latex"].read_text() == to_latex(Comparison(title, expected.rows))
+        assert files["--latex"].read_text() == to_latex(Comparison(expected.name, expected.rows))
         for file in files.values():
             file.unlink()
     refused = call("compare", tmp_path / "x.toml", "--runs", tmp_path / "runs", "--csv", tmp_path, "-q")

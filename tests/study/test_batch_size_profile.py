@@ -247,6 +247,12 @@ def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: 
     text = " ".join(result.output.split())
     assert "Recommended batch size: 64 by throughput, or 16 by trade-off." in text
     assert text.index("Recommended") < text.index("samples per second") < text.index("2,500 ± 1%")
+    deviations = "± is the standard deviation of single mini-batches; of samples per second, half the 95% interval of the mean, as a "
+    deviations += "share of it"
+    assert f"{deviations}; over clients, the standard deviation of their peak memory." in text
+    narrow = " ".join(terminal.as_text(terminal.profile(found, 50), 50).split())
+    assert "± over clients" in narrow.partition("Hidden for lack of width")[2]
+    assert f"{deviations}. Memory" in narrow
     assert "After 3 rounds with each batch size, one seed, and the same learning rate: more rounds" in text
     assert page.read_text().index(
         "Recommended batch size: 64 by throughput, or 16 by trade-off."

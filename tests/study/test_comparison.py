@@ -100,7 +100,7 @@ def test_a_target_that_nobody_reaches(folder: Path, compared: fedcohort.Comparis
     assert high.target == Target(0.99, "measures.target_accuracy")
     assert high.table["reached"].tolist() == [0, 0, 0]
     assert high.table[["rounds_to_target", "time_to_target", "bytes_to_target"]].isna().all(axis=None)
-    assert "–: no seed reached it" in terminal.as_text(high)
+    assert "∞: no seed reached it" in terminal.as_text(high)
 
 
 def test_finished_runs_are_not_repeated(folder: Path, compared: fedcohort.Comparison) -> None:

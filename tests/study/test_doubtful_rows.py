@@ -1,5 +1,6 @@
 """Rows that must not be read as results: useless learning rates, rows that are equal, and comparisons in which nothing learned."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
 from fedcohort.report.headline import answers
+from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
@@ -15,6 +17,7 @@ from fedcohort.report.table_rows import result_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding
 from fedcohort.study.summary import over_seeds, summaries
+from fedcohort.study.targets import TO_TARGET
 from tests.records import played, written
 from tests.report.pages import Page
 
@@ -187,6 +190,37 @@ def test_every_cost_of_a_target_that_some_seeds_missed_is_marked(tmp_path: Path)
     assert meaning in text
     assert meaning in Page(page(gather(runs))).prose
     assert meaning in to_latex(compared)
+
+
+def test_a_target_that_no_seed_reached_has_one_sign_and_an_untested_row_another(tmp_path: Path) -> None:
+    """The sign of what is unknown, "–", stood in comparisons, and "∞" in measures. The page did not explain its sign."""
+    setting: dict[str, Any] = {"measures": {"target_accuracy": 0.95}}
+    rows = [
+        row(tmp_path, "uniform", {"clients": [0]}, **setting),
+        row(tmp_path, "mine", {"clients": [1]}, accuracy=0.96, **setting),
+        row(tmp_path, "untested", {"clients": [2], "test_accuracy": math.nan, "class_accuracy": []}, **setting),
+    ]
+    compared = Comparison("x", tuple(rows))
+    runs = [run for one in rows for run in one.runs.values()]
+    shown = Page(page(gather(runs)))
+    own = [[one[name] for name in TO_TARGET] for one in shown.texts["results"]]
+    assert own == [["∞"] * 3, ["1", "1", "0 B"], ["–"] * 3]
+    assert [one["rounds_to_target"] for one in shown.cells["results"]] == ["", "1.0", ""]
+    means = [over_seeds(summaries(list(one.runs.values()))) for one in rows]
+    texts = {
+        "compare": terminal.as_text(terminal.comparison(compared, 160), 160),
+        "page": shown.prose,
+        "paper": to_latex(compared).replace("$\\infty$", "∞"),
+        "notebook": str(comparison_in_notebook(compared)["text/html"]),
+        "measures": terminal.as_text(terminal.summaries([one.label for one in rows], means), 160),
+    }
+    words = {name: " ".join(text.split()) for name, text in texts.items()}
+    assert {name: "∞: no seed reached " in text for name, text in words.items()} == dict.fromkeys(texts, True)
+    assert "rounds to it ∞ 1 –" in words["measures"]
+    lines = {line.split()[0]: line.count("∞") for line in texts["compare"].splitlines() if line}
+    assert [lines[one.label] for one in rows] == [2, 0, 0], "rounds and time"
+    sound = Comparison("x", (rows[1],))
+    assert "∞" not in terminal.as_text(terminal.comparison(sound, 160), 160) + to_latex(sound)
 
 
 def test_measures_explain_marks_only_where_there_are_any(tmp_path: Path) -> None:

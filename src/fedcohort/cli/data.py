@@ -135,6 +135,16 @@ def _origin(source: str) -> str:
     return f"Hugging Face Hub, {source}" if "/" in source else "a local mirror only"
 
 
+def _print_cache(kept: "Sequence[CachedData]", removed: "Sequence[CachedData]") -> None:
+    """Print the entries of the cache, and those that were removed."""
+    from fedcohort.report import terminal
+
+    screen = terminal.screen()
+    screen.print(terminal.cache_table(kept, removed, screen.width))
+    for line in terminal.cached_paths(kept, screen.width):
+        screen.print(line, soft_wrap=True)
+
+
 @data.command("cache")
 @click.option("--verify", is_flag=True, help="Compare the content of every entry with its hashes.")
 @click.option(
@@ -153,7 +163,6 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     """
     from fedcohort.core import formatted_values
     from fedcohort.federation import cache_listing
-    from fedcohort.report import terminal
 
     if days is not None and not days >= 0:
         raise UsageError(f"--clear-older-than = {days:g}: use a number of days, 0 or more")
@@ -176,8 +185,7 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
             )
         )
     else:
-        screen = terminal.screen()
-        screen.print(terminal.cache_table(kept, removed, screen.width))
+        _print_cache(kept, removed)
     if damaged := [entry for entry in kept if entry.damage]:
         first = f"'{damaged[0].name}' ({damaged[0].damage})"
         raise UsageError(

@@ -131,11 +131,21 @@ note: text - How much of the run existed before the command; empty if nothing di
 """,
     "measures": """
 runs: [Measures] - One object for each run that the command names.
+missing: [MissingRuns] - The runs that have not begun, for each experiment file that lacks any.
+""",
+    "MissingRuns": """
+file: text - The experiment file.
+folder: text - The folder of its runs.
+runs: integer - Number of all its runs.
+rows: {[integer]} - The seeds whose runs have not begun, by the label of the row.
+command: text - The command that plays them.
 """,
     "Measures": """
 path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
+finished: flag - Whether the run is finished.
+planned_rounds: integer - Number of rounds that it has if it is finished.
 rounds: integer - Number of rounds played.
 accuracy: number? - Test accuracy after the last round; fractions, or R² for numeric labels.
 macro_accuracy: number? - Its mean over classes.
@@ -162,7 +172,7 @@ wall_seconds: {number?} - Wall time of the simulator in seconds, by part of a ro
 selected: Evenness - How evenly clients were selected.
 selected_random: Evenness - The expected values under uniform selection of as many available clients.
 jain_random: Quantiles - Jain's index under uniform selection of as many available clients.
-admitted: Evenness - How evenly clients were admitted.
+admitted: Evenness - How evenly clients were admitted; without an admitted update, all but its coverage is null.
 tail_sd: number? - Standard deviation of the test accuracy over the last fifth of the rounds.
 largest_drop: number? - Largest drop of the test accuracy from one round to the next.
 forgetting: number? - Mean over classes of the difference between their best accuracy and their last.
@@ -243,11 +253,14 @@ discloses: text - What a client discloses.
 """,
     "diagnose": """
 runs: [Diagnosis] - The runs, in the order in which they were given.
+missing: [MissingRuns] - The runs that have not begun, for each experiment file that lacks any.
 """,
     "Diagnosis": """
 path: text - Directory of the run.
 label: text - Label of the row.
 seed: integer - Seed of the run.
+finished: flag - Whether the run is finished.
+planned_rounds: integer - Number of rounds that it has if it is finished.
 rounds: integer - Number of rounds.
 scored_rounds: integer - Number of rounds with scores; 0 if the scores of every round are equal.
 greedy: number? - Share of the selected clients with a score that have the highest predictions.

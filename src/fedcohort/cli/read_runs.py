@@ -70,15 +70,20 @@ def measure(
         rows = [_named(run) | each.to_json() for run, each in zip(found, summaries, strict=True)]
         for row, own in zip(rows, sets, strict=False):
             row["conformal"] = own.to_json()
-        echo(formatted_values.as_json(document("measures", {"runs": rows})))
+        echo(
+            formatted_values.as_json(
+                document("measures", {"runs": rows, "missing": [one.to_json() for one in missing]})
+            )
+        )
     else:
         screen = terminal.screen()
         screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
 
 
 def _named(run: "Run") -> dict[str, object]:
-    """The directory, the row and the seed of a run."""
-    return {"path": run.path, "label": run.meta["label"], "seed": int(run.meta["seed"])}
+    """The directory, the row and the seed of a run, and whether it is finished."""
+    named = {"path": run.path, "label": run.meta["label"], "seed": int(run.meta["seed"])}
+    return named | {"finished": run.finished, "planned_rounds": run.described.rounds}
 
 
 def _table(
@@ -172,7 +177,11 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
         rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]
-        echo(formatted_values.as_json(document("diagnose", {"runs": rows})))
+        echo(
+            formatted_values.as_json(
+                document("diagnose", {"runs": rows, "missing": [one.to_json() for one in missing]})
+            )
+        )
         return
     screen = terminal.screen()
     for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing))):

@@ -6,7 +6,7 @@ numbers that are rounded to zero, only differences keep theirs.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 __all__ = [
     "D3_FORMATS",
     "UNTRIED",
+    "about_of_seeds",
     "as_json",
     "by_dotted_key",
     "clock",
@@ -157,9 +158,24 @@ def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:
     return of_seeds(count(mean, 0 if not math.isfinite(mean) or float(mean).is_integer() else 1), reached, seeds)
 
 
-def of_seeds(text: str, reached: int, seeds: int) -> str:
-    """The mean cost of a target, with the seeds that reached it if not all did: 2.1 MB (2/3)."""
-    return f"{text} ({reached}/{seeds})" if 0 < reached < seeds else text
+def of_seeds(text: str, known: int, seeds: int) -> str:
+    """A mean over the seeds that have a value, with their number if not all have one, such as the cost of a target: 2.1 MB (2/3)."""
+    return f"{text} ({known}/{seeds})" if 0 < known < seeds else text
+
+
+def about_of_seeds(numbers: Iterable[tuple[int, int]], did: str, where: str = "") -> str:
+    """What the marks of :func:`of_seeds` mean, in a sentence; empty without marks.
+
+    Args:
+        numbers: for each mean, the number of seeds that have a value, and of all.
+        did: what the seeds did that have one.
+        where: what the marks are beside, with a space before it, if there are others.
+
+    >>> about_of_seeds([(3, 3), (2, 3)], "reached it")
+    '(2/3): 2 of 3 seeds reached it; the means cover only those.'
+    """
+    known, seeds = next(((known, seeds) for known, seeds in numbers if 0 < known < seeds), (0, 0))
+    return f"({known}/{seeds}){where}: {known} of {seeds} seeds {did}; the means cover only those." if known else ""
 
 
 def index(value: float) -> str:

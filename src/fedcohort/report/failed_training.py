@@ -1,11 +1,20 @@
-"""Say in which rows training failed, and why: tables mark none of them as the best, and charts draw none of them on a front."""
+"""Say in which rows training failed, and why, and how they are judged: by the accuracies that their models have.
 
+These are results of the row's settings, so that its differences and verdicts hold. But tables do not mark such a row as the best,
+charts do not draw it on a front, and the headline says what is wrong with it.
+"""
+
+import math
 from dataclasses import replace
 
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.headline_doubts import FAILED, problem
 from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_failed", "failed"]
+__all__ = ["about_failed", "about_judged", "failed"]
+
+SHOWN = 3
+"""Largest number of rows that a sentence about differences names."""
 
 
 def failed(compared: Comparison) -> list[bool]:
@@ -33,3 +42,16 @@ def about_failed(compared: Comparison | None, without: str, *, unfinished: bool)
         return ""
     enough = " (one such seed is enough)" if any(len(row.runs) > 1 for row in compared.rows) else ""
     return f"{without}, since training failed{' so far' if unfinished else ''}{enough}: {'; '.join(reasons)}."
+
+
+def about_judged(compared: Comparison | None) -> str:
+    """A sentence about differences and verdicts of rows in which training failed; empty if there are none."""
+    if compared is None:
+        return ""
+    rows = [i for group in compared.groups if len(group.rows) > 1 for i in group.rows if i not in compared.uneven]
+    names = [repr(compared.rows[i].label) for i in sorted(rows) if problem(compared, i)]
+    if not names:
+        return ""
+    what = "Differences and verdicts" if any(math.isfinite(own.p_holm) for own in compared.verdicts) else "Differences"
+    accuracy = f"test {compared.score.name}"
+    return f"{what} take the {accuracy} of {first_in_words(names, SHOWN)} as it is, although training failed there."

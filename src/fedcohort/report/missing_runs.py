@@ -45,6 +45,17 @@ class Missing:
         folder = [] if Path(self.folder) == Path("runs") else ["--runs", str(self.folder)]
         return shlex.join(["fedcohort", "compare", str(self.file), *options, *folder])
 
+    def to_json(self) -> dict[str, object]:
+        """Plain values, with the command."""
+        rows = {label: list(seeds) for label, seeds in self.rows.items()}
+        return {
+            "file": str(self.file),
+            "folder": str(self.folder),
+            "runs": self.runs,
+            "rows": rows,
+            "command": self.command,
+        }
+
 
 def about_missing(missing: Missing) -> Finding:
     """Which rows and seeds have not begun.

@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
@@ -18,6 +19,7 @@ from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.report.worst_clients import worst as worst_of
+from fedcohort.study.targets import about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
             formatted_values.verdict(row["verdict"], row["p_holm"]),
             *(cells[i] for _, _, cells in measured),
             *([targets[i]] if several else []),
-            formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]),
+            formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"]),
             formatted_values.index(row["jain"]),
             formatted_values.size(row["bytes"]),
         ]
@@ -112,7 +114,8 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         about_federations(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
-        compared.about_targets,
+        about_judged(compared),
+        compared.about_targets + about_reached(numbers_reached(records)),
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}

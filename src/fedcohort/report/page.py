@@ -6,12 +6,13 @@ from html import escape
 from typing import Any
 
 from fedcohort.record.personal_results import personal_data
+from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
-from fedcohort.report.failed_training import about_failed
+from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.missing_runs import about_missing, without_premature
@@ -33,7 +34,7 @@ from fedcohort.report.terminal.comparison_notes import about_federations, about_
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
 from fedcohort.report.worst_clients import about_worst, worst
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -79,11 +80,13 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
         "classes": class_rows(story),
         "wall": wall_rows(story),
         "parts_of_round": PARTS,
-        "fairness": fairness_rows(story),
+        "fairness": (fairness := fairness_rows(story)),
+        "about_admitted": about_admitted(fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
+        "about_judged": about_judged(story.comparison),
         "how": how(story),
         "about_lines": about_lines(story.comparison, score.name),
         "about_panels": about_panels(story.comparison, len(story.panels), score.name, not story.unfinished),
@@ -140,8 +143,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),
         "when": compared.when,
-        "about_targets": compared.about_targets
-        + about_reached(zip(compared.table["reached"], compared.table["seeds"], strict=True)),
+        "about_targets": compared.about_targets + about_reached(numbers_reached(compared.table.to_dict("records"))),
         "intervals": with_intervals(compared.table.to_dict("records")),
         "several_targets": len(set(compared.targets)) > 1,
         "about_points": _about_points(compared),

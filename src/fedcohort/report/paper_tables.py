@@ -11,12 +11,13 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
@@ -53,9 +54,15 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
-    about_targets += about_reached((record["reached"], record["seeds"]) for record in records)
+    about_targets += about_reached(numbers_reached(records))
     notes, score = (
-        [about_different_seeds(compared), about_federations(compared), about_targets, compared.note],
+        [
+            about_different_seeds(compared),
+            about_federations(compared),
+            about_judged(compared),
+            about_targets,
+            compared.note,
+        ],
         compared.score,
     )
     measures, own = compared.own_measures, own_samples(compared)
@@ -182,7 +189,10 @@ def _costs(rows: Sequence[Mapping[str, Any]], goal: str, score: ScoreStyle) -> l
         (
             f"Rounds to {goal}",
             "r",
-            [formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows],
+            [
+                formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"])
+                for row in rows
+            ],
         ),
         ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
         ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),

@@ -20,7 +20,7 @@ from fedcohort.report.row_looks import row_looks
 from fedcohort.report.runs_on_disk import begun, find_runs
 from fedcohort.report.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
-from fedcohort.study.compare_existing_runs import FirstRounds, side_by_side
+from fedcohort.study.compare_existing_runs import FirstRounds, names_of, side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured, Personal
 
@@ -335,7 +335,7 @@ def gather(
         missing: the runs of experiment files that have not begun.
         note: a sentence about runs that are compared before they are finished.
     """
-    name = name or ", ".join(dict.fromkeys(run.meta["name"] for run in runs)) or "runs"
+    name = name or names_of(runs)
     rows = side_by_side([run if isinstance(run, CachedRun | FirstRounds) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [

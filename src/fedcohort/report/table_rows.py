@@ -15,6 +15,7 @@ from fedcohort.core.formatted_values import by_dotted_key, setting
 from fedcohort.core.plugins import short_name
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.admitted_updates import jain_of_admitted
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
@@ -24,7 +25,7 @@ from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
-from fedcohort.study.targets import TO_TARGET
+from fedcohort.study.targets import TO_TARGET, shown_cost
 from fedcohort.study.verdicts import BASELINE, UNEVEN
 
 if TYPE_CHECKING:
@@ -185,14 +186,11 @@ def _not_best(row: Mapping[Any, Any], *, unmarked: bool) -> Sequence[str]:
 
 def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
     """The cells of the costs of the target; each is marked if not all seeds reached it."""
-    texts = {
-        "rounds_to_target": formatted_values.rounds(row["rounds_to_target"]),
-        "time_to_target": formatted_values.time_on(clock, row["time_to_target"]),
-        "bytes_to_target": formatted_values.size(row["bytes_to_target"]),
-    }
+    rounds, time, size = (shown_cost(row, name) for name in TO_TARGET)
+    texts = formatted_values.rounds(rounds), formatted_values.time_on(clock, time), formatted_values.size(size)
     return {
         name: Cell(formatted_values.of_seeds(text, row["reached"], row["seeds"]), row[name])
-        for name, text in texts.items()
+        for name, text in zip(TO_TARGET, texts, strict=True)
     }
 
 
@@ -241,6 +239,7 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
             "partial": BEST_OF_CLIENTS if label in unmarked else (),
             "declined": any((reading.admitted != reading.selected).any() for reading in readings),
             **_participation(readings),
+            **_admitted(readings),
         }
         for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
     ]
@@ -253,13 +252,19 @@ def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
     chance = [run.chance.uniform.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
-    values["jain_model"] = float(np.mean([measures.jain(run.admitted.sum(axis=0)) for run in readings]))
     worst = float(np.mean([_worst_clients(run) for run in readings]))
     score = score_style(run.run.labels for run in readings)
     return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
         "worst": Cell(score.value(worst), worst),
         **_personal(readings, score),
     }
+
+
+def _admitted(readings: Sequence[Reading]) -> dict[str, Any]:
+    """Jain's index of admitted updates, and the number of seeds that admitted any, beside that of all."""
+    mean, *numbers = jain_of_admitted(readings)
+    text = formatted_values.of_seeds(formatted_values.index(mean), *numbers)
+    return {"jain_model": Cell(text, mean), "with_admitted": numbers}
 
 
 def _personal(readings: Sequence[Reading], score: ScoreStyle) -> dict[str, Cell]:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_worst", "in_comparison", "numbers_of_clients", "worst"]
+__all__ = ["ABOUT_ONE", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
 
 ONE = 10
 """Of at most this many clients, the worst tenth is a single client."""
+
+ABOUT_ONE = f"Of at most {ONE} clients, the worst tenth is one client."
+"""The same in a sentence."""
 
 
 def worst(clients: Iterable[int]) -> str:
@@ -39,4 +42,4 @@ def about_worst(clients: Iterable[int]) -> str:
     """
     known = set(clients)
     mixed = known and min(known) <= ONE < max(known)
-    return f" Of at most {ONE} clients, the worst tenth is one client." if mixed else ""
+    return f" {ABOUT_ONE}" if mixed else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
@@ -14,7 +15,7 @@ from fedcohort.study.unfinished_rows import about_unfinished
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FirstRounds", "read", "side_by_side"]
+__all__ = ["FirstRounds", "names_of", "read", "side_by_side"]
 
 
 def read(paths: Iterable[str | Path], *, partial: bool = False, reference: str = "") -> Comparison:
@@ -34,10 +35,22 @@ def read(paths: Iterable[str | Path], *, partial: bool = False, reference: str =
         if not run.finished and not (partial and run.last_round):
             raise UsageError(_how_to_finish(run))
     if all(run.finished for run in runs):
-        return Comparison("runs", side_by_side(runs), reference=reference)
+        return Comparison(names_of(runs), side_by_side(runs), reference=reference)
     last = min(run.last_round for run in runs)
     rows = side_by_side([FirstRounds(run, last) for run in runs])
-    return Comparison("runs", rows, _about_partial(runs, last), reference)
+    return Comparison(names_of(runs), rows, _about_partial(runs, last), reference)
+
+
+NAMED = 3
+"""Largest number of experiments that a title names."""
+
+
+def names_of(runs: Iterable[Run]) -> str:
+    """The names of the experiments of some runs, as a title; "runs" without any."""
+    names = list(dict.fromkeys(run.meta["name"] for run in runs))
+    more = len(names) - NAMED
+    left_out = f" and {counted(more, 'more experiment')}" if more > 0 else ""
+    return ", ".join(names[:NAMED]) + left_out or "runs"
 
 
 def _how_to_finish(run: Run) -> str:

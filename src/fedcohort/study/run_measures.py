@@ -5,11 +5,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures import AccuracyOverClients, EarlyStop
+from fedcohort.measures import AccuracyOverClients, EarlyStop, Participation
 from fedcohort.record import Run
 from fedcohort.record.personal_results import personal_accuracy
 from fedcohort.study.chance import Chance, chance_in
@@ -17,7 +18,7 @@ from fedcohort.study.chance import Chance, chance_in
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "Personal", "level_below"]
+__all__ = ["Cost", "Measured", "Personal", "evenness_of_admitted", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -27,8 +28,18 @@ def level_below(accuracy: float) -> float:
     return math.floor(round(accuracy * 100, 6)) / 100
 
 
+def evenness_of_admitted(counts: ArrayLike) -> Participation:
+    """How evenly clients were admitted, from how often each was [m].
+
+    If none ever was, it is not known how even their shares are, and only the coverage, which is 0, is no NaN:
+    :func:`~fedcohort.measures.jain` gives 1, the value of a perfectly even choice.
+    """
+    found = measures.participation(counts)
+    return found if found.coverage else Participation(math.nan, math.nan, math.nan, found.coverage)
+
+
 class Cost(NamedTuple):
-    """The cost of reaching a target accuracy; inf if it was not reached."""
+    """The cost of reaching a target accuracy; inf if it was not reached, NaN if that is not known."""
 
     rounds: float
     time: float
@@ -186,7 +197,9 @@ class Measured:
         return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
-        """Rounds, simulated time and bytes until the test accuracy first reached ``target``."""
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if no round was tested."""
+        if not self.tested:
+            return Cost(math.nan, math.nan, math.nan)
         tested = self.series("test_accuracy")
         return Cost(
             measures.rounds_to(tested, target),

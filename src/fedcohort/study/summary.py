@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
-from fedcohort.study.run_measures import Measured, level_below
+from fedcohort.study.run_measures import Measured, evenness_of_admitted, level_below
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
@@ -42,7 +42,8 @@ class Summary:
         simulated_time, bytes, client_passes: cost of the whole run.
         clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
         wall_seconds: wall time of the simulator, by part of a round and in total.
-        selected, admitted: how evenly clients were selected, and admitted.
+        selected, admitted: how evenly clients were selected, and admitted; without an admitted update, only the coverage of
+            ``admitted`` is known.
         selected_random: the expected values under uniform selection of as many of the available clients in each round.
         jain_random: the distribution of Jain's index under uniform selection.
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
@@ -103,12 +104,14 @@ class OverSeeds:
         seeds: number of seeds.
         reached: number of seeds that reached the target.
         accuracy_sd: standard deviation of the test accuracy over seeds; NaN with one seed.
+        runs: the summary of each seed.
     """
 
     mean: Summary
     seeds: int
     reached: int
     accuracy_sd: float
+    runs: tuple[Summary, ...]
 
 
 def over_seeds(runs: Sequence[Summary]) -> OverSeeds:
@@ -117,7 +120,7 @@ def over_seeds(runs: Sequence[Summary]) -> OverSeeds:
     means = {name: _mean_of(name, [own[name] for own in plain]) for name in plain[0]}
     reached = sum(math.isfinite(run.rounds_to_target) for run in runs)
     sd = measures.mean_sd([run.accuracy for run in runs])[1] if len(runs) > 1 else math.nan
-    return OverSeeds(Summary(**means), len(runs), reached, sd)
+    return OverSeeds(Summary(**means), len(runs), reached, sd, tuple(runs))
 
 
 def _mean_of(name: str, values: Sequence[Any]) -> Any:
@@ -229,7 +232,7 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
         selected=measures.participation(measured.selected),
         selected_random=measured.chance.uniform.participation,
         jain_random=measured.chance.uniform.reference,
-        admitted=measures.participation(measured.admitted),
+        admitted=evenness_of_admitted(measured.admitted),
         tail_sd=measures.tail_sd(tested),
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,

@@ -4,9 +4,11 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.study.guessing import guessing
 from fedcohort.study.references import Group
@@ -22,7 +24,9 @@ __all__ = [
     "costs_of_target",
     "failure",
     "group_targets",
+    "numbers_reached",
     "one_class",
+    "shown_cost",
 ]
 
 TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
@@ -140,18 +144,40 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
     return {"target_accuracy": target, **dict(zip(TO_TARGET, means, strict=True)), "reached": len(reached)}
 
 
-def about_reached(rows: Iterable[tuple[int, int]], target: str = "it") -> str:
-    """What marks such as (2/3) beside costs of the target mean, in a sentence with a space before it; empty without marks.
+def _never(row: Mapping[Any, Any]) -> bool:
+    """Whether a row of a comparison's table was tested and did not reach its target under any seed."""
+    return row["reached"] == 0 and math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+
+
+def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
+    """A cost of the target as tables show it: infinite if no seed reached the target, which the table of a comparison has as NaN.
 
     Args:
-        rows: for each row, the number of seeds that reached the target, and of all.
+        row: a row of the table.
+        cost: the column, one of :data:`TO_TARGET`.
+    """
+    return math.inf if _never(row) else float(row[cost])
+
+
+def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:
+    """For each row of a comparison's table with a known cost of the target, the number of seeds that reached it, and of all."""
+    return [(row["reached"], row["seeds"]) for row in rows if row["reached"] or _never(row)]
+
+
+def about_reached(rows: Iterable[tuple[int, int]], target: str = "it") -> str:
+    """What marks such as (2/3) and ∞ beside costs of the target mean, in sentences with a space before them; empty without marks.
+
+    Args:
+        rows: for each row with a known cost of the target, the number of seeds that reached it, and of all.
         target: what is said for the target.
     """
-    partly = next(((reached, seeds) for reached, seeds in rows if 0 < reached < seeds), None)
-    if partly is None:
-        return ""
-    reached, seeds = partly
-    return f" ({reached}/{seeds}): {reached} of {seeds} seeds reached {target}; the means cover only those."
+    rows = list(rows)
+    marks = formatted_values.about_of_seeds(rows, f"reached {target}")
+    several = any(seeds > 1 for _, seeds in rows)
+    never = f"∞: {'no seed reached' if several else 'the run did not reach'} {target}."
+    return "".join(
+        f" {sentence}" for sentence in (marks, never if any(own == 0 for own, _ in rows) else "") if sentence
+    )
 
 
 LISTED = 12

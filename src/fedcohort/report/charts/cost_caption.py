@@ -55,7 +55,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
         )
     elif _some_have_two(compared, frame):
         note += f" Without intervals: {_of_two_seeds()}."
-    failed = about_failed(compared, "Hollow, and not compared with the others", unfinished=bool(story.unfinished))
+    failed = about_failed(compared, "Hollow, and not on the front", unfinished=bool(story.unfinished))
     return f"{note} {failed}" if failed else note
 
 

@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from fedcohort.report.terminal.advices import advice
     from fedcohort.report.terminal.all_measures import summaries
     from fedcohort.report.terminal.batch_sizes import profile
+    from fedcohort.report.terminal.cached_data import cache_table, cached_paths
     from fedcohort.report.terminal.catalogue import plug_in_list, plug_ins
     from fedcohort.report.terminal.comparisons import comparison, results
     from fedcohort.report.terminal.decisions import explanation
-    from fedcohort.report.terminal.federations import cache_table, federation_facts, known_data, partition, quantiles
+    from fedcohort.report.terminal.federations import federation_facts, known_data, partition, quantiles
     from fedcohort.report.terminal.layout import as_text, screen
     from fedcohort.report.terminal.progress import watching
     from fedcohort.report.terminal.races import race
     from fedcohort.report.terminal.run_diagnoses import diagnoses, diagnosis
 
 __all__ = [
-    "advice", "as_text", "cache_table", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts", "known_data",
-    "partition",
+    "advice", "as_text", "cache_table", "cached_paths", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts",
+    "known_data", "partition",
     "plug_in_list", "plug_ins", "profile", "quantiles", "race", "results", "screen", "summaries", "watching",
 ]  # fmt: skip
 
@@ -32,7 +33,8 @@ __getattr__, __dir__ = lazy_names(
     {
         "advice": "advices:advice",
         "as_text": "layout:as_text",
-        "cache_table": "federations:cache_table",
+        "cache_table": "cached_data:cache_table",
+        "cached_paths": "cached_data:cached_paths",
         "comparison": "comparisons:comparison",
         "diagnoses": "run_diagnoses:diagnoses",
         "diagnosis": "run_diagnoses:diagnosis",

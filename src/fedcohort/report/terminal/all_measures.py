@@ -12,9 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, duration, index, number, percent, size, time_on
+from fedcohort.core.formatted_values import (
+    about_of_seeds,
+    count,
+    duration,
+    index,
+    number,
+    of_seeds,
+    percent,
+    size,
+    time_on,
+)
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, natural_width, plain_table
+from fedcohort.report.worst_clients import ABOUT_ONE
 from fedcohort.study.targets import about_reached
 
 if TYPE_CHECKING:
@@ -58,13 +69,14 @@ def summaries(
         notes: sentences about the rows, which come first below the tables.
     """
     score = score_style(own.mean.labels for own in several)
-    topics = _with_texts(_topics([own.mean for own in several], score), several, score)
+    measures = _topics([own.mean for own in several], score)
+    topics = _with_texts(measures, several, score)
     if sets:
         topics.append(_topic_of_sets(sets, score))
     known = [[(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}] for topic in topics]
     lines = [line for topic in known for line in topic]
     tables = _tables_by_row(names, lines, width) or _tables_by_topic(names, known, width)
-    below = dimmed(*notes, *_about_summaries(several, score, seeds))
+    below = dimmed(*notes, *_about_summaries(several, score, seeds), *_about_known(measures, several))
     return Group(*(part for table in tables for part in (table, "")), *below)
 
 
@@ -123,8 +135,8 @@ def _tables_by_topic(
         yield from _tables(first, [_as_column(name, cells) for name, cells in topic], width)
 
 
-UNKNOWN = "–"
-"""The text of a measure that is not known."""
+UNKNOWN, NEVER = "–", "∞"
+"""The texts of a measure that is not known, and of the cost of a target that was not reached."""
 
 
 def _as_column(name: str, cells: Sequence[str]) -> Column:
@@ -135,22 +147,32 @@ def _as_column(name: str, cells: Sequence[str]) -> Column:
 def _with_texts(
     topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]", score: ScoreStyle
 ) -> list[list[tuple[str, list[str]]]]:
-    """The measures of each topic with their texts for each row: the first with its deviation, costs of the target with the seeds that
-    reached it."""
-    texts = [[(name, _texts(name, text_of, several)) for name, text_of in topic] for topic in topics]
-    texts[0][0] = (texts[0][0][0], [score.spread(own.mean.accuracy, own.accuracy_sd) for own in several])
+    """The measures of each topic with their texts for each row: the first with its deviation, others with the seeds that have them."""
+    first, spreads = topics[0][0], [score.spread(own.mean.accuracy, own.accuracy_sd) for own in several]
+    texts = [
+        [_marked(measure, [measure[1](own.mean) for own in several], several) for measure in topic] for topic in topics
+    ]
+    texts[0][0] = _marked(first, spreads, several)
     return texts
 
 
-def _texts(name: str, text_of: Callable[["Summary"], str], several: "Sequence[OverSeeds]") -> list[str]:
-    texts = [text_of(own.mean) for own in several]
-    if not name.endswith(TO_IT):
-        return texts
-    return [formatted_values.of_seeds(text, own.reached, own.seeds) for text, own in zip(texts, several, strict=True)]
+def _marked(measure: Measure, texts: Sequence[str], several: "Sequence[OverSeeds]") -> tuple[str, list[str]]:
+    """The name of a measure, and its texts with the number of seeds that have it, if not all do."""
+    return measure[0], [of_seeds(text, *_known(measure, own)) for text, own in zip(texts, several, strict=True)]
+
+
+def _known(measure: Measure, own: "OverSeeds") -> tuple[int, int]:
+    """The number of seeds that have a measure, and of all. A cost of the target has a value only if the target was reached."""
+    name, text_of = measure
+    without = (UNKNOWN, NEVER) if name.endswith(TO_IT) else (UNKNOWN,)
+    return sum(text_of(run) not in without for run in own.runs), own.seeds
 
 
 TO_IT = " to it"
 """How names of costs of the target end."""
+
+OF_ADMITTED = "Jain's index of admitted updates"
+"""The name of a measure that is not known under a seed without an admitted update."""
 
 
 def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]:
@@ -194,10 +216,7 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
             "  Jain's index under chance, 5% to 95%",
             lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
         ),
-        (
-            "Jain's index of admitted updates",
-            lambda run: index(run.admitted.jain) if run.admitted.coverage else UNKNOWN,
-        ),
+        (OF_ADMITTED, lambda run: index(run.admitted.jain)),
     ]
     stability: list[Measure] = [
         ("standard deviation over the last fifth of the rounds", lambda run: score.value(run.tail_sd, 2)),
@@ -269,7 +288,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
     elif any(math.isfinite(run.worst_client_accuracy) for run in runs):
-        yield "The worst tenth of at most 10 clients is one client."
+        yield ABOUT_ONE
     yield from _about_targets(several, score)
 
 
@@ -284,10 +303,19 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
             f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
         )
-    if marks := about_reached(((own.reached, own.seeds) for own in several), f"the target {score.name}"):
+    numbers = [(own.reached, own.seeds) for own in several if not math.isnan(own.mean.rounds_to_target)]
+    if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
-    if any(math.isinf(run.rounds_to_target) for run in known):
-        yield f"∞: {'no seed reached' if seeds > len(several) else 'the run did not reach'} the target {score.name}."
+
+
+def _about_known(topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]") -> Iterator[str]:
+    """Notes about means of measures, other than costs of the target, that some seeds do not have."""
+    others = [measure for topic in topics for measure in topic if not measure[0].endswith(TO_IT)]
+    beside = " beside other measures" if any(0 < own.reached < own.seeds for own in several) else ""
+    if marks := about_of_seeds((_known(measure, own) for measure in others for own in several), "gave a value", beside):
+        yield marks
+    if any(math.isnan(run.admitted.jain) for own in several for run in own.runs):
+        yield f"{OF_ADMITTED}: not known under a seed that admitted no update."
 
 
 def _name_of_time(clocks: set[str]) -> str:

@@ -1,6 +1,6 @@
 """Print the measurements of mini-batch sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -8,12 +8,15 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, number, share, size
 from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, one_line
 
 if TYPE_CHECKING:
     from fedcohort.study.batch_size_profile import Profile
 
 __all__ = ["profile"]
+
+OVER_CLIENTS = "± over\nclients"
+"""Heading of the standard deviation of peak memory."""
 
 
 def profile(measured: "Profile", width: int = WIDE) -> Group:
@@ -29,7 +32,7 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
             "samples\nper second", [f"{count(batch.samples_per_second)} ± {share(batch.precision)}" for batch in sizes]
         ),
         Column("peak\nmemory", [size(batch.memory) for batch in sizes]),
-        Column("± over\nclients", [size(batch.memory_sd) for batch in sizes], 1),
+        Column(OVER_CLIENTS, [size(batch.memory_sd) for batch in sizes], 1),
         Column("before\ntraining", [size(batch.memory_before) for batch in sizes], 1),
         *_scores(measured, score),
         Column("passes", [str(batch.passes) for batch in sizes], 0),
@@ -39,6 +42,7 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
         Text(measured.name, style="bold"), "",
         *_advice(measured), "", table, "",
         *dimmed(
+            _about_deviations(hidden),
             f"Memory: {'allocated on the device' if sizes[0].where == 'device' else 'resident in a fresh process'}.",
             _about_scores(score, measured.rounds),
             measured.about_accuracy,
@@ -46,6 +50,17 @@ def profile(measured: "Profile", width: int = WIDE) -> Group:
             about_hidden(hidden),
         ),
     )  # fmt: skip
+
+
+def _about_deviations(hidden: Sequence[str]) -> str:
+    """What ± is in each of the columns that are shown."""
+    of_memory = (
+        "" if one_line(OVER_CLIENTS) in hidden else "; over clients, the standard deviation of their peak memory"
+    )
+    return (
+        "± is the standard deviation of single mini-batches; of samples per second, half the 95% interval of the mean, as a share of "
+        f"it{of_memory}."
+    )
 
 
 def _scores(measured: "Profile", score: ScoreStyle) -> Iterator[Column]:

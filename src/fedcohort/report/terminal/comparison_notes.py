@@ -9,10 +9,11 @@ from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import about_questions
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import about_reached, numbers_reached
 from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         _about_accuracy(compared),
         _about_clients(compared, rows, hidden),
         compared.about_verdicts,
+        about_judged(compared),
         "" if of_target <= set(hidden) else _about_target(compared, rows),
         " ".join(
             [
@@ -168,10 +170,7 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     note = compared.about_targets
     if all(math.isnan(target.accuracy) for target in compared.targets):
         return note
-    note += about_reached((row["reached"], row["seeds"]) for row in rows)
-    if any(row["reached"] == 0 for row in rows):
-        note += " –: no seed reached it."
-    return note
+    return note + about_reached(numbers_reached(rows))
 
 
 def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:

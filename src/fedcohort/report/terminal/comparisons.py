@@ -23,6 +23,7 @@ from fedcohort.report.terminal.layout import (
     one_line,
 )
 from fedcohort.report.worst_clients import in_comparison
+from fedcohort.study.targets import shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def _columns(
     score = compared.score
     verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
     differences = [_difference(row, score) for row in rows]
-    rounds = [formatted_values.rounds(row["rounds_to_target"], row["reached"], row["seeds"]) for row in rows]
+    rounds = [
+        formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"]) for row in rows
+    ]
     if below:
         differences = [
             Text("\n").join((each, Text(verdict))) for each, verdict in zip(differences, verdicts, strict=True)
@@ -134,7 +137,7 @@ def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
 def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> list[str]:
     clocks = ("wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups)
     return [
-        of_seeds(time_on(clock, row["time_to_target"]), row["reached"], row["seeds"])
+        of_seeds(time_on(clock, shown_cost(row, "time_to_target")), row["reached"], row["seeds"])
         for clock, row in zip(clocks, rows, strict=True)
     ]
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, setting, share, size
+from fedcohort.core.formatted_values import count, counted, number, setting, share
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -24,12 +24,11 @@ from fedcohort.report.terminal.layout import (
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Choice, Experiment
-    from fedcohort.federation.cache_listing import CachedData
     from fedcohort.federation.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.partition import PartitionReport
 
-__all__ = ["SHOWN_CLIENTS", "cache_table", "federation_facts", "known_data", "partition"]
+__all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
 
 SHOWN_CLIENTS = 30
 """Largest number of clients that are listed one by one."""
@@ -297,38 +296,3 @@ def known_data(known: Sequence[Mapping[str, str]], width: int = WIDE) -> Group:
             "FEDCOHORT_DATA.",
         ),
     )
-
-
-def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]" = (), width: int = WIDE) -> Group:
-    """The entries of the cache of decoded data sets, and how many were removed."""
-    parts: list[RenderableType] = []
-    if removed:
-        total = size(sum(entry.num_bytes for entry in removed))
-        parts.append(Text(f"Removed {_number_of_entries(removed)}, {total}: {', '.join(e.name for e in removed)}"))
-    if entries:
-        parts.append(_entries(entries, width))
-    total = size(sum(entry.num_bytes for entry in entries))
-    parts.append(Text(f"{_number_of_entries(entries)}, {total}" if entries else "The cache has no entries."))
-    return Group(*parts)
-
-
-def _entries(entries: "Sequence[CachedData]", width: int) -> Table:
-    columns = [
-        Column("entry", [Text(entry.name, style="bold") for entry in entries], left=True),
-        Column("data set", [entry.data or "–" for entry in entries], left=True, widest=40),
-        Column("size", [size(entry.num_bytes) for entry in entries]),
-        Column("age", [_age(entry.days) for entry in entries]),
-    ]
-    if any(entry.damage is not None for entry in entries):
-        states = [f"damaged: {entry.damage}" if entry.damage else "as written" for entry in entries]
-        columns.append(Column("content", states, left=True, widest=40))
-    return fitting_table(columns, width)[0]
-
-
-def _number_of_entries(entries: "Sequence[CachedData]") -> str:
-    return "1 entry" if len(entries) == 1 else f"{count(len(entries))} entries"
-
-
-def _age(days: float) -> str:
-    """Hours for the first two days, then days."""
-    return f"{count(days)} days" if days >= 2 else f"{count(days * 24)} h"

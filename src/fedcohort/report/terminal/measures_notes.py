@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
-from fedcohort.report.failed_training import about_failed
+from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison, Row
 
 __all__ = ["about_rows"]
+
+IN_COMPARE = "They are in the table of `fedcohort compare`."
+"""Where differences and verdicts are."""
 
 SHOWN = 6
 """Largest number of rows that a sentence names."""
@@ -25,7 +28,6 @@ def about_rows(compared: "Comparison") -> list[str]:
     Args:
         compared: the rows of the table.
     """
-    without = "Not comparable" if len(compared.rows) > 1 else "No sound result"
     runs = [run for row in compared.rows for run in row.runs.values()]
     unfinished = any(not run.finished and run.last_round < run.described.rounds for run in runs)
     notes = [
@@ -33,7 +35,8 @@ def about_rows(compared: "Comparison") -> list[str]:
         _about_unfinished(compared),
         _about_planned(compared),
         _about_seeds(compared),
-        about_failed(compared, without, unfinished=unfinished),
+        about_failed(compared, "No sound result", unfinished=unfinished),
+        _about_judged(compared),
     ]
     return [note for note in notes if note]
 
@@ -41,7 +44,13 @@ def about_rows(compared: "Comparison") -> list[str]:
 def _about_seeds(compared: "Comparison") -> str:
     """A sentence about means over different seeds; empty if all rows have the same seeds."""
     sentence = about_different_seeds(compared)
-    return sentence and f"{sentence} They are in the table of `fedcohort compare`."
+    return sentence and f"{sentence} {IN_COMPARE}"
+
+
+def _about_judged(compared: "Comparison") -> str:
+    """A sentence about differences and verdicts of rows in which training failed, and where they are if no other sentence says it."""
+    sentence, told = about_judged(compared), _about_seeds(compared)
+    return f"{sentence} {IN_COMPARE}" if sentence and not told else sentence
 
 
 def _about_uneven(compared: "Comparison") -> str:
