@@ -59,8 +59,9 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) ->
     from fedcohort.report.live import beside
     from fedcohort.report.live_progress import Planned
 
-    rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)[:most_runs]  # the longest, if not all are played
-    planned = Planned(sum(rounds), len(rounds), at_most)
+    rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)
+    longest = rounds[:most_runs]  # if not all are played
+    planned = Planned(sum(longest), len(longest), at_most)
     with beside(context.params["runs"], cells[0].experiment.name, planned) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield

@@ -12,8 +12,10 @@ __all__ = ["CachedRun", "FinishedRuns"]
 
 
 class CachedRun(FirstRounds):
-    """A run that reads each of its tables from the database once, up to the round that was the last one when it was opened: more rounds
-    can be recorded between two reads, and rounds, bytes and times would count different ones."""
+    """A run that reads each of its tables from the database once, up to the round that was the last one when it was opened.
+
+    More rounds can be recorded between two reads, so that rounds, bytes and times would count different ones.
+    """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run, sys.maxsize)  # this reads the status before the last round, which can only be later

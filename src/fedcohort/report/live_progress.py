@@ -54,7 +54,9 @@ class Pace:
         if not runs or done >= total:
             return {}
         limit = "at most " if planned is not None and planned.at_most else ""
-        words = f"{formatted_values.count(done)} of {limit}{formatted_values.count(total)} rounds of {_all(runs, planned)}"
+        words = (
+            f"{formatted_values.count(done)} of {limit}{formatted_values.count(total)} rounds of {_all(runs, planned)}"
+        )
         if done > before and now > start:
             left = formatted_values.clock((now - start) / (done - before) * (total - done))
             words += f", {limit}{left} left at this pace"
