@@ -480,6 +480,7 @@ function mark() {
   });
   all(".names .light").forEach(button => button.setAttribute("aria-pressed", String(button.dataset.name === lit)));
   all(".answers, .of-point").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
+  sayHidden(off, away);
   all("figure[data-seed], figure[data-points]").forEach(figure => {
     const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
     figure.classList.toggle("away", (seed !== "" && figure.dataset.seed !== seed) || !points.includes(here));
@@ -491,6 +492,15 @@ function mark() {
   });
   all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
   fillSheets();
+}
+
+/* Says below the answers that they are about all rows, if the reader has hidden some of those that are shown at this point. */
+function sayHidden(off, away) {
+  const said = document.querySelector(".about-hidden"), rows = all(".strategies input").filter(box => !away.has(box.value)).length;
+  if (!said) return;
+  const hidden = [...off].filter(label => !away.has(label)).length;
+  const text = hidden ? `${hidden} of ${rows} rows ${hidden === 1 ? "is" : "are"} hidden in charts. The answers above, and the verdicts and marks in tables, are about all rows.` : "";
+  if (said.textContent !== text) said.textContent = text;
 }
 
 function hide() {
