@@ -17,7 +17,8 @@ __all__ = ["browser", "pytestmark"]
 
 FILLED = """key => { const found = {};
     (function walk(item) {
-        if (item.marktype === 'symbol') for (const one of item.items) if (one.tooltip) found[one.datum.strategy] = [one.fillOpacity === 1, one.tooltip['on the front']];
+        const points = item.marktype === 'symbol' ? item.items.filter(one => one.tooltip) : [];
+        for (const one of points) found[one.datum.strategy] = [one.fillOpacity === 1, one.tooltip['on the front']];
         for (const inner of item.items || []) walk(inner);
     })(fedcohort.views.get(key).scenegraph().root);
     return found; }"""
@@ -42,9 +43,8 @@ def opened(browser: Any, text: str, tmp_path_factory: pytest.TempPathFactory) ->
 def check(page: Any, labels: list[str], hidden: tuple[str, ...]) -> None:
     for label in labels:
         page.locator(f'.strategies input[value="{label}"]').set_checked(label not in hidden)
-    page.evaluate(
-        "Promise.all([...fedcohort.views].filter(([key]) => key.startsWith('tradeoff')).map(([, view]) => view.runAsync())).then(() => null)"
-    )
+    drawn = "[...fedcohort.views].filter(([key]) => key.startsWith('tradeoff'))"
+    page.evaluate(f"Promise.all({drawn}.map(([, view]) => view.runAsync())).then(() => null)")
 
 
 def test_the_front_is_that_of_the_rows_that_are_shown(opened: Any, text: str) -> None:

@@ -154,7 +154,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     named = [best, *(other for other, _, _ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
-        sentences += doubt_about(compared, names, second)
+        sentences += doubt_about(compared, group, names, second)
     return sentences
 
 

@@ -131,8 +131,8 @@ def _asks(compared: Comparison) -> bool:
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
-    """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds. Rows are ranked unless
-    training failed in them, or they are not ranked at all."""
+    """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds. Rows are ranked
+    unless training failed in them, or they are not ranked at all."""
     rows, table, without = [], compared.table.to_dict("records"), failed(compared)
     ranked = {i for i, lost in enumerate(without) if not lost} - unranked(compared)
     for label, row, own, lost in zip(labels, compared.rows, table, without, strict=True):
