@@ -94,6 +94,52 @@ def test_cells_of_a_small_heat_map_contain_their_counts(shown: Any, runs: Path) 
     assert sorted(drawn) == sorted(str(count) for count in counts.ravel() if count)
 
 
+def test_the_legend_of_a_heat_map_ends_at_its_highest_cell(shown: Any, runs: Path) -> None:
+    """It began with 0, which is no cell, and ended at 120 where cells said 138."""
+    counts = find_runs([runs])[0].portrait.facts["counts"]
+    levels = [
+        int(text) for text in texts(shown, "#figure-classes-of-clients .view:not([hidden]) .role-legend-label text")
+    ]
+    assert levels == sorted(levels)
+    assert (levels[0] > 0, levels[-1]) == (True, counts.max())
+
+
+SEGMENTS = """key => { const found = {rect: [], arc: [], text: []};
+    (function walk(item) {
+        for (const {datum, y, height, ...one} of item.marktype in found ? item.items : []) if (datum && datum.client !== undefined)
+            found[item.marktype].push({client: datum.client, class: datum.class, share: datum.share, y, height,
+                text: one.text, ink: one.fill, angle: one.theta, begin: one.startAngle, end: one.endAngle});
+        for (const inner of item.items || []) walk(inner);
+    })(fedcohort.views.get(key).scenegraph().root);
+    return found; }"""
+"""The parts of bars or of pies, and the texts on them."""
+
+
+def test_classes_have_their_names_on_their_colors(shown: Any) -> None:
+    """On a gray printer, ten classes could not be told apart."""
+    drawn = shown.evaluate(SEGMENTS, "class-shares.0.0")
+    named = {(text["client"], text["class"]): text for text in drawn["text"] if text["text"]}
+    assert len(drawn["rect"]) > len(named) > 12
+    for bar in drawn["rect"]:
+        text = named.get((bar["client"], bar["class"]))
+        assert (text is not None) == (bar["height"] >= 12), bar
+        if text is not None:
+            assert text["text"] == bar["class"]
+            assert text["y"] == pytest.approx(bar["y"] + bar["height"] / 2)
+            assert text["ink"] == f"var(--t{bar['class']})"
+    shown.locator('#figure-class-shares .switch input[value="1"]').check(force=True)
+    shown.evaluate("fedcohort.drawAll()")
+    assert shown.locator("#figure-class-shares .view:not([hidden]).panels.small").count() == 1, "pies stand in rows"
+    pies = [shown.evaluate(SEGMENTS, f"class-shares.1.{client}") for client in range(12)]
+    for pie in pies:
+        slices = {part["class"]: part for part in pie["arc"]}
+        for text in pie["text"]:
+            part = slices[text["class"]]
+            assert text["angle"] == pytest.approx((part["begin"] + part["end"]) / 2)
+            assert (text["text"] == text["class"]) == (text["share"] > 0.05), text
+    shown.locator('#figure-class-shares .switch input[value="0"]').check(force=True)
+
+
 @pytest.mark.parametrize(("clients", "classes"), [COUNTED, (COUNTED[0] + 1, 2), (2, COUNTED[1] + 1)])
 def test_cells_of_a_large_heat_map_do_not(clients: int, classes: int) -> None:
     facts = {"samples": np.full(clients, classes), "counts": np.ones((clients, classes), dtype=np.int64)}
@@ -121,7 +167,7 @@ def test_a_share_of_one_sample_is_not_zero_percent() -> None:
     assert bars is not None
     assert bars.data["class_shares"]["share_text"].tolist() == ["<1%", ">99%", "100%"]
     for panel in (panel for view in bars.views for panel in view.panels if not panel.title.startswith("class")):
-        shown = panel.chart.to_dict(validate=False)["encoding"]["tooltip"]
+        shown = panel.chart.to_dict(validate=False)["layer"][0]["encoding"]["tooltip"]
         assert "share_text" in {line["field"] for line in shown}
 
 

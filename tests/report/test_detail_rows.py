@@ -13,7 +13,7 @@ from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.score_terms import untried
 from fedcohort.report.detail_rows import class_rows, wall_rows
-from fedcohort.report.live_progress import Pace
+from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.table_rows import Cell
 from fedcohort.report.worst_clients import about_worst
@@ -168,24 +168,29 @@ def test_measures_fit_the_width_with_rows_as_columns_or_as_lines_of_tables_by_to
 
 def test_progress_over_all_runs_and_the_time_left(runs: Path) -> None:
     now = iter([0.0, 10.0, 20.0])
-    pace = Pace("small", 1000, lambda: next(now))
+    pace = Pace("small", Planned(1000, 12), lambda: next(now))
     found = find_runs([runs])
     begun = 8 * (len(found) - 1)
-    assert pace.overall("small", found[1:])["words"] == f"{begun} of 1,000 rounds of all runs."
+    assert pace.overall("small", found[1:])["words"] == (
+        f"{begun} of 1,000 rounds of all 12 runs. Runs: 8 finished, 0 under way, 4 not begun."
+    )
     second = pace.overall("small", found)
     assert (second["done"], second["total"]) == (begun + 8, 1000)
     left = (1000 - begun - 8) * 10 / 8
-    assert second["words"].endswith(f"{int(left // 60)}:{round(left % 60):02d} left at this pace.") or left >= 3600
+    assert second["words"].endswith(
+        f", {int(left // 60)}:{round(left % 60):02d} left at this pace. Runs: 9 finished, 0 under way, 3 not begun."
+    )
     assert pace.overall("other", found) == {}, "all runs that have begun are finished"
 
 
 def test_a_race_has_at_most_the_rounds_of_all_its_rows(runs: Path) -> None:
     """It ends when it is decided, and dropped rows get no more seeds, so that the time left is a limit."""
     now = iter([0.0, 10.0])
-    pace = Pace("small", 1000, lambda: next(now), at_most=True)
+    pace = Pace("small", Planned(1000, 12, at_most=True), lambda: next(now))
     found = find_runs([runs])
     pace.overall("small", found[1:])
     assert (
         pace.overall("small", found)["words"]
-        == "72 of at most 1,000 rounds of all runs, at most 19:20 left at this pace."
+        == "72 of at most 1,000 rounds of at most 12 runs, at most 19:20 left at this pace. "
+        "Runs: 9 finished, 0 under way, at most 3 not begun."
     )

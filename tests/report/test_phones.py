@@ -176,6 +176,13 @@ def test_the_verdict_is_inside_the_window(phone: Any) -> None:
     assert max(phone.evaluate(right)) <= 375
 
 
+def test_long_headings_of_the_table_of_fairness_have_room(phone: Any) -> None:
+    """The head was six lines high, since the last heading had a narrow column in a table that scrolls anyway."""
+    lines = "h => Math.round(h.getBoundingClientRect().height / parseFloat(getComputedStyle(h).lineHeight))"
+    assert phone.locator("#fairness thead th").last.evaluate("h => h.innerText.length") > 35
+    assert phone.locator("#fairness thead th").last.evaluate(lines) <= 4
+
+
 def test_names_of_rows_stay_while_a_table_scrolls_sideways(phone: Any) -> None:
     """Numbers on the right had no names beside them."""
     box = phone.locator(".scroll", has=phone.locator("#results"))

@@ -32,11 +32,11 @@ def sheets(pdf: bytes) -> int:
 def test_a_page_printed_at_once_has_every_chart(browser: Any, file: str) -> None:
     """Charts are drawn one by one after the page opens. A printer does not wait for that, so that most of them were missing."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.add_init_script(  # before the page's own script, which then goes back to the screen
+        f"window.addEventListener('afterprint', () => {{ window.left = {UNDRAWN}; }})"
+    )
     page.goto(file, wait_until="domcontentloaded")
     left = page.evaluate(UNDRAWN)
-    page.evaluate(
-        f"window.addEventListener('beforeprint', () => queueMicrotask(() => setTimeout(() => {{ window.left = {UNDRAWN}; }})))"
-    )
     at_once = page.pdf(format="A4")
     assert left > 10, "the page was printed before its charts were drawn"
     assert page.evaluate("window.left") == 0
@@ -78,12 +78,31 @@ def test_figures_stand_side_by_side_on_paper(browser: Any, file: str) -> None:
     """A sheet is narrower than a tablet, but figures that fill half of a screen fill half of it, too."""
     watched = Watched(browser)
     page = watched.open(file)
+    reasons = "[...new Set([...document.querySelectorAll('#reasons figure:not(.away)')].map(f => f.getBoundingClientRect().left))]"
+    drawing = "document.querySelector(`#figure-${key} .view:not([hidden]) svg`).viewBox.baseVal"
+    size = f"key => {{ const box = {drawing}; return [box.width, box.height]; }}"
+    charts = "accuracy", "terms-ucb", "raster"
+    on_screen = [page.evaluate(size, key) for key in charts]
+    assert page.evaluate(f"{reasons}.length") == 1
     page.emulate_media(media="print")
+    page.wait_for_function(f"{UNDRAWN} === 0", timeout=10_000)
     page.evaluate("document.body.style.width = '703px'")
+    assert page.evaluate(f"{reasons}.length") == 2, (
+        "reasons stand in two columns, since each of them filled half of a sheet"
+    )
+    (wide, low), (narrow, _), panel = (page.evaluate(size, key) for key in charts)
+    assert low == pytest.approx(on_screen[0][1] - 60, abs=10), "so that another figure fits the sheet"
+    assert narrow < 0.55 * wide, "its letters are as large as those of others"
+    assert panel[1] == on_screen[2][1]
     halves = page.evaluate(
         "[...document.querySelectorAll('#federation figure.half:not(.away)')].map(f => f.getBoundingClientRect().left)"
     )
     assert len(set(halves)) == 2
+    page.emulate_media(media="screen")
+    page.evaluate("document.body.style.width = ''")
+    page.wait_for_function(f"{UNDRAWN} === 0", timeout=10_000)
+    assert [page.evaluate(size, key) for key in charts] == on_screen
+    assert page.evaluate(f"{reasons}.length") == 1
     page.close()
 
 

@@ -116,11 +116,10 @@ def test_a_failed_row_with_the_second_highest_accuracy_is_named(tmp_path: Path) 
     sound = row(tmp_path, "uniform", {"clients": [0]})
     one = {"class_accuracy": [0.0, 1.0, 0.0, 0.0]}
     failed = row(tmp_path, "mine", {"clients": [1], **one}, accuracy=0.6, selection={"name": "ucb"})
-    sure = said(sound, failed)["How sure?"]
-    assert (
-        "'mine', which has the second highest accuracy, is no sound result: its last model predicts one class for every"
-        in sure
-    )
+    reason = "is no sound result: its last model predicts one class for every"
+    assert f"'mine', the other row, {reason}" in said(sound, failed)["How sure?"]
+    third = row(tmp_path, "third", {"clients": [2]}, accuracy=0.5, selection={"name": "size"})
+    assert f"'mine', which has the second highest accuracy, {reason}" in said(sound, failed, third)["How sure?"]
     assert "no sound result" not in said(sound, row(tmp_path, "other", {"clients": [2]}, accuracy=0.6))["How sure?"]
 
 

@@ -302,11 +302,11 @@ name_option: Option = click.option(
 
 until_closed_option: Option = click.option("--until-closed", is_flag=True, hidden=True)
 
-expected_option: Option = click.option("--expected", type=int, hidden=True)
-"""Number of rounds of all runs together that the command that started the server is going to play."""
+expected_option: Option = click.option("--expected", type=(int, int), hidden=True)
+"""Numbers of rounds of all runs together, and of runs, that the command that started the server is going to play."""
 
 at_most_option: Option = click.option("--at-most", is_flag=True, hidden=True)
-"""The command plays at most ``--expected`` rounds: a race ends when it is decided."""
+"""The command plays at most ``--expected`` rounds and runs: a race ends when it is decided."""
 
 # profiles of mini-batch sizes
 

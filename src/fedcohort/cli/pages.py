@@ -155,7 +155,7 @@ def _figures(
 @click.command()
 @with_options(runs_option, port_option, name_option, until_closed_option, expected_option, at_most_option)
 def live(
-    runs: str, port: int | None, name: str | None, until_closed: bool, expected: int | None, at_most: bool
+    runs: str, port: int | None, name: str | None, until_closed: bool, expected: tuple[int, int] | None, at_most: bool
 ) -> None:
     """Serve the report of runs while they are played.
 
@@ -164,8 +164,9 @@ def live(
     import threading
 
     from fedcohort.report.live import serve
+    from fedcohort.report.live_progress import Planned
 
-    server = serve(runs, port, name, expected=expected, at_most=at_most)
+    server = serve(runs, port, name, planned=Planned(*expected, at_most) if expected else None)
     echo(server.address)
     sys.stdout.flush()
     if not until_closed:

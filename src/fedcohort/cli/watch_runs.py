@@ -57,10 +57,12 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) ->
         yield
         return
     from fedcohort.report.live import beside
+    from fedcohort.report.live_progress import Planned
 
     rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)
-    expected = sum(rounds[:most_runs])  # of the longest runs, if not all are played
-    with beside(context.params["runs"], cells[0].experiment.name, expected, at_most) as address:
+    longest = rounds[:most_runs]  # if not all are played
+    planned = Planned(sum(longest), len(longest), at_most)
+    with beside(context.params["runs"], cells[0].experiment.name, planned) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield
 

@@ -1,23 +1,24 @@
 """A run for reports, which read its tables many times."""
 
+import sys
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedcohort.record import Portrait, Run
 from fedcohort.record.verification import signature
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fedcohort.study.compare_existing_runs import FirstRounds
 
 __all__ = ["CachedRun", "FinishedRuns"]
 
 
-class CachedRun(Run):
-    """A run that reads each of its tables from the database once."""
+class CachedRun(FirstRounds):
+    """A run that reads each of its tables from the database once, up to the round that was the last one when it was opened.
+
+    More rounds can be recorded between two reads, so that rounds, bytes and times would count different ones.
+    """
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.path)
+        super().__init__(run, sys.maxsize)  # this reads the status before the last round, which can only be later
 
     def _meta(self) -> dict[str, str]:
         return dict(self._known_meta)
@@ -27,29 +28,9 @@ class CachedRun(Run):
         return super()._meta()
 
     @cached_property
-    def rounds(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().rounds
-
-    @cached_property
-    def clients(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().clients
-
-    @cached_property
-    def ledger(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().ledger
-
-    @cached_property
     def portrait(self) -> Portrait:
         """As in :class:`fedcohort.record.Run`."""
         return super().portrait
-
-    @cached_property
-    def wall(self) -> "pd.DataFrame":
-        """As in :class:`fedcohort.record.Run`."""
-        return super().wall
 
 
 class FinishedRuns:
@@ -58,15 +39,14 @@ class FinishedRuns:
     def __init__(self) -> None:
         self._known: dict[Path, tuple[object, CachedRun]] = {}
 
-    def kept(self, run: Run) -> Run:
-        """The run with its tables, if it is finished and its files are those of the last time; otherwise the run as it is."""
+    def kept(self, run: Run) -> CachedRun:
+        """The run with its tables: those of the last time, if it is finished and its files are the same."""
         facts = signature(run.path)
         known = self._known.get(run.path)
         if known is not None and known[0] == facts:
             return known[1]
         self._known.pop(run.path, None)
-        if run.meta.get("status") != "finished":
-            return run
         cached = CachedRun(run)
-        self._known[run.path] = (facts, cached)
+        if cached.meta.get("status") == "finished":
+            self._known[run.path] = (facts, cached)
         return cached

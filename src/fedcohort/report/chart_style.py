@@ -20,6 +20,7 @@ __all__ = [
     "WIDTHS",
     "Look",
     "RowLooks",
+    "ink_on",
     "paper",
     "tick",
 ]
@@ -142,6 +143,10 @@ class Look:
         own = (self.heat, self.cold, *(self.classes[i] for i in (5, 2, 7, 1, 3, 6, 9)))
         return [own[i % len(own)] for i in range(number)]
 
+    def ink_on_classes(self, number: int) -> list[str]:
+        """For each of the first ``number`` colors of classes, the color of text on it."""
+        return [f"var(--t{i})" if self.page else ink_on(self.classes[i]) for i in range(number)]
+
     def dashes(self, number: int) -> list[list[int]]:
         """Dashes of ``number`` strategies."""
         return [DASHES[(i + i // len(DASHES)) % len(DASHES)] for i in range(number)]
@@ -247,6 +252,18 @@ def paper(columns: int = 1) -> Look:
         height=round(WIDTHS[columns] * (0.62 if columns == 1 else 0.42)),
         page=False,
     )
+
+
+def ink_on(color: str) -> str:
+    """Black or white, whichever has more contrast with a color, by the relative luminance of the Web Content Accessibility Guidelines.
+
+    >>> ink_on("#332288"), ink_on("#DDCC77")
+    ('#FFFFFF', '#000000')
+    """
+    shares = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
+    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return "#FFFFFF" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"
 
 
 def tick(number: str) -> dict[str, Any]:

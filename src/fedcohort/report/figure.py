@@ -27,6 +27,10 @@ AXES = 46
 """About the height of an axis with its title below a chart on the page, in pixels."""
 
 
+SMALL = 110
+"""Width and height of charts below which many stand in a row, in pixels."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """One Altair chart.
@@ -48,6 +52,14 @@ class Panel:
         """About the height of the chart with its axes, in pixels, which the page keeps free until the chart is drawn; 0 if unknown."""
         own = getattr(self.chart, "own", {}).get("height", getattr(self.chart, "height", 0))
         return round(own) + AXES if isinstance(own, int | float) else 0
+
+    @property
+    def small(self) -> bool:
+        """Whether the chart is so small that many of them stand in a row."""
+        sizes = [
+            getattr(self.chart, "own", {}).get(name, getattr(self.chart, name, None)) for name in ("width", "height")
+        ]
+        return all(isinstance(size, int | float) and size < SMALL for size in sizes)
 
 
 @dataclass(frozen=True)

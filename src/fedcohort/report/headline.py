@@ -75,7 +75,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     if early := _too_early(readings, going_on and not single):
         return [("Result" if single else "Which strategy?", (early,))]
     if single:
-        return [("Result", _of_single(compared, group.rows[0], max(reading.num_rounds for reading in readings)))]
+        return [("Result", _of_single(compared, group.rows[0], readings))]
     accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     names = _names(compared, group)
@@ -111,21 +111,23 @@ def _names(compared: Comparison, group: Group) -> list[str]:
     return [f"'{name}'" for name in names]
 
 
-def _of_single(compared: Comparison, position: int, rounds: int) -> tuple[str, ...]:
+def _of_single(compared: Comparison, position: int, readings: Sequence[Reading]) -> tuple[str, ...]:
     """The result of the only row of a group, and whether it is no sound one."""
-    said = _single(compared.table.iloc[position].to_dict(), rounds, compared.score)
+    rounds, planned = (max(each) for each in zip(*((r.num_rounds, r.experiment.rounds) for r in readings), strict=True))
+    so_far = "" if all(reading.ended for reading in readings) else f" of {formatted_values.count(planned)}"
+    said = _single(compared.table.iloc[position].to_dict(), rounds, so_far, compared.score)
     reason = problem(compared, position)
     return (said, f"This is no sound result: {reason}. See Health.") if reason else (said,)
 
 
-def _single(row: Mapping[Any, Any], rounds: int, score: ScoreStyle) -> str:
+def _single(row: Mapping[Any, Any], rounds: int, so_far: str, score: ScoreStyle) -> str:
     seeds = f" (mean over {row['seeds']} seeds)" if row["seeds"] > 1 else ""
     if math.isnan(row["accuracy"]):
         number = formatted_values.counted(rounds, "round")
         return f"'{row['label']}' was not tested in any of its {number}, so there is no test {score.name}."
     return (
         f"'{row['label']}' reached a test {score.name} of {score.spread(row['accuracy'], row['accuracy_sd'])}{score.unit} in round "
-        f"{formatted_values.count(rounds)}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
+        f"{formatted_values.count(rounds)}{so_far}{seeds}. Its best round reached {score.value(row['best_accuracy'])}{score.unit}."
     )
 
 
@@ -152,7 +154,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     named = [best, *(other for other, _, _ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
-        sentences += doubt_about(compared, names, second)
+        sentences += doubt_about(compared, group, names, second)
     return sentences
 
 

@@ -85,12 +85,14 @@ def doubt_about_reference(compared: Comparison, group: Group, names: Sequence[st
     ]
 
 
-def doubt_about(compared: Comparison, names: Sequence[str], second: int) -> list[str]:
-    """A sentence about the row with the second highest accuracy, which the best one is compared with, if its training failed."""
+def doubt_about(compared: Comparison, group: Group, names: Sequence[str], second: int) -> list[str]:
+    """A sentence about the row with the second highest accuracy, which the best one is compared with, if its training failed. Of two
+    rows, it is called the other one."""
     reason = "" if untrained(compared, second) else problem(compared, second)
     if not reason:
         return []
-    return [f"{names[second]}, which has the second highest accuracy, is no sound result: {reason}. See Health."]
+    which = "which has the second highest accuracy" if len(group.rows) > 2 else "the other row"
+    return [f"{names[second]}, {which}, is no sound result: {reason}. See Health."]
 
 
 def _best_sound(compared: Comparison, group: Group, names: Sequence[str]) -> str:

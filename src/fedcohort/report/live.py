@@ -36,7 +36,7 @@ from fedcohort.report.damaged_runs import (
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
-from fedcohort.report.live_progress import Pace
+from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.report_data import Story, begun, gather
 
 __all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
@@ -60,21 +60,14 @@ class Live:
         folder: folder of run directories; it need not exist yet.
         name: the experiment that is shown if the address names none; by default, the one that changed last.
         token: the secret in the address of the page; links on the page have it too.
-        expected: number of rounds that the runs of ``name`` will have together; by default that of the runs that have begun.
-        at_most: whether ``expected`` is a limit that they need not reach.
+        planned: the runs of ``name`` that are going to be played; by default those that have begun.
     """
 
     def __init__(
-        self,
-        folder: str | Path,
-        name: str | None = None,
-        token: str = "",
-        expected: int | None = None,
-        *,
-        at_most: bool = False,
+        self, folder: str | Path, name: str | None = None, token: str = "", planned: Planned | None = None
     ) -> None:
         self.folder, self.name, self.token = Path(folder), name, token
-        self._pace = Pace(name, expected, at_most=at_most)
+        self._pace = Pace(name, planned)
         self._lock = threading.Lock()
         self._inspector = Inspector()
         self._finished = FinishedRuns()
@@ -134,6 +127,7 @@ class Live:
                     "version": version,
                     "seed": seed,
                     "overall": self._pace.overall(name, sound),
+                    "planned": self._pace.planned is not None and name == self._pace.name,
                     "others": self._links(groups, name),
                     "token": quote(self.token),
                     "damaged": damaged + more,
@@ -283,9 +277,7 @@ def serve(
     port: int | None = None,
     name: str | None = None,
     token: str | None = None,
-    expected: int | None = None,
-    *,
-    at_most: bool = False,
+    planned: Planned | None = None,
 ) -> "LiveServer":
     """Start to listen for requests for the runs of a folder; the caller calls ``serve_forever``.
 
@@ -294,8 +286,7 @@ def serve(
         port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`.
         name: the experiment that is shown first.
         token: the secret that every request must give; by default the environment variable :data:`TOKEN`, or else a new random one.
-        expected: number of rounds of all runs of ``name`` together, if it is known.
-        at_most: whether ``expected`` is a limit that they need not reach.
+        planned: the runs of ``name`` that are going to be played, if they are known.
 
     Returns:
         The server. Its ``address`` is that of the page.
@@ -303,7 +294,7 @@ def serve(
     Raises:
         UsageError: the port, or every port that was tried, is in use.
     """
-    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), expected, at_most=at_most)
+    live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), planned)
     for number in range(PORT, PORT + 20) if port is None else [port]:
         try:
             return LiveServer(number, live)
@@ -315,11 +306,10 @@ def serve(
 
 
 @contextmanager
-def beside(folder: str | Path, name: str, expected: int | None = None, at_most: bool = False) -> Iterator[str]:
+def beside(folder: str | Path, name: str, planned: Planned) -> Iterator[str]:
     """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
-    command += ["--expected", str(expected)] if expected is not None else []
-    command += ["--at-most"] if at_most else []
+    command += ["--expected", str(planned.rounds), str(planned.runs)] + ["--at-most"] * planned.at_most
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
-from fedcohort.report.chart_style import CLASSES
+from fedcohort.report.chart_style import CLASSES, ink_on
 from fedcohort.report.screen_words import for_screens
 
 if TYPE_CHECKING:
@@ -58,9 +58,14 @@ def page_script() -> str:
 
 def style() -> str:
     """The style sheet, with the colors of strategies and classes in light and dark mode."""
-    light = _variables("s", LIGHT_STRATEGIES) + _variables("c", CLASSES)
-    dark = _variables("s", DARK_STRATEGIES) + _variables("c", DARK_CLASSES)
+    light = _variables("s", LIGHT_STRATEGIES) + _class_variables(CLASSES)
+    dark = _variables("s", DARK_STRATEGIES) + _class_variables(DARK_CLASSES)
     return _template_text("page.css").replace("/*light*/", light).replace("/*dark*/", dark)
+
+
+def _class_variables(colors: Sequence[str]) -> str:
+    """The colors of classes, and those of text on them."""
+    return _variables("c", colors) + _variables("t", list(map(ink_on, colors)))
 
 
 def _variables(prefix: str, colors: Sequence[str]) -> str:

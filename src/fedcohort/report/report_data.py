@@ -336,7 +336,7 @@ def gather(
         note: a sentence about runs that are compared before they are finished.
     """
     name = name or names_of(runs)
-    rows = side_by_side([run if isinstance(run, CachedRun | FirstRounds) else CachedRun(run) for run in runs])
+    rows = side_by_side([run if isinstance(run, FirstRounds) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)

@@ -45,8 +45,8 @@ def why_unranked(compared: Comparison) -> str:
 
 
 def about_unmarked(compared: Comparison) -> str:
-    """A sentence about the rows of which none is marked as the best in a table; empty if there are none."""
-    why = why_unranked(compared)
+    """A sentence about the rows of which none is marked as the best in a table; empty if there are none, or only one row."""
+    why = why_unranked(compared) if compared.rows[1:] else ""
     return f"No best mean is marked among rows that {why}." if why else ""
 
 

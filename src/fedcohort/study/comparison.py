@@ -21,7 +21,7 @@ from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
-from fedcohort.study.unfinished_rows import uneven_rows
+from fedcohort.study.unfinished_rows import rounds_left, uneven_rows
 from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
 
 if TYPE_CHECKING:
@@ -199,11 +199,12 @@ class Comparison:
     @property
     def when(self) -> str:
         """After which round accuracies are compared, in words."""
-        if not self.note and not self.uneven:
-            return "after the last round"
+        runs = [run for row in self.rows for run in row.runs.values()]
         if self.uneven:
             return "after the last round of each run so far"
-        return f"after round {max(run.last_round for row in self.rows for run in row.runs.values())}"
+        if self.note:
+            return f"after round {max(run.last_round for run in runs)}"
+        return f"after the last round{' so far' * any(rounds_left(run) for run in runs)}"
 
     @property
     def about_verdicts(self) -> str:

@@ -114,6 +114,7 @@ def _taken_from(
         [failure(rows[i]) for i in own],
         [[own.index(i) for i in group.rows] for group in groups],
         score,
+        several_seeds=any(len(rows[i]) > 1 for i in own),
     )
 
 
@@ -200,6 +201,8 @@ def common_target(
     failing: Sequence[str],
     groups: Sequence[Sequence[int]],
     score: str = "accuracy",
+    *,
+    several_seeds: bool = True,
 ) -> Target:
     """The lowest accuracy of the rows that work, rounded down to two decimals.
 
@@ -210,6 +213,7 @@ def common_target(
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
         score: name of the score, for the words.
+        several_seeds: whether accuracies are means over seeds, for the words about a single row.
     """
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
     if not known:
@@ -220,7 +224,8 @@ def common_target(
     left_out = {i: failing[i] for i in known if i not in whole} | dict.fromkeys(low, "far below the best")
     without = _without(left_out, names) or (" (all rows fail)" if all(failing[i] for i in known) else "")
     level = level_below(min(accuracies[i] for i in working))
-    return Target(level, f"taken from these results, a level that the mean best {score} of every row reaches{without}")
+    of_rows = f"{'mean ' * (several_seeds or len(accuracies) > 1)}best {score}{' of every row' * (len(accuracies) > 1)}"
+    return Target(level, f"taken from these results, a level that the {of_rows} reaches{without}")
 
 
 def _without(reasons: Mapping[int, str], names: Sequence[str]) -> str:

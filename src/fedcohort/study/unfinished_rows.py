@@ -6,7 +6,7 @@ from fedcohort.record import Run
 from fedcohort.study.references import Group
 from fedcohort.study.step_sizes import value_range
 
-__all__ = ["UNEQUAL", "about_unfinished", "uneven_rows"]
+__all__ = ["UNEQUAL", "about_unfinished", "rounds_left", "uneven_rows"]
 
 UNEQUAL = "have played unequal numbers of rounds, since some runs are not finished"
 """What texts say of the rows of :func:`uneven_rows`."""
@@ -27,13 +27,16 @@ def uneven_rows(groups: Iterable[Group], runs: Sequence[Iterable[Run]]) -> froze
     return frozenset(i for group in uneven for i in group.rows)
 
 
+def rounds_left(run: Run) -> int:
+    """The number of rounds that a run has left to play; 0 if it is finished, also before its last planned round."""
+    return 0 if run.finished else max(0, run.described.rounds - len(run.rounds))
+
+
 def _are_uneven(runs: Sequence[Run]) -> bool:
     """Whether some runs have rounds left to play, and not all have played the same number."""
     if all(run.finished for run in runs):
         return False
-    played = [len(run.rounds) for run in runs]
-    left = any(t < run.described.rounds and not run.finished for t, run in zip(played, runs, strict=True))
-    return left and len(set(played)) > 1
+    return len({len(run.rounds) for run in runs}) > 1 and any(map(rounds_left, runs))
 
 
 def about_unfinished(rows: Mapping[str, Sequence[tuple[int, int, bool]]]) -> str:

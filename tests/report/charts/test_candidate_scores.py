@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.record import RoundRow
+from fedcohort.record import ClientRow, RoundRow
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.selection_reasons import reasons
@@ -15,6 +15,7 @@ from fedcohort.report.figure import Figure
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.records import played, written
+from tests.report.pages import caption
 
 Decision = tuple[int, bool, float, dict[str, float]]
 """A candidate of a round: its id, whether it was selected, its score, and the terms of the score."""
@@ -142,3 +143,37 @@ def test_captions_speak_of_circles_only_in_views_that_have_some(tmp_path: Path) 
     circled = {view.name: int(f"map_oort_{i}_without" in figure.data) for i, view in enumerate(figure.views)}
     assert circled == {"score": 0, "loss": 0, "norm": 1}
     assert {view.name: view.note.count("A circle is a client") for view in figure.views} == circled
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (
+            {"name": "rizk"},
+            "Norm: how far the client's updates moved the model per local step, a running mean over its past rounds.",
+        ),
+        ({"name": "ocs"}, "Norm: how far the update that the client trained in this round moves the model."),
+        ({"name": "feel"}, "Norm: the size of the gradient of the client's mean loss."),
+        (
+            {"name": "feel", "gradient": "cached"},
+            "Norm: how far the client's last update moved the model per local step.",
+        ),
+        ({"name": "oort"}, ""),
+    ],
+)
+def test_captions_say_what_the_norm_is_of(selection: dict[str, str], expected: str, tmp_path: Path) -> None:
+    """Charts of several strategies said "norm", without a word of what, and in which units."""
+    terms: list[Decision] = [(0, True, 3.0, {"p": 0.4, "norm": 2.0}), (1, False, 2.0, {"p": 0.6, "norm": 0.5})]
+    clients = [ClientRow(0, "admitted", reports={"update_norm": norm}) for norm in (2.0, 1.0)]
+    rows = [played(t, [client], decisions=terms) for t, client in enumerate(clients, start=1)]
+    story = gather([written(tmp_path / "a", rows, label="mine", selection=selection, federation={"clients": 12})])
+    ((_, figures),) = reasons(story, PAGE)
+    captions = {figure.key: caption(figure) for figure in figures}
+    for key in ("terms-mine", "map-mine"):
+        assert captions[key].count("Norm: ") == bool(expected), key
+        assert expected in captions[key]
+        assert ("Euclidean norm over all weights of the model, in the units of" in captions[key]) == bool(expected)
+    assert captions["reported-mine"].endswith(
+        "Update norm: how far the client's update moved the model. It is the Euclidean norm over all weights of the model, in the "
+        "units of the weights."
+    )

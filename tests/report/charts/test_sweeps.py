@@ -4,8 +4,11 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.sweeps import studies
+from fedcohort.report.charts.sweeps import STEP, studies
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import gather
 from tests.experiments import UCB
@@ -14,24 +17,46 @@ from tests.report.test_answers import runs_of
 LONG = "a strategy with a name that is much too long for the legend of a chart, and for its lines, at any width"
 
 
-def test_tooltips_have_the_full_names_of_strategies(tmp_path: Path) -> None:
-    runs = [
+def over_alpha(folder: Path) -> list[Run]:
+    """Two strategies at two values of alpha, with two seeds each."""
+    return [
         run
         for name in ("uniform", LONG)
         for alpha in (0.1, 1.0)
         for run in runs_of(
-            tmp_path,
+            folder,
             f"{name}, alpha={alpha}",
             [0.5, 0.6],
             federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": alpha, "min_size": 1}},
             selection="uniform" if name == "uniform" else UCB,
         )
     ]
-    (figure,) = studies(gather(runs), PAGE)
+
+
+def test_tooltips_have_the_full_names_of_strategies(tmp_path: Path) -> None:
+    (figure,) = studies(gather(over_alpha(tmp_path)), PAGE)
     assert LONG not in set(figure.data["levels"]["strategy"]), "it is shortened in the legend"
     assert set(figure.data["levels"]["name"]) == {"uniform", LONG}
     drawn = json.dumps(figure.views[0].panels[0].chart.to_dict())
     assert '{"field": "name", "title": "strategy", "type": "nominal"}' in drawn
+
+
+def test_error_bars_of_strategies_stand_side_by_side(tmp_path: Path) -> None:
+    """Those of equal means covered each other. Both are equally far from the tick of their value."""
+    runs, look = over_alpha(tmp_path), paper(1)
+    (figure,) = studies(gather(runs), look)
+    svg = draw(composed(figure, figure.views[0], look), "svg").decode()
+    ticks = [float(x) for x in re.findall(r'<line transform="translate\(([\d.]+),0\)" x2="0" y2="4"', svg)]
+    assert len(ticks) == 2
+    bars = [float(x) for x in re.findall(r'aria-roledescription="rule mark"[^>]*transform="translate\(([\d.]+),', svg)]
+    dots = [float(x) for x in re.findall(r'aria-roledescription="point"[^>]*transform="translate\(([\d.]+),', svg)]
+    assert sorted(bars) == pytest.approx(sorted(dots), abs=0.01)
+    expected = [tick + side * STEP / 4 for tick in ticks for side in (-1, 1)]
+    assert sorted(bars) == pytest.approx(expected, abs=0.51), "a paper has half of the distance"
+    assert figure.note.endswith("Strategies stand side by side at each value.")
+    (single,) = studies(gather([run for run in runs if run.meta["seed"] == "0"]), look)
+    assert "xOffset" not in json.dumps(single.views[0].panels[0].chart.to_dict()), "there are no error bars"
+    assert "side by side" not in single.note
 
 
 def test_tooltips_of_heat_maps_have_the_full_names_of_strategies(tmp_path: Path) -> None:

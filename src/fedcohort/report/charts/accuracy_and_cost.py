@@ -30,6 +30,7 @@ from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED, caption
 from fedcohort.report.charts.layers import constant, decided, layered, with_properties
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
+from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT, front_of_shown_rows
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.failed_training import failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -117,7 +118,7 @@ def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.D
         places, _ = side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())
         own["at_log"] = 10**places
     own["named"] = _named(compared, own)
-    standing = np.where(own["front"], "no other row is better and cheaper", "another row is better and cheaper")
+    standing = np.where(own["front"], ON_FRONT, BEATEN)
     own["standing"] = np.where(own["failed"], "training failed", standing)
     own.loc[own.index.isin(with_different_seeds(compared)), "standing"] = f"unknown: rows {DIFFERENT}"
     own.loc[own.index.isin(compared.uneven), "standing"] = "unknown: rows have played unequal numbers of rounds"
@@ -130,9 +131,11 @@ def _asks(compared: Comparison) -> bool:
 
 
 def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFrame:
-    """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds."""
-    rows, table = [], compared.table.to_dict("records")
-    for label, row, own, lost in zip(labels, compared.rows, table, failed(compared), strict=True):
+    """Accuracy with its interval, and costs, of each row; the interval is NaN with fewer than :data:`FEWEST` seeds. Rows are ranked
+    unless training failed in them, or they are not ranked at all."""
+    rows, table, without = [], compared.table.to_dict("records"), failed(compared)
+    ranked = {i for i, lost in enumerate(without) if not lost} - unranked(compared)
+    for label, row, own, lost in zip(labels, compared.rows, table, without, strict=True):
         values = [result.accuracy for result in compared.results[row.label]]
         low = high = math.nan
         if len(values) >= FEWEST:
@@ -141,7 +144,7 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
         name = look.rows.names.get(label, label)
         known = {"strategy": label, "name": name, "accuracy": own["accuracy"], "low": low, "high": high}
         rows.append({**known, "failed": lost, **costs})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(ranked=[i in ranked for i in range(len(rows))])
 
 
 def _first_on(fronts: Mapping[str, np.ndarray], frame: pd.DataFrame, look: Look) -> list[str]:
@@ -213,9 +216,9 @@ def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], loo
 def _fronts(compared: Comparison, frame: pd.DataFrame, column: str) -> np.ndarray:
     """Whether each row is on the front of its group. Rows in which training failed are not, and keep no other row from it. There is no
     front of rows that are not ranked."""
-    on_front, without = np.zeros(len(frame), dtype=bool), unranked(compared)
+    on_front = np.zeros(len(frame), dtype=bool)
     for group in compared.groups:
-        rows = [i for i in group.rows if i not in without and not frame["failed"].iloc[i]]
+        rows = [i for i in group.rows if frame["ranked"].iloc[i]]
         on_front[rows] = front(frame["accuracy"].iloc[rows].tolist(), frame[column].iloc[rows].tolist())
     return on_front
 
@@ -268,7 +271,7 @@ def _chart(
         part.mark_rule(**lines).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color) for part in parts
     ]
     layers += [_gaps(base, look).encode(x, y)] if rows.gaps else []
-    for part in parts:
+    for part in in_order(front_of_shown_rows(base), rows.named) if look.page else parts:
         points = part.mark_point(opacity=1, filled=False, **size)
         layers.append(points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape))
     if look.page:

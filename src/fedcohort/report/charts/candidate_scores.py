@@ -13,6 +13,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.norms import about_norm
 from fedcohort.report.charts.score_terms import about_random, named, random_rounds, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
 from fedcohort.report.charts.shown_clients import SHOWN, evenly
@@ -75,7 +76,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     if len(drawn) < reading.num_clients:
         about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
-    about = f"{_about_equal(same)}{about}"
+    about = f"{_about_equal(same)}{about}{about_norm(reading, terms)}"
     note = f"{shade} An empty cell is no candidate, or one without this value. {about}{chance} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"

@@ -1,6 +1,8 @@
 """Draw the classes that clients hold: clients × classes, and the shares of classes per client."""
 
-from collections.abc import Iterable
+import json
+import math
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -10,7 +12,8 @@ from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import WIDTHS, Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized, text_tooltip, with_texts
-from fedcohort.report.charts.layers import decided, layered, with_properties
+from fedcohort.report.charts.layers import decided, layered
+from fedcohort.report.charts.means_and_bands import tick_step
 from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
@@ -51,7 +54,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     views: list[View] = []
     for name, field, number in (("samples", "samples", ",.0f"), ("share of the client", "share", ".0%")):
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
-        legend = _shade_legend(name, number, look, _whole_levels(frame["samples"]) if field == "samples" else None)
+        legend = _shade_legend(name, number, look, _levels(float(frame[field].max()), whole=field == "samples"))
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=legend)
         base = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
         cells: alt.Chart = base.encode(x, y, opacity=shade, tooltip=tooltip)
@@ -95,21 +98,28 @@ def _long(labels: list[str], classes: list[str], counts: np.ndarray) -> pd.DataF
     return frame[frame["samples"] > 0]
 
 
-def _whole_levels(samples: Iterable[int], most: int = 5) -> list[int] | None:
-    """Whole numbers for the legend of a few samples, where ticks between them would be written as the same number twice.
+def _levels(highest: float, *, whole: bool) -> list[float]:
+    """The shades of the legend: about six at equal steps, without 0, which is no cell, up to the highest of all cells. Of samples,
+    they are whole numbers.
 
-    >>> _whole_levels([1, 2, 2])
-    [0, 1, 2]
+    >>> _levels(138, whole=True), _levels(2, whole=True)
+    ([20.0, 40.0, 60.0, 80.0, 100.0, 120.0, 138.0], [1.0, 2.0])
+    >>> _levels(0.873, whole=False)
+    [0.2, 0.4, 0.6, 0.873]
     """
-    highest = max(samples, default=0)
-    return list(range(int(highest) + 1)) if highest < most else None
+    if not highest > 0:
+        return []
+    step = tick_step(0.0, highest, 6)
+    step = max(1.0, step) if whole else step
+    below = [float(f"{step * i:.12g}") for i in range(1, math.ceil(highest / step))]
+    return [*(level for level in below if level < highest - step / 2), float(highest)]
 
 
-def _shade_legend(title: str, number: str, look: Look, values: list[int] | None) -> alt.Legend:
+def _shade_legend(title: str, number: str, look: Look, values: list[float]) -> alt.Legend:
     return alt.Legend(
         title=title,
         format=number,
-        values=alt.Undefined if values is None else values,
+        values=values,
         orient="bottom",
         columns=10 if look.width is None or look.width > WIDTHS[1] else 4,
         symbolType="square",
@@ -132,9 +142,10 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         rest = np.setdiff1d(np.arange(len(names)), largest)
         counts = np.concatenate([counts[:, largest], counts[:, rest].sum(axis=1, keepdims=True)], axis=1)
         names = [names[i] for i in largest] + [f"{len(rest)} others"]
-    shares = _Shares(names, look)
+    shares = _Shares(names, look, len(labels))
     data = {"class_shares": with_texts(_long(labels, names, counts), {"share": formatted_values.part})}
-    bars = sized(shares.bars(client_axis(labels, look, axis_title(clients))), look, 240, paper_height(240))
+    x, height = client_axis(labels, look, axis_title(clients)), 240
+    bars = sized(shares.bars(x, height if look.page else paper_height(height)), look, height, paper_height(height))
     views = [View("bars", [Panel(bars)])]
     if clients.number <= PIES:
         sizes = clients.facts["samples"].tolist()
@@ -144,15 +155,18 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         ]
         views.append(View("pies", [*pies, Panel(shares.key(), "class")]))
         data["class_key"] = shares.key_rows()
-    note = f"The classes of each client's samples, seed {clients.seed}.{sample_note(clients, drawn)}"
+    note = (
+        f"The classes of each client's samples, seed {clients.seed}. Classes follow each other as in the legend, from the bottom of a "
+        f"bar or clockwise, and have their names where there is room.{sample_note(clients, drawn)}"
+    )
     return Figure("class-shares", "Class shares per client", note, views, data)
 
 
 class _Shares:
     """Charts of class shares that have their colors in common."""
 
-    def __init__(self, names: list[str], look: Look) -> None:
-        self.look, self.names = look, names
+    def __init__(self, names: list[str], look: Look, number: int) -> None:
+        self.look, self.names, self.number = look, names, number
         self.radius = 44 if look.page else 30
         self.key_columns = 2 if len(names) > KEY_ROWS and max(map(len, names)) <= SHORT else 1
         self.base = alt.Chart(alt.NamedData(name="class_shares"))
@@ -168,12 +182,30 @@ class _Shares:
         ]
 
     def _colors(self) -> list[str]:
-        """A color for each class; the last color, gray, is that of the tenth class or of all others."""
-        own = len(self.names) - (len(self.names) > SLICES)
-        return [self.look.classes[i] for i in range(own)] + [self.look.classes[-1]] * (len(self.names) - own)
+        """A color for each class."""
+        return [self.look.classes[i] for i in self._places]
 
-    def bars(self, x: alt.X) -> Drawing:
-        """A bar for each client."""
+    @property
+    def _places(self) -> list[int]:
+        """The place of the color of each class; the last color, gray, is that of the tenth class or of all others."""
+        own = len(self.names) - (len(self.names) > SLICES)
+        return [*range(own), *([len(self.look.classes) - 1] * (len(self.names) - own))]
+
+    def _texts(self, base: alt.Chart, room: str, **places: Any) -> alt.Chart:
+        """The names of classes on their colors, which cannot be told apart on a gray printer, where ``room`` has space for them."""
+        inks = self.look.ink_on_classes(len(self.look.classes))
+        own = json.dumps([inks[i] for i in self._places])
+        color = alt.ExprRef(f"{own}[indexof({json.dumps(self.names)}, datum.class)]")
+        font = self.look.size - 2
+        fits = f"{0.6 * font:.3g} * length(datum.class) + 3 <= {room}"
+        named = f"{fits} ? datum.class : ''"  # all are stacked, named or not
+        texts = base.transform_calculate(named=named).mark_text(
+            fontSize=font, color=color, tooltip=None, aria=False, **places
+        )
+        return texts.encode(text=alt.Text("named:N"), order=self.order)
+
+    def bars(self, x: alt.X, height: float) -> Drawing:
+        """A bar for each client, in a chart of this height."""
         y = alt.Y(
             "share:Q",
             stack="zero",
@@ -182,18 +214,21 @@ class _Shares:
             scale=alt.Scale(domain=[0, 1]),
         )
         bars = self.base.mark_bar(stroke=self.look.ground, strokeWidth=0.6)
-        chart: Drawing = bars.encode(x, y, self.color, order=self.order, tooltip=self.tooltip)
-        return chart
+        room = f"(datum.share >= {1.2 * (self.look.size - 2) / height:.3g} ? 0.85 * width / {self.number} : 0)"
+        middle = alt.Y("share:Q", stack="zero", bandPosition=0.5)
+        texts = self._texts(self.base, room).encode(x, middle)
+        return layered(bars.encode(x, y, self.color, order=self.order, tooltip=self.tooltip), texts)
 
     def pie(self, client: str) -> Drawing:
         """The pie of one client."""
-        pie = self.base.transform_filter(alt.FieldEqualPredicate(field="client", equal=client)).mark_arc(
-            stroke=self.look.ground, strokeWidth=0.8, outerRadius=self.radius
-        )
+        own = self.base.transform_filter(alt.FieldEqualPredicate(field="client", equal=client))
+        pie = own.mark_arc(stroke=self.look.ground, strokeWidth=0.8, outerRadius=self.radius)
         theta = alt.Theta("share:Q", stack=True)
         slices = pie.encode(theta=theta, color=self.color.legend(None), order=self.order, tooltip=self.tooltip)
-        chart: Drawing = with_properties(slices, width=2 * self.radius + 8, height=2 * self.radius + 8)
-        return chart
+        middle = 0.68 * self.radius
+        room = f"min({2 * math.pi * middle:.3g} * datum.share, {1.3 * self.radius:.3g})"
+        texts = self._texts(own, room, radius=middle).encode(theta=theta)
+        return layered(slices, texts, width=2 * self.radius + 8, height=2 * self.radius + 8)
 
     def key_rows(self) -> pd.DataFrame:
         """The entries of the legend, with their rows and columns."""

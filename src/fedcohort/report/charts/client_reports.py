@@ -10,6 +10,7 @@ from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import domain, thinned
+from fedcohort.report.charts.norms import ABOUT_REPORTED
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading
@@ -35,7 +36,8 @@ def reported(row: str, reading: Reading, look: Look) -> Figure | None:
     data: dict[str, pd.DataFrame] = {}
     for i, name in enumerate(names):
         chart, own = _chart(f"reported_{row}_{i}", reading, name, look)
-        views.append(View(named(name), [Panel(sized(chart, look, 220, 120))]))
+        about = ABOUT_REPORTED if name == "update_norm" else ""
+        views.append(View(named(name), [Panel(sized(chart, look, 220, 120))], about))
         data |= own
     single = _draws_single_clients(reading)
     note = f"{'Thick line' if single else 'Line'}: mean over the clients that reported."

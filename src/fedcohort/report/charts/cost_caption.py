@@ -39,11 +39,11 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
         dodged: whether rows with the same cost are drawn side by side.
     """
     over = mean_over(story.played)
-    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared)}"
+    note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared, look)}"
     if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if _most(compared) > ALL_NAMED and look.page:
-        filled = f", and at most the {FRONT_NAMED} best of the rows that are filled"
+        filled = f", and at most the {FRONT_NAMED} best of the rows that are filled while all are shown"
         named = f"the reference{filled if len(unranked(compared)) < len(compared.rows) else ''}"
         note += f" Names: {named}, where a name covers no other name or row{POINT_AT_ROW}."
     if dodged:
@@ -59,14 +59,15 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
     return f"{note} {failed}" if failed else note
 
 
-def _about_front(compared: Comparison) -> str:
+def _about_front(compared: Comparison, look: Look) -> str:
     """What filled and hollow points are, in sentences with a space before them."""
     hollow = unranked(compared)
     several = f" {why_unranked(compared)}, so that {'they' if compared.uneven else 'their means'} are not compared."
     if len(hollow) == len(compared.rows):
         return f" Rows{several} All points are hollow."
+    no_other = "none of the other rows that are shown" if look.page else "no other row"
     front = (
-        f" Filled: no other row has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
+        f" Filled: {no_other} has at least this {compared.score.name} for less, or more for at most this cost. Hollow: another "
         "row has, or training failed."
     )
     return f"{front} Some rows{several} Their points are hollow." if hollow else front

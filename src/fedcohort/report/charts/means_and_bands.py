@@ -23,6 +23,7 @@ __all__ = [
     "on_grid",
     "span_of",
     "thinned",
+    "tick_step",
     "to_ticks",
 ]
 
@@ -182,7 +183,7 @@ def to_ticks(span: Sequence[float], count: int) -> list[float]:
     """
     low, high = span
     for _ in range(10):  # a larger range can have larger steps
-        step = _tick_step(low, high, count)
+        step = tick_step(low, high, count)
         ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
         if ends == (low, high):
             break
@@ -190,7 +191,7 @@ def to_ticks(span: Sequence[float], count: int) -> list[float]:
     return [float(f"{low:.12g}"), float(f"{high:.12g}")]
 
 
-def _tick_step(low: float, high: float, count: int) -> float:
+def tick_step(low: float, high: float, count: int) -> float:
     """The distance of ticks that d3 chooses."""
     power = 10.0 ** math.floor(math.log10((high - low) / count))
     error = (high - low) / count / power

@@ -12,6 +12,7 @@ from fedcohort.report.charts.axes_and_legends import legend_columns, number_tool
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
+from fedcohort.report.charts.norms import about_norm
 from fedcohort.report.charts.score_terms import (
     GROUPS,
     about_random,
@@ -101,7 +102,7 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
         panels, cut = _stacked(key, reading, long, names, look, tooltip)
     else:
         panels, cut = _single(key, reading, long, names, look, tooltip)
-    note = "Mean over the selected clients of each round."
+    note = f"Mean over the selected clients of each round.{about_norm(reading, terms)}"
     note += about_random(reading)
     if first_time.any():
         elsewhere = " in the other rounds" if about_random(reading) else ""

@@ -1,9 +1,11 @@
 """Draw the results of a sweep: curves over one swept number, heat maps over two numbers."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -42,6 +44,12 @@ ABOUT_WIDE = 800
 
 LOG = 10
 """The axis of a setting is logarithmic if its largest value is so many times the smallest."""
+
+STEP = 6
+"""Distance of strategies with error bars at the same value, in pixels on the page."""
+
+SIDE_BY_SIDE = 8
+"""More strategies have smaller distances, so that all of them together take no more room than this many."""
 
 SETTING = re.compile(r", ([^,=]+)=([^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -168,9 +176,11 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     kind: dict[str, Any] = {"type": "log"} if many_times else {"zero": False}
     if many_times and len(texts) > 8:
         ticks = alt.Axis(values=log_ticks(min(texts), max(texts)), **tick("~g"))
-    x = alt.X(
-        "x:Q", title=f"{key} (log)" if many_times else key, scale=alt.Scale(nice=False, padding=12, **kind), axis=ticks
-    )
+    dodged = len(labels) > 1 and bool(frame["sd"].notna().any())
+    aside: dict[str, Any] = {"xOffset": _aside(labels, list(texts), look, log=many_times)} if dodged else {}
+    padding = 12 + (STEP * min(len(labels), SIDE_BY_SIDE) / 2 if dodged else 0)
+    title, scale = f"{key} (log)" if many_times else key, alt.Scale(nice=False, padding=padding, **kind)
+    x = alt.X("x:Q", title=title, scale=scale, axis=ticks)
     y_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), tickCount=5)
     y = alt.Y("mean:Q", title=f"test {score.name}", scale=alt.Scale(domain=span, nice=False), axis=y_axis)
     tooltip = [alt.Tooltip("name:N", title="strategy"), text_tooltip("x", key), *mean_and_deviation(score)]
@@ -178,11 +188,11 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     colors, shapes, dashes = _legend_encodings(labels, look)
     layers: list[alt.Chart] = []
     for base in in_order(hideable(alt.Chart(alt.NamedData(name="levels")), look), look.strong(labels)):
-        errors = base.mark_rule(opacity=0.7)
-        dots = base.mark_point(opacity=1, size=50 if look.page else 24)
+        errors = base.mark_rule(opacity=0.7, **aside)
+        dots = base.mark_point(opacity=1, size=50 if look.page else 24, **aside)
         layers += [
             errors.encode(x, alt.Y("low:Q", scale=alt.Scale(domain=span)), colors, y2=alt.Y2("high:Q")),
-            base.mark_line().encode(x, y, colors, dashes),
+            base.mark_line(**aside).encode(x, y, colors, dashes),
             dots.encode(x, y, colors, shapes, tooltip=tooltip),
         ]
     whole = layered(
@@ -190,6 +200,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
     )  # dashes would break symbols of the legend
     chart = sized(whole, look, look.height, look.height)
     note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
+    note += " Strategies stand side by side at each value." if dodged else ""
     note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     if look.page and len(labels) > LISTED:
         note += f" There is no legend for more than {LISTED} lines{POINT_AT_MARK}."
@@ -199,6 +210,16 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
         note += f" Colored: the reference and, of the other strategies, {highest}. The rest is gray."
     data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
+
+
+def _aside(labels: Sequence[str], values: Sequence[float], look: Look, *, log: bool) -> alt.ExprRef:
+    """By how many pixels each strategy is moved aside, so that its error bars do not cover those of others: together by no more than
+    a third of the smallest distance of two values."""
+    places = [math.log(value) for value in values] if log else list(values)
+    gap = min(b - a for a, b in pairwise(places)) / (places[-1] - places[0])
+    most = (STEP if look.page else STEP / 2) * min(1, SIDE_BY_SIDE / len(labels))
+    step = f"min({most:.3g}, {gap / 3 / len(labels):.3g} * width)"
+    return alt.ExprRef(f"(indexof({json.dumps(list(labels))}, datum.strategy) - {(len(labels) - 1) / 2}) * {step}")
 
 
 def _named_strategies(sweep: Swept) -> RowLooks:

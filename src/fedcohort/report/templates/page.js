@@ -4,7 +4,8 @@ const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), 
 window.fedcohort = state;
 
 const NARROW = 520;
-const SHEET = 700; // about the width of a sheet without its margins
+const SHEET = 760; // narrower windows have figures below each other only, and a sheet is about as wide
+const LOWER = 0.8, TALL = 200; // charts of this height or more are lower on paper, so that another figure fits a sheet
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
 function read() {
@@ -141,6 +142,7 @@ async function draw(place) {
   if (width < NARROW) for (const [name, rows] of Object.entries(spec.datasets)) spec.datasets[name] = rows.map(row => row.narrow ? {...row, name: row.narrow} : row);
   if (width < 420) shortenNames(spec);
   spec.padding = {left: 2, top: 8, bottom: 2, right: 6}; // "fit-x" makes room for the names at the ends of lines
+  if (hurried && isTall(place)) spec.height *= LOWER;
   const container = spec.width === "container";
   if (container) spec.autosize = {type: "fit-x", contains: "padding"};
   const before = viewsOf(key), parts = onSheets(spec);
@@ -405,17 +407,31 @@ function hurry() {
     all(".chart").forEach(place => delete place.dataset.drawn);
   }
   if (!hurried) all("details.how").forEach(part => { part.dataset.closed = part.open ? "" : "yes"; part.open = true; });
-  if (!hurried) all(".chart").filter(place => isLong(chartOf(place.dataset.chart))).forEach(place => delete place.dataset.drawn);
+  if (!hurried) otherOnPaper().forEach(place => delete place.dataset.drawn);
+  document.documentElement.classList.add("printing");
   hurried = true;
   goOn();
   drawAll();
 }
 
+/* The charts that are drawn in another way on paper. */
+const otherOnPaper = () => all(".chart").filter(place => place.closest(".part-of") || isLong(chartOf(place.dataset.chart)) || isTall(place));
+
+/* Whether a chart is lower on paper: the only one of a figure that fills the width of the page, without a row for each strategy, class or
+   client. */
+function isTall(place) {
+  const spec = chartOf(place.dataset.chart);
+  let rows = Boolean(spec && (spec.usermeta || {}).clients);
+  encodings(spec, "y", y => { rows ||= y.type === "nominal"; });
+  return Boolean(spec) && Boolean(place.closest("figure.wide")) && !place.closest(".panels") && spec.height >= TALL && !rows;
+}
+
 /* Goes back to the screen after the page was printed. */
 function printed() {
   if (hurried) all("details.how").forEach(part => { if (part.dataset.closed) part.open = false; });
+  if (hurried) otherOnPaper().forEach(place => delete place.dataset.drawn);
+  document.documentElement.classList.remove("printing");
   hurried = false;
-  all(".chart:has(.on-sheet)").forEach(place => delete place.dataset.drawn);
   if (!document.documentElement.classList.contains("sheet-wide")) { drawAll(); return; }
   document.documentElement.classList.remove("sheet-wide");
   redraw();
@@ -480,6 +496,7 @@ function mark() {
   });
   all(".names .light").forEach(button => button.setAttribute("aria-pressed", String(button.dataset.name === lit)));
   all(".answers, .of-point").forEach(part => { part.hidden = here !== "all" && part.dataset.point !== here; });
+  sayHidden(off, away);
   all("figure[data-seed], figure[data-points]").forEach(figure => {
     const points = figure.dataset.points && here !== "all" ? figure.dataset.points.split(" ") : [here];
     figure.classList.toggle("away", (seed !== "" && figure.dataset.seed !== seed) || !points.includes(here));
@@ -491,6 +508,15 @@ function mark() {
   });
   all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
   fillSheets();
+}
+
+/* Says below the answers that they are about all rows, if the reader has hidden some of those that are shown at this point. */
+function sayHidden(off, away) {
+  const said = document.querySelector(".about-hidden"), rows = all(".strategies input").filter(box => !away.has(box.value)).length;
+  if (!said) return;
+  const hidden = [...off].filter(label => !away.has(label)).length;
+  const text = hidden ? `${hidden} of ${rows} rows ${hidden === 1 ? "is" : "are"} hidden in charts. The answers above, and the verdicts and marks in tables, are about all rows.` : "";
+  if (said.textContent !== text) said.textContent = text;
 }
 
 function hide() {
