@@ -81,7 +81,9 @@ def captions(note: str, of_views: Mapping[str, str]) -> list[str]:
     lines = []
     for name, about in sentences.items():
         if own := " ".join(sentence for sentence in about if sentence not in shared):
-            lines.append(f"- {name[0].upper()}{name[1:]}: {own[0].lower() if own.startswith('A ') else own[0]}{own[1:]}")
+            lines.append(
+                f"- {name[0].upper()}{name[1:]}: {own[0].lower() if own.startswith('A ') else own[0]}{own[1:]}"
+            )
     return [part for part in (" ".join([note, *shared]).strip(), "\n".join(lines)) if part]
 
 

@@ -92,6 +92,17 @@ def test_the_first_tutorial_ends_with_the_verdict_that_its_text_states(site: Pat
     assert f"p = {found[2]}, ten paired seeds" in text
 
 
+def test_tutorials_say_of_their_output_what_it_is(site: Path) -> None:
+    table = words(read(site / "tutorials" / "paper-table.html"))
+    assert re.search(r"UCB \d+\.\d ± \d+\.\d [+−]\d+\.\d \[[^]]+\] not clear, ", table), (
+        "the text says that it is not clear"
+    )
+    assert "[data] name = " in table
+    assert "ClientApp at 0x" not in words(read(site / "tutorials" / "flower.html")), (
+        "an object without any use for readers"
+    )
+
+
 def test_every_strategy_and_algorithm_has_a_picture(site: Path) -> None:
     pages = [*site.glob("strategy/*.html"), *site.glob("algorithm/*.html")]
     assert len(pages) == 54
