@@ -1,6 +1,8 @@
 """The gallery: every chart of the quickstart comparison, as ``fedcohort figures`` writes it for a paper."""
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from navigation import CLONE
@@ -10,7 +12,7 @@ from fedcohort.report.chart_style import paper
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import gather
 
-__all__ = ["LARGE", "gallery_page"]
+__all__ = ["LARGE", "captions", "gallery_page"]
 
 LARGE = "full-size"
 """The folder with figures that fill the window, from which Sphinx copies them as they are."""
@@ -55,16 +57,34 @@ def gallery_page(runs: Path, source: Path) -> str:
             pictures = [
                 f'<a href="figures/{name}">![{figure.title}: {Path(name).stem}](gallery/{name})</a>' for name in own
             ]
-            about = [f"{view.name[0].upper()}{view.name[1:]}: {view.note}" for view in figure.views if view.note]
-            notes = " ".join([figure.note, *about])
             parts += [
                 f"## {figure.title}",
-                f"{notes} Files: {', '.join(f'`{name}`' for name in own)}.",
+                *captions(figure.note, {view.name: view.note for view in figure.views}),
+                f"Files: {', '.join(f'`{name}`' for name in own)}.",
                 " ".join(pictures),
             ]
     if left:
         raise SystemExit(f"figures without a place in the gallery: {sorted(left)}")
     return "\n\n".join(parts)
+
+
+def captions(note: str, of_views: Mapping[str, str]) -> list[str]:
+    """The paragraphs about a figure. What is true of several of its views is said once, and the rest of each in a list.
+
+    Args:
+        note: the caption of the figure.
+        of_views: the caption of each view, by its name.
+    """
+    sentences = {name: re.split(r"(?<=[.)]) (?=[A-Z])", about) for name, about in of_views.items() if about}
+    times = Counter(sentence for about in sentences.values() for sentence in about)
+    shared = [sentence for sentence, often in times.items() if often > 1]
+    lines = []
+    for name, about in sentences.items():
+        if own := " ".join(sentence for sentence in about if sentence not in shared):
+            lines.append(
+                f"- {name[0].upper()}{name[1:]}: {own[0].lower() if own.startswith('A ') else own[0]}{own[1:]}"
+            )
+    return [part for part in (" ".join([note, *shared]).strip(), "\n".join(lines)) if part]
 
 
 def _write_large(drawing: Path, target: Path) -> None:

@@ -349,6 +349,14 @@ def test_describe_shows_the_partition() -> None:
         assert sum(int(n) for n in words[1:11] if n != "·") == int(words[11])
 
 
+def test_describe_says_what_the_data_decided_in_the_words_of_compare(tmp_path: Path) -> None:
+    """The line had no "fedcohort:" before it."""
+    rows = "".join(f"{'AB'[i % 2]},{i % 7},{'no' if i % 3 else 'yes'}\n" for i in range(40))
+    (tmp_path / "patients.csv").write_text(f"client,age,label\n{rows}")
+    said = call("data", "describe", tmp_path / "patients.csv").stderr.splitlines()
+    assert said == ["fedcohort: federation.partition: not given, so 'natural': the 2 clients of the data"]
+
+
 def test_describe_json_is_the_partition_that_is_trained_on(done: Path) -> None:
     said = json.loads(call("data", "describe", done / "tiny.toml", "--json").stdout)
     (path,) = (done / "runs").glob("tiny-uniform-seed0-*")

@@ -92,6 +92,17 @@ def test_the_first_tutorial_ends_with_the_verdict_that_its_text_states(site: Pat
     assert f"p = {found[2]}, ten paired seeds" in text
 
 
+def test_tutorials_say_of_their_output_what_it_is(site: Path) -> None:
+    table = words(read(site / "tutorials" / "paper-table.html"))
+    assert re.search(r"UCB \d+\.\d ± \d+\.\d [+−]\d+\.\d \[[^]]+\] not clear, ", table), (
+        "the text says that it is not clear"
+    )
+    assert "[data] name = " in table
+    assert "ClientApp at 0x" not in words(read(site / "tutorials" / "flower.html")), (
+        "an object without any use for readers"
+    )
+
+
 def test_every_strategy_and_algorithm_has_a_picture(site: Path) -> None:
     pages = [*site.glob("strategy/*.html"), *site.glob("algorithm/*.html")]
     assert len(pages) == 54
@@ -270,6 +281,46 @@ def test_excerpts_are_about_the_longest_words_without_their_dashes(
     page.wait_for_function("document.querySelectorAll('#search-results .context').length >= 5", timeout=20_000)
     texts = page.evaluate("[...document.querySelectorAll('#search-results .context')].map(p => p.textContent)")
     assert sum(shown in text.lower() for text in texts) > 0.5 * len(texts)
+    page.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "pages"),
+    [
+        ("how many seeds", {"compare-strategies", "honest-comparisons", "tutorials/first-comparison"}),
+        ("p-value", {"glossary", "honest-comparisons", "tutorials/first-comparison"}),
+        ("bytes", {"clocks"}),
+        ("non-iid", {"glossary", "heterogeneity"}),
+        ("resume", {"compare-strategies"}),
+    ],
+)
+def test_pages_that_are_about_the_words_come_first(words: str, pages: set[str], site: Path, browser: Any) -> None:
+    """Pages with a word somewhere came in the order of the alphabet: the results, for "non-iid"."""
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + f"?q={words}")
+    page.wait_for_function(
+        "document.querySelector('#search-results .search-summary')?.textContent.includes('found')", timeout=20_000
+    )
+    found = page.evaluate(
+        "[...document.querySelectorAll('#search-results ul.search > li a')].map(a => a.getAttribute('href'))"
+    )
+    assert pages <= {address.partition(".html")[0] for address in found[:5]}, found[:8]
+    page.close()
+
+
+def test_wide_code_and_tables_show_on_a_phone_that_they_go_on(site: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 375, "height": 900})
+    page.goto((site / "tutorials" / "first-comparison.html").as_uri())
+    shadows = page.evaluate(
+        "[...document.querySelectorAll('article .highlight pre')].filter(box => box.scrollWidth > box.clientWidth)"
+        ".map(box => getComputedStyle(box).backgroundImage)"
+    )
+    assert shadows
+    assert all(image.count("linear-gradient") == 4 for image in shadows)
+    assert page.evaluate("getComputedStyle(document.querySelector('table.dataframe td')).textAlign") == "right"
+    page.goto((site / "advise.html").as_uri())
+    widths = page.evaluate("[...document.querySelectorAll('article td:nth-child(2)')].map(cell => cell.clientWidth)")
+    assert min(widths) >= 140, "a column of sentences was as narrow as a word"
     page.close()
 
 

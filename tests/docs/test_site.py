@@ -333,3 +333,17 @@ def test_figures_in_full_size_have_no_size_of_their_own(modules: dict[str, Any],
     )
     modules["gallery"]._write_large(tmp_path / "small.svg", tmp_path / "figures" / "small.svg")
     assert read(tmp_path / "figures" / "small.svg") == '<svg xmlns="s"  viewBox="0 0 252 90.5"><rect width="3"/></svg>'
+
+
+def test_a_caption_of_the_gallery_says_once_what_is_true_of_several_views(modules: dict[str, Any]) -> None:
+    """The first paragraph of the gallery had the same three sentences three times."""
+    views = {
+        "rounds": "Triangle: the target. Lines.",
+        "time": "A point is late. Triangle: the target. Lines.",
+        "bytes": "",
+    }
+    assert modules["gallery"].captions("Mean.", views) == [
+        "Mean. Triangle: the target. Lines.",
+        "- Time: a point is late.",
+    ]
+    assert modules["gallery"].captions("Mean.", {"": ""}) == ["Mean."]

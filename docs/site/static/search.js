@@ -2,17 +2,39 @@
    browser does not let a page read other pages, so that all texts are in a script. */
 "use strict";
 
+const query = new URLSearchParams(location.search).get("q") || "";
 const squeezed = text => text.toLowerCase().replace(/[^a-z0-9]/g, "");
-const asked = squeezed(new URLSearchParams(location.search).get("q") || "");
+const asked = squeezed(query);
+const literally = new RegExp("\\b" + (query.match(/[\p{L}\p{N}]+/gu) || ["^\\b$"]).join("[^\\p{L}\\p{N}]+"), "giu"); // any marks between words
 
-/* Sphinx reads this variable; higher scores come first. Pages whose title has the words come first, and headings and words that all pages
-   of strategies have do not fill the list; pages about the project come after those about its use. */
+/* How much a page is about the words as they were typed: how often they are in its text, relative to its length. If other pages have
+   several words together, those that have them apart come later. */
+const times = {};
+function closeness(page) {
+  if (!("all" in times)) {
+    for (const [name, text] of Object.entries(window.searchTexts || {})) times[name] = (text.match(literally) || []).length;
+    times.all = Object.values(times).some(Boolean);
+  }
+  if (times[page]) return 3 + Math.min(6, 3 * Math.log2(1 + 1000 * times[page] / window.searchTexts[page].length));
+  return times.all && /[^\p{L}\p{N}]/u.test(query.trim()) ? -8 : 0;
+}
+
+/* What pages are for: definitions and lessons before lists, and pages about the project after those about its use. */
+function use(page) {
+  if (/^(changelog|contributing|design|releasing|security|decisions\/)/.test(page)) return -20;
+  if (/^(how-to|reference|explanation|project|tutorials\/index)$/.test(page)) return -6;
+  if (/^(api\/|json|schemas\/|results|gallery)/.test(page)) return -3;
+  return /^(glossary|tutorials\/)/.test(page) ? 2 : 0;
+}
+
+/* Sphinx reads this variable; higher scores come first. Pages whose title has the words come first, then those whose text has them often.
+   Headings and words that all pages of strategies have do not fill the list. */
 var Scorer = {
   score: ([page, title, anchor, description, score, , kind]) => {
     if (kind === "object") return /^Python (attribute|property|data)\b/.test(description || "") ? score - 40 : score;
     const place = anchor ? -1 : squeezed(title).indexOf(asked);
     const named = place === 0 ? 20 : place > 0 ? 12 : anchor || /^(strategy|algorithm)\//.test(page) ? -9 : 0;
-    return score + named - (/^(changelog|contributing|design|releasing|security|decisions\/)/.test(page) ? 20 : 0);
+    return score + named + use(page) + (anchor ? 0 : closeness(page));
   },
   objNameMatch: 11, objPartialMatch: 6, objPrio: {0: 15, 1: 5, 2: -5}, objPrioDefault: 0,
   title: 15, partialTitle: 7, term: 5, partialTerm: 2,
@@ -22,7 +44,7 @@ var Scorer = {
   const LENGTH = 240;
   const results = document.getElementById("search-results");
   if (!results) return;
-  const words = (new URLSearchParams(location.search).get("q") || "").toLowerCase().split(/\s+/)
+  const words = query.toLowerCase().split(/\s+/)
     .map(word => word.replace(/^[^a-z0-9]+|[^a-z0-9]+$/g, "")).filter(Boolean); // of --columns, columns
   const stems = words.map(word => word.slice(0, Math.max(4, word.length - 3))); // words are found with another ending, too
 
@@ -55,8 +77,5 @@ var Scorer = {
   }
 
   new MutationObserver(fill).observe(results, {childList: true, subtree: true});
-  const texts = document.createElement("script");
-  texts.src = "search-texts.js";
-  texts.onload = fill;
-  document.body.append(texts);
+  document.write('<script src="search-texts.js"></script>'); // read before Sphinx searches, which asks for scores once
 })();

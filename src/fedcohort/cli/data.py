@@ -51,6 +51,7 @@ def describe_data(
     FILE is an experiment in TOML; without it, the quickstart is used. It can also be data: a folder, a table, a text, a function
     (my.py:load), or the name of a data set. The clients are those of the first seed.
     """
+    from fedcohort.cli.watch_runs import messages
     from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
     from fedcohort.experiment.given_objects import Given
@@ -61,8 +62,9 @@ def describe_data(
     chosen = experiment_of(file, settings, trust) if file is None or not _is_data(file) else _on(file, settings)
     label, experiment = row_of(chosen, variant)
     given = Given(data_dir=data_dir)
-    experiment = on_data(Cell(label, experiment.seed, experiment), given).experiment
-    dataset, survey = look(experiment, given)
+    with messages():
+        experiment = on_data(Cell(label, experiment.seed, experiment), given).experiment
+        dataset, survey = look(experiment, given)
     if as_json:
         found = _partition_json(experiment, dataset, survey, terminal.quantiles(survey))
         echo(formatted_values.as_json(document("data-describe", found)))

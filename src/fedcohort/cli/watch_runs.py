@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedcohort.runs.play_run import Progress
     from fedcohort.runs.trackers import OneLineErrors
 
-__all__ = ["watching"]
+__all__ = ["messages", "watching"]
 
 
 @contextmanager
@@ -26,25 +26,33 @@ def watching(
 
     With ``at_most``, not all of the ``cells`` need be played, and no more than ``most_runs``; the progress says so.
     """
-    import logging
-
     from fedcohort.report import terminal
     from fedcohort.runs.play_run import Interrupted
 
-    log = logging.getLogger("fedcohort")
-    handler: logging.Handler = logging.NullHandler()
     try:
         shows = terminal.watching(cells, quiet=quiet, at_most=at_most, most_runs=most_runs)
         with _live_page(cells, at_most, most_runs), _trackers() as trackers, shows as shown:
             progress = _all_of([*([shown] if shown is not None else []), *trackers])
-            if not quiet:
-                handler = logging.StreamHandler()  # made now, since the progress bar has replaced standard error
-                handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
-                log.setLevel(logging.INFO)
-            log.addHandler(handler)
-            yield progress
+            with messages(quiet):  # begins now, since the progress bar has replaced standard error
+                yield progress
     except Interrupted as stopped:
         raise Stopped(str(stopped), stopped.signum) from None
+
+
+@contextmanager
+def messages(quiet: bool = False) -> "Iterator[None]":
+    """Print the messages of the package to standard error during a block, or none of them if ``quiet``."""
+    import logging
+
+    log = logging.getLogger("fedcohort")
+    handler: logging.Handler = logging.NullHandler()
+    if not quiet:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
+        log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
     finally:
         log.removeHandler(handler)
 
