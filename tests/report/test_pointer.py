@@ -8,7 +8,7 @@ import pytest
 
 from fedcohort.record import Run
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.report_data import gather
 from tests.report.test_answers import swept
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -16,9 +16,9 @@ __all__ = ["browser", "pytestmark", "swept"]
 
 
 @pytest.fixture(scope="module")
-def three(browser: Any, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def three(browser: Any, page_of_runs: Path) -> Iterator[Watched]:
     """The page of three strategies."""
-    yield from opened(browser, find_runs([runs]), tmp_path_factory.mktemp("three"))
+    yield from opened_file(browser, page_of_runs)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,12 @@ def points(browser: Any, swept: list[Run], tmp_path_factory: pytest.TempPathFact
 
 def opened(browser: Any, runs: list[Run], folder: Path) -> Iterator[Watched]:
     (folder / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    yield from opened_file(browser, folder / "page.html")
+
+
+def opened_file(browser: Any, path: Path) -> Iterator[Watched]:
     watched = Watched(browser)
-    watched.open((folder / "page.html").as_uri())
+    watched.open(path.as_uri())
     yield watched
     watched.page.close()
 
