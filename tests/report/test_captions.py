@@ -36,7 +36,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     return gather(find_runs([folder]))
 
 
-LOOKED_AT = ("accuracy", "loss", "cost", "tradeoff", "participation", "terms", "map")
+LOOKED_AT = ("accuracy-lr-0.1", "loss-lr-0.1", "cost", "tradeoff-lr-0.1", "participation-lr-0.1", "terms", "map")
 """The figures whose captions the tests look at: drawing all of them takes long."""
 
 
