@@ -88,9 +88,10 @@ def test_properties_and_encodings_are_those_that_altair_makes() -> None:
 def test_drawing_quickly_changes_nothing_else() -> None:
     """Pages neither check their charts nor let Arrow hold texts; the settings of the process that makes one stay."""
     before = pd.get_option("mode.string_storage")
+    wrong: Any = "large"
     with quick_drawing():
         assert pd.get_option("mode.string_storage") == "python"
-        alt.Chart(TABLE).mark_point(size="large")
+        alt.Chart(TABLE).mark_point(size=wrong)
     assert pd.get_option("mode.string_storage") == before
     with pytest.raises(alt.utils.schemapi.SchemaValidationError):
-        alt.Chart(TABLE).mark_point(size="large")
+        alt.Chart(TABLE).mark_point(size=wrong)
