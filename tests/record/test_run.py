@@ -11,6 +11,7 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import open_run
+from fedcohort.record.own_columns import with_own_columns
 from tests.experiments import small
 
 
@@ -80,3 +81,12 @@ def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) 
     before = sorted(killed.rglob("*"))
     assert open_run(killed).digest() == run.digest()
     assert sorted(killed.rglob("*")) == before
+
+
+def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:
+    frame = pd.DataFrame({"client": [3, 5], "loss": [0.1, np.nan], "reports": ["{}", "{}"]})
+    pd.testing.assert_frame_equal(with_own_columns(frame, "reports"), frame[["client", "loss"]])
+    told = with_own_columns(frame.assign(reports=["{}", '{"loss": 2}']), "reports")
+    assert list(told) == ["client", "loss", "loss_"]
+    assert told["loss_"].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
+    assert list(with_own_columns(frame[:0].copy(), "reports")) == ["client", "loss"]

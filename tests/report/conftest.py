@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import fedcohort
+from fedcohort.report.page import page
+from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "loss", "selection": {"name": "select_by_loss"}}]
@@ -16,3 +18,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report") / "runs"
     fedcohort.compare(small(rounds=8, seeds=3, variants=ROWS, measures={"clients_every": 2}), runs=folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def page_of_runs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of these runs, as a file that no test changes."""
+    path = tmp_path_factory.mktemp("page of runs") / "report.html"
+    path.write_text(page(gather(find_runs([runs]))), encoding="utf-8")
+    return path

@@ -347,7 +347,12 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     ]
 
 
-def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
+@pytest.fixture(scope="module")
+def page_of_sweep(swept: list[Run]) -> Page:
+    return Page(page(gather(swept)))
+
+
+def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run], page_of_sweep: Page) -> None:
     first, second = answers(gather(swept))
     assert (first.point, second.point) == ("alpha=0.1", "alpha=1.0")
     assert dict(first.answers)["Which strategy?"][0].startswith("At alpha=0.1, 'mine' has the highest test accuracy")
@@ -355,7 +360,7 @@ def test_the_page_speaks_of_one_federation_at_a_time(swept: list[Run]) -> None:
         "At alpha=1.0, 'uniform' has the highest test accuracy"
     )
     assert "'uniform' leads 'mine' by 17.7 percentage points" in dict(second.answers)["How sure?"][0]
-    shown = Page(page(gather(swept)))
+    shown = page_of_sweep
     rows = {
         row["strategy"]: (cells["difference"], row)
         for row, cells in zip(shown.cells["results"], shown.texts["results"], strict=True)
@@ -401,8 +406,8 @@ def test_an_interval_with_0_is_explained_if_the_difference_is_clear(tmp_path: Pa
     )
 
 
-def test_a_strategy_has_one_color_at_all_points(swept: list[Run]) -> None:
-    chart = next(chart for key, chart in Page(page(gather(swept))).payload["charts"].items() if key == "accuracy.0.0")
+def test_a_strategy_has_one_color_at_all_points(page_of_sweep: Page) -> None:
+    chart = next(chart for key, chart in page_of_sweep.payload["charts"].items() if key == "accuracy.0.0")
     text = json.dumps(chart)
     assert '"range": ["var(--s0)", "var(--s1)", "var(--s0)", "var(--s1)"]' in text
 

@@ -67,10 +67,8 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
-    return path.as_uri()
+def file(page_of_runs: Path) -> str:
+    return page_of_runs.as_uri()
 
 
 @pytest.fixture(scope="module")

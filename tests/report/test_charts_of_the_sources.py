@@ -19,7 +19,7 @@ from fedcohort.report.page import gallery
 from fedcohort.report.report_data import find_runs
 from fedcohort.study.batch_size_profile import Profile, recommend
 from tests.report.test_browser import Watched, browser, pytestmark
-from tests.report.test_pointer import opened
+from tests.report.test_pointer import opened_file
 from tests.study.test_batch_size_profile import SIZES
 
 __all__ = ["browser", "pytestmark"]
@@ -29,9 +29,9 @@ DEVIATIONS = (0.0001, 0.0002, 0.0004, 0.0008)
 
 
 @pytest.fixture(scope="module")
-def shown(browser: Any, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def shown(browser: Any, page_of_runs: Path) -> Iterator[Any]:
     """The page of three strategies."""
-    for watched in opened(browser, find_runs([runs]), tmp_path_factory.mktemp("sources")):
+    for watched in opened_file(browser, page_of_runs):
         yield watched.page
         assert watched.complaints == []
 

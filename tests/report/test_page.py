@@ -38,8 +38,8 @@ def made(*paths: Path) -> Page:
 
 
 @pytest.fixture(scope="module")
-def whole(runs: Path) -> Page:
-    return made(runs)
+def whole(page_of_runs: Path) -> Page:
+    return Page(page_of_runs.read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Charts with a panel for each strategy show the reference and the best rows of many, in the colors that they have everywhere."""
 
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE, STRATEGIES, UNCLEAR, paper
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
@@ -22,20 +22,25 @@ BEST = 16
 REFERENCE = 17
 
 
-@pytest.fixture
-def story(tmp_path: Path) -> Story:
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Later rows are better up to the best one; the last row is the reference, and the worst."""
-    runs = [
+    folder = tmp_path_factory.mktemp("panels")
+    return [
         run
         for i in range(ROWS)
         for run in runs_of(
-            tmp_path,
+            folder,
             "uniform" if i == REFERENCE else f"row {i}",
             [0.1 if i == REFERENCE else 0.3 + i / 100] * 2,
             selection="uniform" if i == REFERENCE else {"name": "powd", "d": 3 + i},
         )
     ]
-    return gather(runs)
+
+
+@pytest.fixture
+def story(rows: list[Run]) -> Story:
+    return gather(rows)
 
 
 def finish(story: Story) -> None:

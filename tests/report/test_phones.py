@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.report_data import gather
 from tests.experiments import UCB
 from tests.records import played, written
 from tests.report.test_answers import runs_of
@@ -22,10 +22,8 @@ CHART = f"{SHOWN} .chart svg"
 
 
 @pytest.fixture(scope="module")
-def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("phones") / "report.html"
-    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
-    return path.as_uri()
+def file(page_of_runs: Path) -> str:
+    return page_of_runs.as_uri()
 
 
 @pytest.fixture(scope="module")

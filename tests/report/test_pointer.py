@@ -8,7 +8,7 @@ import pytest
 
 from fedcohort.record import Run
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.report_data import gather
 from tests.report.test_answers import swept
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -16,21 +16,32 @@ __all__ = ["browser", "pytestmark", "swept"]
 
 
 @pytest.fixture(scope="module")
-def three(browser: Any, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def three(browser: Any, page_of_runs: Path) -> Iterator[Watched]:
     """The page of three strategies."""
-    yield from opened(browser, find_runs([runs]), tmp_path_factory.mktemp("three"))
+    yield from opened_file(browser, page_of_runs)
 
 
 @pytest.fixture(scope="module")
-def points(browser: Any, swept: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def page_of_sweep(swept: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("points") / "page.html"
+    path.write_text(report(gather(swept)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def points(browser: Any, page_of_sweep: Path) -> Iterator[Watched]:
     """The page of a sweep of two points."""
-    yield from opened(browser, swept, tmp_path_factory.mktemp("points"))
+    yield from opened_file(browser, page_of_sweep)
 
 
 def opened(browser: Any, runs: list[Run], folder: Path) -> Iterator[Watched]:
     (folder / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    yield from opened_file(browser, folder / "page.html")
+
+
+def opened_file(browser: Any, path: Path) -> Iterator[Watched]:
     watched = Watched(browser)
-    watched.open((folder / "page.html").as_uri())
+    watched.open(path.as_uri())
     yield watched
     watched.page.close()
 
@@ -136,10 +147,9 @@ def test_the_page_shows_one_point_of_a_sweep_at_a_time(points: Watched) -> None:
     assert points.complaints == []
 
 
-def test_a_phone_shows_the_answers_and_the_switch(browser: Any, swept: list[Run], tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(report(gather(swept)), encoding="utf-8")
+def test_a_phone_shows_the_answers_and_the_switch(browser: Any, page_of_sweep: Path) -> None:
     watched = Watched(browser, viewport={"width": 375, "height": 700}, color_scheme="dark")
-    page = watched.open((tmp_path / "page.html").as_uri())
+    page = watched.open(page_of_sweep.as_uri())
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     assert len(visible(page, ".answers dt")) == 3
     assert watched.complaints == []

@@ -403,9 +403,16 @@ def test_runs_with_other_classes_share_a_page(tmp_path: Path) -> None:
     assert "'uniform, lr=" in sentence, "the point is the experiment, and does not name the setting"
 
 
-def test_the_page_says_which_point_it_shows_and_what_points_share(swept: list[Run], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def page_of_sweep(swept: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page of points") / "page.html"
+    path.write_text(report(gather(swept)), encoding="utf-8")
+    return path
+
+
+def test_the_page_says_which_point_it_shows_and_what_points_share(swept: list[Run], page_of_sweep: Path) -> None:
     """It opened at the first point, with axes of all points, without a word."""
-    page = Page(report(gather(swept)))
+    page = Page(page_of_sweep.read_text("utf-8"))
     assert (
         "The page shows one point of the sweep at a time, at first alpha=0.1, lr=0.01. Lines and differences have"
         in page.prose
@@ -418,10 +425,9 @@ def test_the_page_says_which_point_it_shows_and_what_points_share(swept: list[Ru
 
 
 @needs_browser
-def test_lines_have_the_same_axes_at_all_points(browser: Any, swept: list[Run], tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(report(gather(swept)), encoding="utf-8")
+def test_lines_have_the_same_axes_at_all_points(browser: Any, page_of_sweep: Path) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
-    page.goto((tmp_path / "page.html").as_uri())
+    page.goto(page_of_sweep.as_uri())
     page.evaluate("fedcohort.ready")
     texts = (
         "[...document.querySelectorAll('#figure-%s .view:not([hidden]) .role-axis-label text')].map(t => t.textContent)"

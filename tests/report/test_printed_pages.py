@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
@@ -19,10 +17,8 @@ UNDRAWN = "[...document.querySelectorAll('.view:not([hidden]) .chart:not([data-d
 
 
 @pytest.fixture(scope="module")
-def file(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("printed") / "report.html"
-    path.write_text(report(gather(find_runs([runs]))), encoding="utf-8")
-    return path.as_uri()
+def file(page_of_runs: Path) -> str:
+    return page_of_runs.as_uri()
 
 
 def sheets(pdf: bytes) -> int:

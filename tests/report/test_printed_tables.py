@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from tests.report.test_browser import browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
@@ -12,10 +10,9 @@ __all__ = ["browser", "pytestmark"]
 PADDING = "[...document.querySelectorAll('#results td[data-field^=bytes]')].map(x => parseFloat(getComputedStyle(x).paddingLeft))"
 
 
-def test_columns_of_bytes_have_space_for_the_mark_of_the_best(browser: Any, runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(report(gather(find_runs([runs]))), encoding="utf-8")
+def test_columns_of_bytes_have_space_for_the_mark_of_the_best(browser: Any, page_of_runs: Path) -> None:
     page = browser.new_page(viewport={"width": 703, "height": 900})
-    page.goto((tmp_path / "page.html").as_uri())
+    page.goto(page_of_runs.as_uri())
     page.emulate_media(media="print")
     paddings = page.evaluate(PADDING)
     assert paddings

@@ -9,15 +9,15 @@ import pytest
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import find_runs, gather
 from tests.report.test_browser import Watched, browser, pytestmark
-from tests.report.test_pointer import opened
+from tests.report.test_pointer import opened_file
 
 __all__ = ["browser", "pytestmark"]
 
 
 @pytest.fixture(scope="module")
-def shown(browser: Any, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def shown(browser: Any, page_of_runs: Path) -> Iterator[Watched]:
     """The page of three strategies and three seeds."""
-    yield from opened(browser, find_runs([runs]), tmp_path_factory.mktemp("switches"))
+    yield from opened_file(browser, page_of_runs)
 
 
 def choose(page: Any, script: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -20,6 +21,7 @@ from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.measured_values import result
+from fedcohort.study.run_measures import bytes_per_round
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 
@@ -337,3 +339,10 @@ def test_chance_is_told_once_for_rows_that_have_it_in_common(tmp_path: Path) -> 
     variants = [{"label": "everybody", "selection": "all"}, {"label": "b", "selection": "round_robin"}]
     text = str(fedcohort.compare(small(rounds=1, variants=variants), runs=tmp_path))
     assert "uniform chance gives 0.250 ('everybody' 1.000) on average." in " ".join(text.split())
+
+
+def test_bytes_of_rounds_that_were_played_after_the_table_was_read_do_not_count() -> None:
+    ledger = pd.DataFrame({"round": [1, 1, 3, 4], "bytes_down": [1, 2, 4, 8], "bytes_up": [10, 20, 40, 80]})
+    assert bytes_per_round(ledger, pd.Index([1, 2, 3])).tolist() == [33.0, 0.0, 44.0]
+    assert bytes_per_round(ledger[:0], pd.Index([1, 2])).tolist() == [0.0, 0.0]
+    assert bytes_per_round(ledger, pd.Index([], dtype="int64")).tolist() == []

@@ -114,13 +114,14 @@ ACCURACY = {("uniform", 0.1): 0.3, ("UCB", 0.1): 0.4, ("uniform", 1.0): 0.9, ("U
 """UCB is better in one federation, and worse in the other, where it is still far above uniform in the first."""
 
 
-@pytest.fixture
-def swept(tmp_path: Path) -> Comparison:
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("swept")
     rows = []
     for (name, value), accuracy in ACCURACY.items():
         runs = {
             seed: written(
-                tmp_path / f"{name}{value}{seed}",
+                folder / f"{name}{value}{seed}",
                 [played(1, [0, 1], test_accuracy=accuracy + seed / 100)],
                 label=f"{name}, alpha={value}",
                 seed=seed,

@@ -17,6 +17,8 @@ def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """
     import pandas as pd
 
+    if (frame[column] == "{}").all() and len(frame):
+        return frame.drop(columns=column)
     numbers = pd.DataFrame([json.loads(text) for text in frame.pop(column)], index=frame.index, dtype=float)
     return pd.concat([frame, numbers.rename(columns={name: f"{name}_" for name in numbers if name in frame})], axis=1)
 

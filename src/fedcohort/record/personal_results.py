@@ -1,6 +1,7 @@
 """The accuracy of personal models in the record of a run; see ``measures.personal_epochs``."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +33,12 @@ def personal_accuracy(run: Run) -> "pd.DataFrame":
     rows = run.query("SELECT round, accuracies FROM personal_accuracy ORDER BY round") if known else []
     values = [np.frombuffer(blob, dtype="<f8") for _, blob in rows]
     m = len(values[0]) // 2 if values else 0
-    columns = pd.MultiIndex.from_product([["before", "after"], range(m)], names=["when", "client"])
     index = pd.Index([t for t, _ in rows], name="round", dtype="int64")
-    return pd.DataFrame(np.array(values).reshape(len(rows), 2 * m), index=index, columns=columns)
+    return pd.DataFrame(np.array(values).reshape(len(rows), 2 * m), index=index, columns=_columns(m))
+
+
+@lru_cache(maxsize=16)  # making them takes most of the time of reading a run without personal models
+def _columns(m: int) -> "pd.MultiIndex":
+    import pandas as pd
+
+    return pd.MultiIndex.from_product([["before", "after"], range(m)], names=["when", "client"])

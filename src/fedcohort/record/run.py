@@ -330,12 +330,10 @@ class Run:
                 raise damaged(self._database, error) from None
             table = query.split(" FROM ")[1].split()[0]
             declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
-        for name, kind in frame.dtypes.items():
-            if (
-                declared.get(str(name)) == "REAL" and kind != "float64"
-            ):  # pandas reads a column that holds only NULLs as objects
-                frame[name] = frame[name].astype("float64")
-        return frame
+        # pandas reads a column that holds only NULLs as objects
+        kinds = zip(frame.columns, frame.dtypes.tolist(), strict=True)
+        empty = [name for name, kind in kinds if declared.get(name) == "REAL" and kind != "float64"]
+        return frame.astype(dict.fromkeys(empty, "float64")) if empty else frame
 
 
 def open_run(path: str | Path) -> Run:

@@ -19,6 +19,7 @@ from fedcohort.report.missing_runs import about_missing, without_premature
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
+from fedcohort.report.quick_drawing import quick_drawing
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_over
 from fedcohort.report.table_rows import (
@@ -49,6 +50,11 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
             charts of single clients. The page asks for another one if its reader does, so that not all are drawn after every round.
         command: the command that made the report, for the footer.
     """
+    with quick_drawing():
+        return _page(story, live, command)
+
+
+def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> str:
     asked, going_on = _asked_seed(story, live), bool(live and live.get("overall"))
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]

@@ -29,6 +29,7 @@ from fedcohort.report.charts.shown_seeds import chosen_seed, in_title
 from fedcohort.report.figure import Figure
 from fedcohort.report.file_names import distinct, file_name
 from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
+from fedcohort.report.quick_drawing import quick_drawing
 from fedcohort.report.report_data import Story
 from fedcohort.study.unfinished_rows import about_unfinished
 
@@ -81,9 +82,7 @@ def sections(by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
 
 def parts(story: Story, look: Look = PAGE, seeds: Sequence[int] | None = None) -> dict[str, list[Part]]:
     """All figures of the report by section. Those of single clients are about ``seeds``, by default the first ones of the story."""
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):  # the tests check every chart against the schema, so that readers need not wait for it
+    with quick_drawing():
         return _parts(story, look, seeds)
 
 
@@ -282,9 +281,7 @@ def _not_final(story: Story, figure: Figure) -> Figure:
 
 def _only_in_papers(story: Story, look: Look) -> list[Figure]:
     """The figures that the page has no room for."""
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):
+    with quick_drawing():
         conformal = any(row.experiment.selection.name == "conformal" for row in story.rows)
         final = bars(story, look)
         drawn = [final and _not_final(story, final), score_functions(look) if conformal else None]

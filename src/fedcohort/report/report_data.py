@@ -22,7 +22,7 @@ from fedcohort.report.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
 from fedcohort.study.compare_existing_runs import FirstRounds, names_of, side_by_side
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.run_measures import Measured, Personal
+from fedcohort.study.run_measures import Measured, Personal, bytes_per_round
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,8 +129,7 @@ class Reading:
     @cached_property
     def bytes(self) -> Values:
         """Bytes sent and received up to the end of each round [n]."""
-        spent = (self.ledger["bytes_down"] + self.ledger["bytes_up"]).groupby(self.ledger["round"]).sum()
-        return np.cumsum(spent.reindex(self.rounds.index, fill_value=0).to_numpy(np.float64))
+        return np.cumsum(bytes_per_round(self.ledger, self.rounds.index))
 
     @cached_property
     def selected(self) -> np.ndarray:

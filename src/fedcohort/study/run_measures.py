@@ -18,7 +18,7 @@ from fedcohort.study.chance import Chance, chance_in
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "Personal", "evenness_of_admitted", "level_below"]
+__all__ = ["Cost", "Measured", "Personal", "bytes_per_round", "evenness_of_admitted", "level_below"]
 
 
 def level_below(accuracy: float) -> float:
@@ -36,6 +36,16 @@ def evenness_of_admitted(counts: ArrayLike) -> Participation:
     """
     found = measures.participation(counts)
     return found if found.coverage else Participation(math.nan, math.nan, math.nan, found.coverage)
+
+
+def bytes_per_round(ledger: "pd.DataFrame", rounds: "pd.Index[int]") -> Values:
+    """Bytes sent and received in each of the ``rounds``, float64 [n]; ``ledger`` is :attr:`Run.ledger`."""
+    exchanged = _array(ledger["bytes_down"] + ledger["bytes_up"])
+    numbers, of_rows = rounds.to_numpy(np.int64), ledger["round"].to_numpy(np.int64)
+    sums = np.zeros(1 + max(int(numbers.max(initial=0)), int(of_rows.max(initial=0))))
+    np.add.at(sums, of_rows, exchanged)
+    of_rounds: Values = sums[numbers]
+    return of_rounds
 
 
 class Cost(NamedTuple):
@@ -146,8 +156,7 @@ class Measured:
     @cached_property
     def bytes_per_round(self) -> Values:
         """Bytes sent and received in each round, float64 [n]."""
-        exchanged = (self.ledger["bytes_down"] + self.ledger["bytes_up"]).groupby(self.ledger["round"]).sum()
-        return _array(exchanged.reindex(self.rounds.index, fill_value=0))
+        return bytes_per_round(self.ledger, self.rounds.index)
 
     @property
     def bytes(self) -> float:

@@ -6,11 +6,13 @@ from typing import Any
 
 import altair as alt
 import jsonschema
+import pandas as pd
 import pytest
 
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.layers import INDEPENDENT_X, Layers, constant, decided, layered, with_properties
 from fedcohort.report.page_sections import figures
+from fedcohort.report.quick_drawing import quick_drawing
 from fedcohort.report.report_data import find_runs, gather
 
 TABLE, OTHER = alt.NamedData(name="table"), alt.NamedData(name="other")
@@ -81,3 +83,15 @@ def test_properties_and_encodings_are_those_that_altair_makes() -> None:
         alt.Chart(TABLE).mark_rule().encode(x=constant(alt.XValue, 0)).to_dict()
         == alt.Chart(TABLE).mark_rule().encode(x=alt.value(0)).to_dict()
     )
+
+
+def test_drawing_quickly_changes_nothing_else() -> None:
+    """Pages neither check their charts nor let Arrow hold texts; the settings of the process that makes one stay."""
+    before = pd.get_option("mode.string_storage")
+    wrong: Any = "large"
+    with quick_drawing():
+        assert pd.get_option("mode.string_storage") == "python"
+        alt.Chart(TABLE).mark_point(size=wrong)
+    assert pd.get_option("mode.string_storage") == before
+    with pytest.raises(alt.utils.schemapi.SchemaValidationError):
+        alt.Chart(TABLE).mark_point(size=wrong)

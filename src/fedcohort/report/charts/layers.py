@@ -54,7 +54,27 @@ class Layers:
 def _shell(layers: Sequence[alt.Chart]) -> alt.LayerChart:
     """Altair's layers, in which only charts with parameters are whole: Altair gives them names, and moves the parameters, and the data
     of all charts if they are the same, to the layers."""
-    return alt.LayerChart(layer=[alt.Chart(chart.data) if chart.params is alt.Undefined else chart for chart in layers])
+    return alt.LayerChart(
+        layer=[alt.Chart(chart.data) if chart.params is alt.Undefined else _unchecked(chart) for chart in layers]
+    )
+
+
+class _Selection(alt.SelectionParameter):
+    """A selection that is not checked against the schema whenever Altair reads it: the whole specification is."""
+
+    @classmethod
+    def validate(cls, *_: Any, **__: Any) -> None:
+        """Check nothing."""
+
+
+def _unchecked(chart: alt.Chart) -> alt.Chart:
+    """The chart with selections that are not checked."""
+    copy: alt.Chart = chart.copy(deep=False)
+    copy.params = [
+        _Selection(**param.to_dict(validate=False)) if type(param) is alt.SelectionParameter else param
+        for param in chart.params
+    ]
+    return copy
 
 
 def _part(layer: alt.Chart, found: Any, *, lifted: bool) -> alt.Chart:
