@@ -46,8 +46,9 @@ def page(story: Story, *, live: Mapping[str, Any] | None = None, command: str | 
 
     Args:
         story: the runs.
-        live: for the live page: its ``version``; ``others``, the experiments that the page links to; and ``seed``, the only one with
-            charts of single clients. The page asks for another one if its reader does, so that not all are drawn after every round.
+        live: for the live page: its ``version``; ``others``, the experiments that the page links to; ``planned``, whether the runs
+            that have not begun are known; and ``seed``, the only one with charts of single clients. The page asks for another one if
+            its reader does, so that not all are drawn after every round.
         command: the command that made the report, for the footer.
     """
     with quick_drawing():

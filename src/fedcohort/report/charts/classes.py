@@ -202,7 +202,8 @@ class _Shares:
         texts = base.transform_calculate(named=named).mark_text(
             fontSize=font, color=color, tooltip=None, aria=False, **places
         )
-        return texts.encode(text=alt.Text("named:N"), order=self.order)  # type: ignore[no-any-return]
+        named_texts: alt.Chart = texts.encode(text=alt.Text("named:N"), order=self.order)
+        return named_texts
 
     def bars(self, x: alt.X, height: float) -> Drawing:
         """A bar for each client, in a chart of this height."""

@@ -199,7 +199,15 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
         *layers, resolve={"legend": {"strokeDash": "independent"}}
     )  # dashes would break symbols of the legend
     chart = sized(whole, look, look.height, look.height)
-    note = f"Test {score.name} {sweep.when} for each value of {key}: {sweep.spread}."
+    note = _about_curves(sweep, look, score, dodged=dodged)
+    data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
+    return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
+
+
+def _about_curves(sweep: Swept, look: Look, score: ScoreStyle, *, dodged: bool) -> str:
+    """The caption of curves over a setting."""
+    labels = sweep.labels
+    note = f"Test {score.name} {sweep.when} for each value of {sweep.keys[0]}: {sweep.spread}."
     note += " Strategies stand side by side at each value." if dodged else ""
     note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
     if look.page and len(labels) > LISTED:
@@ -208,8 +216,7 @@ def _curves(sweep: Swept, look: Look, score: ScoreStyle) -> Figure:
         own = " over their own seeds" if sweep.about_seeds else ""
         highest = f"the {NAMES - 1} with the highest mean of test {score.name}{own} over all values"
         note += f" Colored: the reference and, of the other strategies, {highest}. The rest is gray."
-    data = {"levels": with_texts(frame, {"mean": score.value, "sd": score.value})}
-    return Figure("levels", f"Test {score.name} over {key}", note, [View("levels", [Panel(chart)])], data)
+    return note
 
 
 def _aside(labels: Sequence[str], values: Sequence[float], look: Look, *, log: bool) -> alt.ExprRef:
