@@ -87,7 +87,8 @@ def test_equal_clients_are_one_bar_of_whole_numbers() -> None:
 
 
 def test_few_samples_have_whole_numbers_in_legends_and_axes() -> None:
-    """The legend of clients with one or two samples read 0, 1, 1, 2, 2, and the bar of one sample lay between 1 and 2."""
+    """The legend of clients with one or two samples read 0, 1, 1, 2, 2, and the bar of one sample lay between 1 and 2. No cell has 0
+    samples."""
     counts = np.array([[1, 0], [0, 2], [1, 1], [1, 0]])
     clients = Clients(0, ["a", "b"], {"samples": counts.sum(axis=1), "counts": counts})
     drawn = {figure.key: figure for figure in federation(clients, paper(1))}
@@ -96,7 +97,7 @@ def test_few_samples_have_whole_numbers_in_legends_and_axes() -> None:
     labels = re.search(r'role-legend-label".*?</g>', svg, re.DOTALL)
     entries = re.findall(r'role-legend-label".*?<text[^>]*>([0-9.]+)<', svg, re.DOTALL)
     assert labels is not None
-    assert entries == ["0", "1", "2"]
+    assert entries == ["1", "2"]
     sizes = drawn["sizes"].data["sizes"]
     assert sizes[["from", "left", "right", "clients"]].to_numpy().tolist() == [[1, 0.5, 1.5, 2], [2, 1.5, 2.5, 2]]
 

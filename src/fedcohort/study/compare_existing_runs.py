@@ -104,7 +104,7 @@ class FirstRounds(Run):
     @cached_property
     def rounds(self) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
-        return super().rounds.loc[: self._last]
+        return self._first(super().rounds)
 
     @cached_property
     def clients(self) -> "pd.DataFrame":
@@ -119,21 +119,24 @@ class FirstRounds(Run):
     @cached_property
     def wall(self) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
-        return super().wall.loc[: self._last]
+        return self._first(super().wall)
 
     @property
     def client_accuracy(self) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
-        return super().client_accuracy.loc[: self._last]
+        return self._first(super().client_accuracy)
 
     @property
     def own_measures(self) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
-        return super().own_measures.loc[: self._last]
+        return self._first(super().own_measures)
 
     def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
         return self._until(super().read_decisions(selected_only=selected_only))
+
+    def _first(self, by_round: "pd.DataFrame") -> "pd.DataFrame":
+        return by_round if by_round.empty else by_round.loc[: self._last]  # the index of an empty table has no numbers
 
     def _until(self, table: "pd.DataFrame") -> "pd.DataFrame":
         return table.loc[table["round"] <= self._last]
