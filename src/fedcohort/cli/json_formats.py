@@ -81,7 +81,7 @@ simulated_time: number? - Simulated time of all rounds; seconds on real machines
 jain: number? - Jain's index of how often each client was selected.
 jain_random: number? - Its mean under uniform selection of as many available clients.
 bytes: number? - Bytes sent and received in the whole run.
-client_passes: number? - Passes over a client's training data, summed over clients.
+client_passes: number? - Forward passes over a client's training data, summed over clients; an epoch of training counts as three.
 wall_seconds: number? - Wall time of the simulator in seconds.
 updates: number? - Number of updates that clients sent.
 diverged: number? - Number of updates that were not finite.
@@ -106,7 +106,7 @@ simulated_time: number? - Simulated time of all rounds; seconds on real machines
 jain: number? - Jain's index of how often each client was selected.
 jain_random: number? - Its mean under uniform selection of as many available clients.
 bytes: number? - Bytes sent and received.
-client_passes: number? - Passes over a client's training data, summed over clients.
+client_passes: number? - Forward passes over a client's training data, summed over clients; an epoch of training counts as three.
 wall_seconds: number? - Wall time of the simulator in seconds.
 updates: integer - Number of updates that clients sent.
 diverged: integer - Number of updates that were not finite.
@@ -167,7 +167,7 @@ time_to_target: number? - Time until the target.
 bytes_to_target: number? - Bytes until the target.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.
 bytes: number? - Bytes sent and received.
-client_passes: number? - Passes over a client's training data, summed over clients.
+client_passes: number? - Forward passes over a client's training data, summed over clients; an epoch of training counts as three.
 wall_seconds: {number?} - Wall time of the simulator in seconds, by part of a round and in total.
 selected: Evenness - How evenly clients were selected.
 selected_random: Evenness - The expected values under uniform selection of as many available clients.
@@ -215,7 +215,7 @@ rounds: integer - Number of rounds of the run.
 note: text - The strategy's reason; empty without one.
 available: integer - Number of available clients.
 selected: integer - Number of selected clients.
-trained: integer - Number of clients that trained.
+trained: integer - Number of clients from which the server received a finite update.
 admitted: integer - Number of clients whose updates entered the model.
 round_time: number? - Time of the round.
 candidates: [Candidate] - The selected clients first, then the best scores.
@@ -248,7 +248,7 @@ kind: text - The question, or `training`.
 messages: integer - Number of messages.
 bytes_down: integer - Bytes to clients.
 bytes_up: integer - Bytes to the server.
-passes: number - Passes over a client's training data.
+passes: number - Forward passes over a client's training data; an epoch of training counts as three.
 discloses: text - What a client discloses.
 """,
     "diagnose": """
@@ -303,7 +303,7 @@ text: text - The objective as users write it.
     "RaceCost": """
 runs: number? - Number of runs.
 bytes: number? - Bytes sent and received.
-client_passes: number? - Passes over a client's training data.
+client_passes: number? - Forward passes over a client's training data; an epoch of training counts as three.
 simulated_time: number? - Simulated time.
 wall_seconds: number? - Wall time of the simulator in seconds.
 """,

@@ -16,7 +16,7 @@ reached: integer? - Number of seeds that reached the target.
 unspent: integer - Number of runs that ended although the limit had room for another round.
 total_runs: number? - Number of runs.
 total_bytes: number? - Bytes sent and received.
-total_client_passes: number? - Passes over a client's training data.
+total_client_passes: number? - Forward passes over a client's training data; an epoch of training counts as three.
 total_simulated_time: number? - Simulated time.
 total_wall_seconds: number? - Wall time of the simulator in seconds.
 runs: {text} - Directories of the runs, by seed.
@@ -57,7 +57,7 @@ label: text - Label of the row.
 selected: number - Number of selected clients, mean over rounds and seeds.
 models: number - Bytes sent and received, in units of the model's size.
 bytes: number - Bytes sent and received.
-client_passes: number - Passes over a client's training data.
+client_passes: number - Forward passes over a client's training data; an epoch of training counts as three.
 simulated_time: number - Simulated time, in seconds if the table has times.
 disclosed: number - Numbers that clients send besides their updates.
 """,

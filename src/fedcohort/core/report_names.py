@@ -1,9 +1,12 @@
 """What questions to clients, and the numbers that clients report, are called in texts for readers."""
 
-__all__ = ["EXCHANGES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words", "is_random"]
+__all__ = ["EXCHANGES", "NUMBER_OF_SAMPLES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words", "is_random"]
 
 TRAINING = "its update and number of samples"
-"""What every client discloses that trained."""
+"""What clients disclose that train and are admitted."""
+
+NUMBER_OF_SAMPLES = "its number of samples"
+"""What clients disclose that train and are all declined."""
 
 REPORTS = {
     "accuracy": "its accuracy on its own data",
@@ -53,10 +56,12 @@ def disclosed(text: str) -> list[str]:
 
     >>> disclosed("its update and number of samples, epochs, q_hat")
     ['its update and number of samples', 'its number of local epochs', 'its conformal quantile']
+    >>> disclosed("its number of samples, q_hat")
+    ['its number of samples', 'its conformal quantile']
     >>> disclosed("its number of samples of each class, once")
     ['its number of samples of each class, once']
     """
-    if not text.startswith(TRAINING):
+    if not text.startswith((TRAINING, f"{NUMBER_OF_SAMPLES}, ")):
         return [text] if text.strip() else []
     return [REPORTS.get(part.strip(), part.strip()) for part in text.split(",")]
 

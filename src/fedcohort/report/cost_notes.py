@@ -5,7 +5,17 @@ from collections.abc import Iterable, Mapping
 from fedcohort.core.formatted_values import in_words
 from fedcohort.record import Run
 
-__all__ = ["HIDDEN_BYTES", "NO_TIME", "TWO_DOWNLOADS", "about_questions", "asks_about_the_model", "costs_of_questions"]
+__all__ = [
+    "HIDDEN_BYTES",
+    "NO_TIME",
+    "PASSES",
+    "TWO_DOWNLOADS",
+    "about_questions",
+    "asks_about_the_model",
+    "costs_of_questions",
+]
+
+PASSES = "A client pass is one forward pass of a client over its training data; an epoch of training counts as three."
 
 TWO_DOWNLOADS = (
     "Bytes: a client that answers a question about the model receives it for the answer, and again for training if it is then "

@@ -10,7 +10,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
-from fedcohort.core.report_names import TRAINING
+from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.core.sums import for_sums
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
@@ -105,9 +105,10 @@ class Tally:
 
     @property
     def disclosed(self) -> str:
-        """What the server learned about clients that trained, in words."""
+        """What the server learned about clients that trained, in words; clients that were declined keep their updates."""
         more = sorted({name for row in self.rows for name in row.reports if self._is_sent(name)} | self._read)
-        return ", ".join([TRAINING, *more])
+        sent = [TRAINING] if self.uploads else [NUMBER_OF_SAMPLES]
+        return ", ".join([*sent, *more])
 
     def settle(self, changed: Mapping[int, float], algorithm: Algorithm | None = None) -> None:
         """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1. Before

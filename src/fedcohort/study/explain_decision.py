@@ -5,6 +5,7 @@ clients, what clients were asked, what that cost, and what they disclosed. No da
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Asked", "Candidate", "Explanation", "explain"]
+
+WITHOUT_UPDATE = {"diverged": "diverged", "late": "late", "failed": "failed"}
+"""What happened to selected clients from which the server has no finite update, and what it is called."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class Explanation:
         most = f"at least {compared:,}" if compared >= KEPT else f"{compared:,}"
         lines.append(
             f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
-            f"{self.trained:,} trained, and {self.admitted:,} were admitted. "
+            f"{self.trained:,} trained{self._others()}, and {self.admitted:,} were admitted. "
             f"The round took {time_in_words(self.round_time, self.clock)}."
         )
         if self.tie is not None:
@@ -132,6 +136,12 @@ class Explanation:
             return lines
         candidate = next((candidate for candidate in self.candidates if candidate.client == self.client), None)
         return [*self._about(candidate), *lines]
+
+    def _others(self) -> str:
+        """How many of the selected clients sent no finite update, and why, with a space before it; empty if all did."""
+        found = Counter(candidate.status for candidate in self.candidates if candidate.selected)
+        numbers = [f"{found[status]:,} {words}" for status, words in WITHOUT_UPDATE.items() if found[status]]
+        return f" ({', '.join(numbers)})" if numbers else ""
 
     def _about(self, candidate: Candidate | None) -> list[str]:
         """Sentences about the client; None if it was not compared."""

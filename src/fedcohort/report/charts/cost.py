@@ -25,6 +25,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import to_ticks
+from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import mean_over
@@ -58,7 +59,7 @@ def ledger(story: Story) -> pd.DataFrame:
 
 ABOUT_COSTS = {
     "bytes": "Bytes are uncompressed payload.",
-    "passes": "A client pass is one forward pass of a client over its training data; an epoch of training counts as three.",
+    "passes": PASSES,
 }
 """What captions say about a column of the ledger."""
 

@@ -24,6 +24,7 @@ from fedcohort.core.formatted_values import (
     time_on,
 )
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, natural_width, plain_table
 from fedcohort.report.worst_clients import ABOUT_ONE
 from fedcohort.study.targets import about_reached
@@ -284,6 +285,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
     chance = "uniform selection of as many of the available clients in each round, or of all if it is not recorded which they were"
     yield f"{percents}Chance: {chance}."
+    yield PASSES
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.formatted_values import in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
-from fedcohort.report.cost_notes import about_questions
+from fedcohort.report.cost_notes import PASSES, about_questions
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
@@ -58,6 +58,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
             size="bytes" not in hidden,
             time=not without_time,
         ),
+        "" if "client passes" in hidden else PASSES,
     ]
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, counted, number, percent, size
 from fedcohort.core.report_names import disclosed, exchange_in_words
+from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -28,6 +29,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
     heads |= {"accuracy": "score"} if decision.labels == "numbers" else {}
+    heads |= {name: f"{name} in training" for name in terms if name in reports}  # beside what a question was answered
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
         Column("selected", ["yes" if candidate.selected else "–" for candidate in shown]),
@@ -75,6 +77,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         *dimmed(
             _about_untried(shown, random=decision.random),
             _about_others(decision, shown),
+            PASSES if decision.asked and "passes" not in hidden else "",
             about_hidden(hidden),
         ),
     )
