@@ -17,6 +17,7 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.report import terminal
+from fedcohort.report.live_progress import Planned
 from fedcohort.selection import STRATEGIES, UCB
 from tests.experiments import small
 from tests.records import played
@@ -246,11 +247,11 @@ def test_progress_counts_the_runs_that_the_budget_allows(capsys: pytest.CaptureF
 
 def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "small.toml").write_text(experiment(rounds=2).to_toml())
-    asked: list[tuple[int | None, bool]] = []
+    asked: list[Planned] = []
 
     @contextmanager
-    def beside(folder: object, name: str, expected: int | None = None, at_most: bool = False) -> Iterator[str]:
-        asked.append((expected, at_most))
+    def beside(folder: object, name: str, planned: Planned) -> Iterator[str]:
+        asked.append(planned)
         yield "http://127.0.0.1"
 
     monkeypatch.setattr("fedcohort.report.live.beside", beside)
@@ -258,7 +259,7 @@ def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, mo
     arguments = ["race", str(tmp_path / "small.toml"), "--runs", str(tmp_path / "runs"), "--live", "--quiet"]
     result = CliRunner().invoke(cli, [*arguments, "--max-runs", str(2 * rows)])
     assert result.exit_code == 0, result.output
-    assert asked == [(2 * rows * 2, True)]
+    assert asked == [Planned(2 * rows * 2, 2 * rows, at_most=True)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort.core import formatted_values
-from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 
 __all__ = ["ACCURACY", "R_SQUARED", "ScoreStyle", "score_style"]
@@ -29,10 +28,13 @@ class ScoreStyle:
     numeric: bool
     limits: tuple[float, float]
 
-    def differences(self, reference: Sequence[float] | Values) -> tuple[float, float]:
-        """The smallest and the largest difference of a mean score to that of these scores: −b to 1 − b for accuracies of mean b."""
-        mean = sum(reference) / len(reference)
-        return self.limits[0] - mean, self.limits[1] - mean
+    @property
+    def differences(self) -> tuple[float, float]:
+        """The smallest and the largest difference of two scores that is possible: −1 to 1 for accuracies.
+
+        The mean of a reference over some seeds is no limit, since it is an estimate itself.
+        """
+        return self.limits[0] - self.limits[1], self.limits[1] - self.limits[0]
 
     @property
     def title(self) -> str:
@@ -91,8 +93,10 @@ class ScoreStyle:
         return f"{difference:+.{DIGITS}f}".replace("-", "−")
 
     def interval(self, low: float, high: float) -> str:
-        """An interval of differences: [−1.2, +3.1]; empty if it is unknown."""
-        return "" if math.isnan(low) or math.isnan(high) else f"[{self.signed(low)}, {self.signed(high)}]"
+        """An interval of differences: [−1.2, +3.1]; empty if it is unknown, and if it has no width, because the differences of all
+        seeds are equal, which says nothing about their spread."""
+        unknown = math.isnan(low) or math.isnan(high) or high - low < 1e-12
+        return "" if unknown else f"[{self.signed(low)}, {self.signed(high)}]"
 
     def difference(self, mean: float, low: float, high: float) -> str:
         """A difference with its interval: +1.0 [−1.2, +3.1]; only the difference if the interval is unknown, as with one seed."""

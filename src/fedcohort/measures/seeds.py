@@ -1,7 +1,7 @@
 """Means, standard deviations, paired confidence intervals, and paired tests over several seeds."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +44,7 @@ def paired_interval(
     a: ArrayLike,
     b: ArrayLike,
     confidence: float = 0.95,
-    limits: tuple[float, float] | Callable[[Values], tuple[float, float]] = (-math.inf, math.inf),
+    limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> PairedInterval:
     """Mean of d = a − b over paired seeds, and the interval mean ± t_{n−1, (1+confidence)/2} · sd(d)/√n, which is NaN for one pair.
 
@@ -52,8 +52,7 @@ def paired_interval(
         a: results of a method [n].
         b: results of another method under the same seeds, in the same order [n].
         confidence: probability that the interval contains the true mean, if differences are normally distributed.
-        limits: the smallest and the largest difference that is possible, or a function that gives them for the results ``b``; the
-            interval ends there.
+        limits: the smallest and the largest difference that is possible; the interval ends there.
     """
     from scipy.special import stdtrit  # Student's quantile; scipy.stats is slow to import
 
@@ -65,8 +64,7 @@ def paired_interval(
     if len(first) == 1:
         return PairedInterval(mean, math.nan, math.nan)
     half = float(stdtrit(len(first) - 1, (1 + confidence) / 2)) * sd / math.sqrt(len(first))
-    smallest, largest = limits(second) if callable(limits) else limits
-    return PairedInterval(mean, max(mean - half, smallest), min(mean + half, largest))
+    return PairedInterval(mean, max(mean - half, limits[0]), min(mean + half, limits[1]))
 
 
 def is_cut(mean: float, low: float, high: float) -> bool:

@@ -64,14 +64,14 @@ class Objective:
     margin: float = math.nan
     labels: str = "classes"
 
-    def possible(self, difference: float, low: float, high: float, reference: Values) -> tuple[float, float, float]:
-        """A difference to the scores ``reference`` and its interval, which ends where no larger difference is possible.
+    def possible(self, difference: float, low: float, high: float) -> tuple[float, float, float]:
+        """A difference of scores and its interval, which ends where no larger difference is possible.
 
         An interval without ends, of too few seeds, stays as it is, and so do those of costs.
         """
         if self.is_cost or math.isinf(low):
             return difference, low, high
-        smallest, largest = self.style.differences(reference)
+        smallest, largest = self.style.differences
         return difference, max(low, smallest), min(high, largest)
 
     @property

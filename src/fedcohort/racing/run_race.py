@@ -221,8 +221,7 @@ class PlannedRace:
         single = len(self.objectives) == 1
         difference = (math.nan,) * 3
         if single and row != leader:
-            common = rule.scores[0, leader, rule.first : min(rule.counts[row], rule.counts[leader])]
-            difference = self.objectives[0].possible(*rule.difference(row, leader), common)
+            difference = self.objectives[0].possible(*rule.difference(row, leader))
         return RacedRow(
             label=self.rows[row].label,
             runs={self.experiment.seed + seed: each.run for seed, each in enumerate(own)},

@@ -210,7 +210,7 @@ def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[
 
 
 def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
-    """Why intervals and p-values are corrected, and at a point of a sweep for how many comparisons each, if that differs.
+    """Why intervals and p-values are corrected, and at a point of a sweep for how many comparisons.
 
     ``numbers`` are the numbers of comparisons by the name of the row that the best one is compared with: the reference comes first.
     """
@@ -218,7 +218,10 @@ def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
     chosen = f"the best of {rows} rows was chosen by its results"
     why = chosen if rows > 2 else "differences at several points are tested"
     corrected = f"The intervals and p-values here are corrected, because {why}."
-    if group.point and len(set(numbers.values())) > 1:
+    if group.point and len(set(numbers.values())) == 1:
+        differences = next(iter(numbers.values()))
+        corrected += f" They are for {differences} comparisons: all differences to references at all points."
+    elif group.point:
         (reference, differences), (second, pairs) = numbers.items()
         corrected += (
             f" Beside {reference}, it is for all {differences} differences to references at all points; beside {second}, for the "
@@ -246,12 +249,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     if compared.are_equal(best, other):
         return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
-    if best == compared.references[best]:  # the interval of the table, which is about the difference to the reference
-        mean, high, low = (
-            -end for end in measures.paired_interval(others, own, 1 - LEVEL / comparisons, limits=score.differences)
-        )
-    else:
-        mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
+    mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
@@ -264,18 +262,27 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     clear = p_value <= LEVEL
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0
+    interval = f"{'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to {score.signed(high)}"
+    alike = all_alike(own, others)
+    if alike:
+        interval = "the same difference under every seed, which gives no interval"
     sentence = (
-        f"{head} ({'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to "
-        f"{score.signed(high)}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0)}"
+        f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
+        f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0 and not alike)}"
     ).replace("p = <", "p < ")
     if (
-        clear or useless or best in with_different_seeds(compared)
+        clear or useless or (alike and abs(mean) < 1e-12) or best in with_different_seeds(compared)
     ):  # then more seeds of these two are not what is missing
         return sentence
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
     close = "The difference is small beside its spread from seed to seed"
     return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', close)}"
+
+
+def all_alike(own: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether paired differences do not vary from seed to seed, so that nothing is known of their spread."""
+    differences = [a - b for a, b in zip(own, others, strict=True)]
+    return max(differences) - min(differences) < 1e-12
 
 
 def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:

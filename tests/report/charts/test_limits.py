@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedcohort.core.score_style import R_SQUARED
+from fedcohort.core.score_style import ACCURACY, R_SQUARED
 from fedcohort.record import Run
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
@@ -60,31 +60,33 @@ def test_bands_of_other_quantities_have_no_limits(story: Story) -> None:
     assert (limited["low"].tolist(), limited["high"].tolist()) == ([0.0, 0.0], [1.0, 1.0])
 
 
-def test_intervals_of_differences_end_where_the_accuracy_would_be_100_percent(story: Story) -> None:
-    """The reference has a mean accuracy of 15.7%, so that no row can be more than 84.3 points above it."""
+def test_intervals_of_differences_end_at_100_points(story: Story) -> None:
     figure = differences(story, PAGE)
     assert figure is not None
     (row,) = figure.data["differences"].to_dict("records")
     compared = story.comparison
     assert compared is not None
     table = compared.table
-    assert row["high"] == pytest.approx(100 * table["difference_high"].iloc[1]) == 100 * (1 - sum(LOW) / 3)
-    assert row["high_text"] == "+84.3"
+    assert row["high"] == pytest.approx(100 * table["difference_high"].iloc[1]) == 100
+    assert row["high_text"] == "+100.0"
     assert compared.to_json()["rows"][1]["difference_high"] == table["difference_high"].iloc[1]
-    assert "+84.3]" in terminal.as_text(terminal.comparison(compared))
+    assert "+100.0]" in terminal.as_text(terminal.comparison(compared))
     assert row["low"] < 0
 
 
-def test_intervals_of_differences_end_where_the_accuracy_would_be_0(tmp_path: Path) -> None:
-    """Of seeds with 23% and 29.4%, a row with 23% and 18% cannot be more than 26.2 points below."""
+def test_the_mean_of_the_reference_is_no_limit_of_differences(tmp_path: Path) -> None:
+    """It is an estimate: of seeds with 23% and 29.4%, an interval can end below −26.2 points, and above with rows swapped."""
     runs = [
         written(tmp_path / f"{label}{seed}", [played(1, [0], test_accuracy=value)], label=label, seed=seed)
         for label, values in (("uniform", (0.23, 0.294)), ("other", (0.23, 0.18)))
         for seed, value in enumerate(values)
     ]
-    low = Comparison("x", side_by_side(runs)).table["difference_low"].iloc[1]
-    assert low == pytest.approx(-0.262)
-    assert R_SQUARED.differences([0.2, 0.4]) == (-math.inf, pytest.approx(0.7))
+    rows = side_by_side(runs)
+    found, swapped = Comparison("x", rows).table.iloc[1], Comparison("x", rows, reference="other").table.iloc[0]
+    assert found["difference_low"] < -0.7
+    assert found["difference_low"] == pytest.approx(-swapped["difference_high"])
+    assert ACCURACY.differences == (-1, 1)
+    assert R_SQUARED.differences == (-math.inf, math.inf)
 
 
 CUT = "which ends where no larger difference is possible"
