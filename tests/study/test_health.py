@@ -277,6 +277,32 @@ def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Ro
     assert next(one for one in found if one.kind == "one class").advice.startswith(steps)
 
 
+def test_a_moderate_loss_gets_no_advice_for_an_enormous_one(tmp_path: Path, good: Row) -> None:
+    """One sentence called learning rates of 0.05 to 1000 too large, with losses of 3 to 402,829."""
+    one = {"test_accuracy": 0.25, "class_accuracy": [0.0, 1.0, 0.0, 0.0]}
+    bad = [
+        row(
+            tmp_path,
+            label,
+            *(played(t, [0], test_loss=loss, **one) for t, loss in ((1, 1.4), (2, last))),
+            training={"lr": lr},
+        )
+        for label, lr, last in (("moderate", 0.05, 2.0), ("enormous", 1000.0, 4e5))
+    ]
+    found = [one for one in Comparison("x", (good, *bad)).health if one.kind == "one class"]
+    assert [one.rows for one in found] == [("moderate",), ("enormous",)]
+    assert "0.05" not in found[1].advice
+
+
+def test_unfinished_runs_do_not_lower_the_target(tmp_path: Path) -> None:
+    """A run that was stopped after a few rounds made every other row reach the target at once."""
+    best = [played(t, [0], **(GOOD | {"test_accuracy": 0.2 * t})) for t in (1, 2, 3, 4)]
+    rows = (row(tmp_path, "whole", *best), row(tmp_path, "stopped", *best[:2], rounds=4))
+    target = Comparison("x", rows).target
+    assert target.accuracy == 0.8
+    assert "(without rows with unfinished runs: 'stopped')" in target.chosen
+
+
 def test_the_seeds_are_named_in_which_a_model_knows_one_class(tmp_path: Path, good: Row) -> None:
     """One seed of a row had an accuracy of 80%, and a finding said of the row that it predicts one class."""
     bad = played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0])

@@ -11,7 +11,14 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.guessing import guessing
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.step_sizes import hardly_changed, rates, smaller_steps, unsettled_loss, value_range
+from fedcohort.study.step_sizes import (
+    hardly_changed,
+    rates,
+    smaller_steps,
+    too_large_steps,
+    unsettled_loss,
+    value_range,
+)
 from fedcohort.study.targets import Target, one_class
 
 __all__ = [
@@ -191,7 +198,7 @@ def _first_diverged(row: Checked) -> str:
 
 def _one_class(row: Checked) -> Hashable | None:
     """Models that recognize one class only."""
-    return (len(row.runs), _scaling(row), bool(smaller_steps([row.runs]))) if any(map(one_class, row.runs)) else None
+    return (len(row.runs), _scaling(row), too_large_steps(row.runs)) if any(map(one_class, row.runs)) else None
 
 
 def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
@@ -283,7 +290,7 @@ def _chance(row: Checked) -> Hashable | None:
     """Models at chance: they are not clearly better than a model that guesses."""
     guesses = guessing(row.runs)
     return (
-        (*guesses, len(row.runs), _scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs))
+        (*guesses, len(row.runs), _scaling(row), too_large_steps(row.runs), hardly_changed(row.runs))
         if guesses
         else None
     )
@@ -303,7 +310,7 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
 def _no_better_than_the_mean(row: Checked) -> Hashable | None:
     """Models that are not better than the mean of the labels: R², as a mean over seeds, is at most 0."""
     at_most = guessing(row.runs)
-    return (_scaling(row), bool(smaller_steps([row.runs])), hardly_changed(row.runs)) if at_most else None
+    return (_scaling(row), too_large_steps(row.runs), hardly_changed(row.runs)) if at_most else None
 
 
 def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:

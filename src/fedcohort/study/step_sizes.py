@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort.core import formatted_values
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["hardly_changed", "rates", "smaller_steps", "unsettled_loss", "value_range"]
+__all__ = ["hardly_changed", "rates", "smaller_steps", "too_large_steps", "unsettled_loss", "value_range"]
 
 Runs = Sequence[Measured]
 """The runs of a row, one for each seed."""
@@ -55,6 +55,12 @@ def smaller_steps(rows: Sequence[Runs]) -> str:
     else:
         loss = f"test losses of {known}" if " to " in known else f"a test loss of {known}"
     return f"lower training.lr (now {rates(rows)}: with {loss}, steps seem too large), "
+
+
+def too_large_steps(runs: Runs) -> tuple[bool, bool]:
+    """Whether test losses say that steps were too large, and whether a loss is so high that nothing else can be the reason. Rows that
+    differ in this share no advice."""
+    return bool(smaller_steps([runs])), any(unsettled_loss(run) > 0 for run in runs)
 
 
 def hardly_changed(runs: Runs) -> bool:

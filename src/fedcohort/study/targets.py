@@ -52,6 +52,12 @@ def failure(runs: Sequence[Measured]) -> str:
     return "at chance" if guessing(runs) else ""
 
 
+def _behind(runs: Sequence[Measured], most: int) -> str:
+    """That a row has unfinished runs with fewer than ``most`` rounds, whose best accuracy may still rise, in words; empty if not."""
+    behind = any(run.num_rounds < min(most, run.experiment.rounds) and not run.run.finished for run in runs)
+    return "with unfinished runs" if behind else ""
+
+
 @dataclass(frozen=True)
 class Target:
     """The target test accuracy, and how it was chosen, in words."""
@@ -108,10 +114,11 @@ def _taken_from(
 ) -> Target:
     """The target of groups with the same clients and data, from the results of their rows."""
     own = [i for group in groups for i in group.rows]
+    most = max(run.num_rounds for i in own for run in rows[i])
     return common_target(
         [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
         [labels[i] for i in own],
-        [failure(rows[i]) for i in own],
+        [failure(rows[i]) or _behind(rows[i], most) for i in own],
         [[own.index(i) for i in group.rows] for group in groups],
         score,
         several_seeds=any(len(rows[i]) > 1 for i in own),
