@@ -94,6 +94,28 @@ def test_a_conformal_run_that_admits_no_client(tmp_path: Path, good: Row, quanti
     assert shown.prose.index("Health") < shown.prose.index("Which strategy?") < shown.prose.index("1 Result")
 
 
+def test_the_smallest_quantile_is_that_of_all_rounds_and_seeds(tmp_path: Path) -> None:
+    quantiles = {0: (0.3, 0.117), 1: (0.0144, 0.2), 2: (math.inf, math.inf), 3: (0.0165, math.inf)}
+    runs = {
+        seed: written(
+            tmp_path / str(seed),
+            [played(t, [declined(own)], test_accuracy=0.1) for t, own in enumerate(of_rounds, start=1)],
+            label="cp",
+            seed=seed,
+            **CONFORMAL,
+        )
+        for seed, of_rounds in quantiles.items()
+    }
+    finding = Comparison("x", (Row("cp", runs[0].described, runs),)).health[0]
+    assert (
+        finding.text
+        == "no update entered the model in any of the 8 rounds of its 4 seeds: the model is the initial one"
+    )
+    assert finding.advice.startswith(
+        "the smallest quantile was 0.0144 to 0.117, depending on the seed, and selection.theta = 0.25; take more steps"
+    )
+
+
 def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     late = [ClientRow(0, "late"), ClientRow(1, "late")]
     rounds = [played(1, late, **GOOD), played(2, late, **GOOD), played(3, [0], **GOOD)]
