@@ -200,7 +200,8 @@ def test_rows_with_other_numbers_of_seeds_say_how_many(tmp_path: Path) -> None:
 
 def test_rows_with_diverged_updates_have_no_say_in_the_target_unless_all_have(tmp_path: Path) -> None:
     """Means of best accuracies 0.917, 0.5 and 0.864; an update of the second diverged, under one of its two seeds."""
-    diverged, well = [ClientRow(0, "diverged")], [ClientRow(0, "admitted")]
+    well = [ClientRow(0, "admitted")]
+    diverged = [*well, ClientRow(1, "diverged")]
 
     def runs(label: str, *seeds: tuple[float, list[ClientRow]]) -> Row:
         return row(

@@ -193,6 +193,40 @@ def test_correlations_within_rounds_of_three_clients_have_a_mark(run: fedcohort.
     assert "in no round did both the scores and the outcomes of three or more selected clients differ." in text
 
 
+def test_notes_say_which_correlations_are_not_known(tmp_path: Path) -> None:
+    """Below a table with the gain, "correlations with outcomes are not known", and "the mean over rounds, among selected clients"."""
+    two = [client(0, 3.0), client(1, 2.0)]
+    rows = [
+        played(t, two, decisions=candidates([9.0 + t, 8.0, 7.0], {0, 1}), test_accuracy=accuracy)
+        for t, accuracy in enumerate((0.1, 0.2, 0.4, 0.7, 0.9), start=1)
+    ]
+    found = diagnose(written(tmp_path / "run", rows))
+    assert [each.outcome for each in found.correlations] == ["gain"]
+    text = " ".join(terminal.as_text(terminal.diagnosis(found)).split())
+    assert (
+        "Rank correlations within rounds, with what the selected clients reported, are not known: in no round did both"
+        in text
+    )
+    assert "among the selected clients" not in text
+    assert (
+        "Gain: change of the test accuracy in a round, compared with the mean score of its selected clients, over all"
+        in text
+    )
+    both = dataclasses.replace(found, correlations=(*found.correlations, Correlation("loss", 0.5, 12, 5.0)))
+    text = " ".join(terminal.as_text(terminal.diagnosis(both)).split())
+    assert "Those with what clients reported are means over rounds, among the selected clients." in text
+    table = " ".join(terminal.as_text(terminal.diagnoses([found, both], ["0", "0"], 200)).split())
+    assert "–: in no round did both the scores and the outcomes" in table
+    assert "–: it is known in fewer than three rounds" not in table
+    reported = dataclasses.replace(both, correlations=both.correlations[1:])
+    table = " ".join(terminal.as_text(terminal.diagnoses([both, reported], ["0", "0"], 200)).split())
+    assert "–: in no round did both the scores and the outcomes" not in table
+    assert "–: it is known in fewer than three rounds with scores, or it or the mean scores do not differ." in table
+    alone = " ".join(terminal.as_text(terminal.diagnosis(reported)).split())
+    assert "It is the mean over rounds, among the selected clients." in alone
+    assert "Gain" not in alone
+
+
 def test_a_strategy_without_scores_has_no_shares(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=2), runs=tmp_path)
     found = diagnose(run)

@@ -94,6 +94,28 @@ def test_a_conformal_run_that_admits_no_client(tmp_path: Path, good: Row, quanti
     assert shown.prose.index("Health") < shown.prose.index("Which strategy?") < shown.prose.index("1 Result")
 
 
+def test_the_smallest_quantile_is_that_of_all_rounds_and_seeds(tmp_path: Path) -> None:
+    quantiles = {0: (0.3, 0.117), 1: (0.0144, 0.2), 2: (math.inf, math.inf), 3: (0.0165, math.inf)}
+    runs = {
+        seed: written(
+            tmp_path / str(seed),
+            [played(t, [declined(own)], test_accuracy=0.1) for t, own in enumerate(of_rounds, start=1)],
+            label="cp",
+            seed=seed,
+            **CONFORMAL,
+        )
+        for seed, of_rounds in quantiles.items()
+    }
+    finding = Comparison("x", (Row("cp", runs[0].described, runs),)).health[0]
+    assert (
+        finding.text
+        == "no update entered the model in any of the 8 rounds of its 4 seeds: the model is the initial one"
+    )
+    assert finding.advice.startswith(
+        "the smallest quantile was 0.0144 to 0.117, depending on the seed, and selection.theta = 0.25; take more steps"
+    )
+
+
 def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     late = [ClientRow(0, "late"), ClientRow(1, "late")]
     rounds = [played(1, late, **GOOD), played(2, late, **GOOD), played(3, [0], **GOOD)]
@@ -459,9 +481,31 @@ def test_a_harder_federation_is_not_failing() -> None:
 
 def test_unknown_accuracies_give_no_target() -> None:
     assert math.isnan(common_target([math.nan], ["a"], [""], [(0,)]).accuracy)
-    assert common_target([math.nan, 0.5], ["a", "b"], ["", "at chance"], [(0, 1)]) == Target(
-        0.5, f"{FROM_RESULTS} (all rows fail)"
-    )
+    assert common_target([math.nan, 0.5], ["a", "b"], ["", ""], [(0, 1)]) == Target(0.5, FROM_RESULTS)
+
+
+def test_rows_that_all_fail_give_no_target(tmp_path: Path) -> None:
+    """The best accuracy of a model that no update entered is that of the initial one, which was "reached" in the first round."""
+    failing = ["in which no update was admitted under a seed", "that predict one class"]
+    none = common_target([0.4, 0.5], ["a", "b"], failing, [(0, 1)])
+    assert math.isnan(none.accuracy)
+    assert none.chosen == "none, because training failed in every row"
+    assert common_target([0.5], ["a"], ["at chance"], [(0,)]).chosen == "none, because training failed"
+    diverged = common_target([0.4, 0.5], ["a", "b"], ["at chance", "with diverged updates"], [(0, 1)])
+    assert diverged == Target(0.5, f"{FROM_RESULTS} (without rows at chance: 'a')"), "b has learned something"
+
+    rounds = [played(t, [ClientRow(0, "declined")], test_accuracy=0.73, class_accuracy=[0.9, 0.4]) for t in (1, 2)]
+    failed = row(tmp_path, "failed", *rounds, seeds=1)
+    compared = Comparison("x", (failed,))
+    assert compared.goal == "target"
+    assert compared.table[["rounds_to_target", "bytes_to_target"]].isna().all(axis=None)
+    text = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    assert "Target accuracy: none, because training failed. Simulated" in text
+    assert "no seed reached the target" not in text
+    shown = Page(page(gather([failed.runs[0]])))
+    assert "Target accuracy: none, because training failed." in shown.prose
+    chosen = row(tmp_path, "chosen", *rounds, seeds=1, measures={"target_accuracy": 0.7})
+    assert Comparison("x", (chosen,)).table["rounds_to_target"].tolist() == [1], "a target that the user has set counts"
 
 
 def test_rows_that_fail_do_not_set_the_target_and_are_named(tmp_path: Path, good: Row) -> None:

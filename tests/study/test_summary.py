@@ -14,6 +14,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import coverage_range
+from fedcohort.record import ClientRow
 from fedcohort.report import terminal
 from fedcohort.report.terminal import all_measures
 from fedcohort.report.terminal.layout import as_text
@@ -177,6 +178,28 @@ def test_several_runs_have_one_target(tmp_path: Path) -> None:
         "without rows that fail or are far below the best, rounded down."
         in " ".join(call("measures", *(run.path for run in runs)).stdout.split())
     )
+
+
+def test_a_run_in_which_training_failed_has_no_target_of_its_own(tmp_path: Path) -> None:
+    """A model that never changed reached "its" target in round 1. Notes are about what the table has."""
+    rounds = [played(t, [ClientRow(0, "declined")], test_accuracy=0.73, class_accuracy=[0.9, 0.4]) for t in (1, 2)]
+    run = written(tmp_path / "run", rounds, label="nobody")
+    found = run.summary()
+    assert math.isnan(found.target)
+    assert math.isnan(found.rounds_to_target)
+    assert found.target_chosen == "none, because training failed"
+    text = " ".join(call("measures", run.path).stdout.split())
+    assert "rounds to it" not in text
+    assert "Target accuracy: none, because training failed. To choose one, use --target or" in text
+    assert "admitted updates" not in text
+    assert "Accuracies, drop and forgetting are in %." in text
+    given = " ".join(call("measures", run.path, "--target", "0.7").stdout.split())
+    assert "target accuracy 70.0 rounds to it 1 " in given
+    assert "Target accuracy: none" not in given
+    sound = written(tmp_path / "sound", [played(1, [0], test_accuracy=0.8)], label="sound")
+    both = " ".join(call("measures", run.path, sound.path).stdout.split())
+    assert "target accuracy 80.0 80.0" in both
+    assert "Jain's index of admitted updates: not known" in both, "a column of the table has it"
 
 
 @pytest.mark.parametrize("target", [0.0, 1.5, -1.0, math.nan])

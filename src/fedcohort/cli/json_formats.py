@@ -160,9 +160,9 @@ client_accuracy_sd: number? - Standard deviation over clients.
 personal_accuracy: number? - Mean accuracy of personal models.
 worst_personal_accuracy: number? - Mean of the worst tenth.
 personal_gain: number? - Gain over the global model.
-target_accuracy: number? - The target test accuracy.
-target_chosen: text - Where it comes from: `argument`, `measures.target_accuracy` or `results`.
-rounds_to_target: number? - Rounds until the target; null if it was not reached.
+target_accuracy: number? - The target test accuracy; null without one.
+target_chosen: text - Where it comes from: `argument`, `measures.target_accuracy` or `results`; or why there is none.
+rounds_to_target: number? - Rounds until the target; null without one, or if it was not reached.
 time_to_target: number? - Time until the target.
 bytes_to_target: number? - Bytes until the target.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.

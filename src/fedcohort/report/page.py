@@ -1,5 +1,6 @@
 """Make the report page: one self-contained HTML file, with every chart that the runs have data for."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from html import escape
@@ -167,14 +168,15 @@ def _about_points(compared: Comparison) -> str:
     """What the page shows of a sweep at first, and what all points have in common."""
     first = compared.groups[0].point
     several = len(set(compared.targets)) > 1
-    target = (
-        "each federation has its own target"
-        if several
-        else f"all points have the same target, {compared.score.target(compared.target.accuracy)}"
-    )
+    if several:
+        target = "; each federation has its own target"
+    elif math.isnan(compared.target.accuracy):
+        target = ""
+    else:
+        target = f"; all points have the same target, {compared.score.target(compared.target.accuracy)}"
     return (
         f"The page shows one point of the sweep at a time, at first {first}. Lines and differences have the same axes at all points, "
-        f"so that they can be compared; {target}."
+        f"so that they can be compared{target}."
     )
 
 

@@ -129,13 +129,13 @@ class Comparison:
 
     @property
     def target(self) -> Target:
-        """The target of all rows; NaN if rows about other clients or data have another one, see :attr:`targets`."""
+        """The target of all rows; NaN without one, or if rows about other clients or data have another one, see :attr:`targets`."""
         return self.targets[0] if len(set(self.targets)) == 1 else Target(math.nan, FOR_EACH)
 
     @property
     def goal(self) -> str:
-        """The target as headings name it: its level, or ``target`` if there are several."""
-        return self.score.target(self.target.accuracy) if len(set(self.targets)) == 1 else "target"
+        """The target as headings name it: its level, or ``target`` if there are several, or none."""
+        return "target" if math.isnan(self.target.accuracy) else self.score.target(self.target.accuracy)
 
     @property
     def about_targets(self) -> str:

@@ -206,8 +206,8 @@ class Measured:
         return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
-        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if no round was tested."""
-        if not self.tested:
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing."""
+        if not self.tested or math.isnan(target):
             return Cost(math.nan, math.nan, math.nan)
         tested = self.series("test_accuracy")
         return Cost(

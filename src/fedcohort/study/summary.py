@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
-from fedcohort.study.run_measures import Measured, evenness_of_admitted, level_below
+from fedcohort.study.run_measures import Measured, evenness_of_admitted
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
@@ -35,9 +35,9 @@ class Summary:
         client_accuracy_sd: standard deviation of the accuracy over clients.
         personal_accuracy, worst_personal_accuracy, personal_gain: of the clients' personal models after the last round, see
             :class:`~fedcohort.study.measured_values.Result`; NaN without ``measures.personal_epochs``.
-        target: the target test accuracy.
+        target: the target test accuracy; NaN without one.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
-            the run, rounded down to two decimals).
+            the run, rounded down to two decimals); or why there is none, such as ``none, because training failed``.
         rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target.
         simulated_time, bytes, client_passes: cost of the whole run.
         clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
@@ -160,10 +160,7 @@ def summaries(runs: Sequence[Run], target: float | None = None) -> list[Summary]
     if target is not None or len(runs) < 2:
         return [summary(run, target) for run in runs]
     measured = [Measured(run) for run in runs]
-    return [
-        _summary(one, own.accuracy, "results" if own.from_results else own.chosen)
-        for one, own in zip(measured, _targets(measured), strict=True)
-    ]
+    return [_summary(one, own.accuracy, _chosen(own)) for one, own in zip(measured, _targets(measured), strict=True)]
 
 
 def _targets(measured: Sequence[Measured]) -> list[Target]:
@@ -193,10 +190,13 @@ def summary(run: Run, target: float | None = None) -> Summary:
     measured = Measured(run)
     if target is not None:
         return _summary(measured, target, "argument")
-    given = measured.experiment.measures.target_accuracy
-    if given is not None:
-        return _summary(measured, given, "measures.target_accuracy")
-    return _summary(measured, level_below(measured.best_accuracy), "results")
+    own = _targets([measured])[0]
+    return _summary(measured, own.accuracy, _chosen(own))
+
+
+def _chosen(target: Target) -> str:
+    """Where a target comes from, or why there is none, see :attr:`Summary.target_chosen`."""
+    return "results" if target.from_results else target.chosen
 
 
 def _summary(measured: Measured, target: float, chosen: str) -> Summary:

@@ -32,6 +32,9 @@ __all__ = [
 TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
 """Columns of costs whose means are over the seeds that reached the target only, in the order of :class:`Cost`."""
 
+DIVERGED = "with diverged updates"
+"""Why a row does not count although its model has learned something."""
+
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
 
@@ -43,13 +46,13 @@ def one_class(run: Measured) -> bool:
 
 def failure(runs: Sequence[Measured]) -> str:
     """Why the runs of a row, one for each seed, do not count for the target, in words; empty if they do."""
-    if any(bool((run.clients["status"] == "diverged").any()) for run in runs):
-        return "with diverged updates"
     if any(run.rounds["selected"].sum() > 0 and not run.rounds["admitted"].any() for run in runs):
         return "in which no update was admitted under a seed"
     if any(map(one_class, runs)):
         return "that predict one class"
-    return "at chance" if guessing(runs) else ""
+    if guessing(runs):
+        return "at chance"
+    return DIVERGED if any(bool((run.clients["status"] == "diverged").any()) for run in runs) else ""
 
 
 def _behind(runs: Sequence[Measured], most: int) -> str:
@@ -216,7 +219,9 @@ def common_target(
     Args:
         accuracies: the best test accuracy of each row; NaN is unknown.
         names: labels of the rows, for the words.
-        failing: why each row fails, as :func:`failure` says it, or an empty text; rows that fail count only if there are no others.
+        failing: why each row fails, as :func:`failure` says it, or an empty text. Rows with diverged updates, which have learned
+            something, count if there are no others. If training failed in all rows, there is no target: what their models have at
+            the beginning would be reached at once.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
         score: name of the score, for the words.
@@ -225,7 +230,9 @@ def common_target(
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
     if not known:
         return Target(math.nan, f"none, because no row has a test {score}")
-    whole = [i for i in known if not failing[i]] or known
+    whole = [i for i in known if not failing[i]] or [i for i in known if failing[i] == DIVERGED]
+    if not whole:
+        return Target(math.nan, f"none, because training failed{' in every row' * (len(accuracies) > 1)}")
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [i for i in whole if i not in working]
     left_out = {i: failing[i] for i in known if i not in whole} | dict.fromkeys(low, "far below the best")

@@ -16,6 +16,7 @@ from fedcohort.core.formatted_values import (
     about_of_seeds,
     count,
     duration,
+    in_words,
     index,
     number,
     of_seeds,
@@ -282,7 +283,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
         yield f"Means over {seeds or 'seeds'}; the test {score.name} ± its standard deviation over seeds."
     elif seeds:
         yield f"{seeds[0].upper()}{seeds[1:]}."
-    percents = "" if score.numeric else "Accuracies, standard deviation, drop and forgetting are in %. "
+    percents = "" if score.numeric else f"{in_words(_in_percent(several))} are in %. "
     chance = "uniform selection of as many of the available clients in each round, or of all if it is not recorded which they were"
     yield f"{percents}Chance: {chance}."
     yield PASSES
@@ -292,6 +293,17 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     elif any(math.isfinite(run.worst_client_accuracy) for run in runs):
         yield ABOUT_ONE
     yield from _about_targets(several, score)
+
+
+def _in_percent(several: "Sequence[OverSeeds]") -> list[str]:
+    """The measures in percent that the table has, in words."""
+    deviations = [x for own in several for x in (own.accuracy_sd, own.mean.tail_sd, own.mean.client_accuracy_sd)]
+    known = {
+        "standard deviations": deviations,
+        "drop": [own.mean.largest_drop for own in several],
+        "forgetting": [own.mean.forgetting for own in several],
+    }
+    return ["Accuracies", *(name for name, values in known.items() if any(map(math.isfinite, values)))]
 
 
 def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
@@ -306,6 +318,10 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
             "measures.target_accuracy."
         )
     numbers = [(own.reached, own.seeds) for own in several if not math.isnan(own.mean.rounds_to_target)]
+    none = dict.fromkeys(own.mean.target_chosen for own in several if math.isnan(own.mean.target))
+    if none:
+        sign = f" {UNKNOWN}" if known else ""
+        yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
     if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
 
@@ -316,7 +332,8 @@ def _about_known(topics: Sequence[Sequence[Measure]], several: "Sequence[OverSee
     beside = " beside other measures" if any(0 < own.reached < own.seeds for own in several) else ""
     if marks := about_of_seeds((_known(measure, own) for measure in others for own in several), "gave a value", beside):
         yield marks
-    if any(math.isnan(run.admitted.jain) for own in several for run in own.runs):
+    evenness = [run.admitted.jain for own in several for run in own.runs]
+    if any(map(math.isnan, evenness)) and not all(map(math.isnan, evenness)):
         yield f"{OF_ADMITTED}: not known under a seed that admitted no update."
 
 

@@ -44,8 +44,9 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
     else:
         parts.append(Text("The strategy gives no scores that choose between clients."))
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
-    if found.scored_rounds and all(each.outcome == "gain" for each in found.correlations):
-        parts.append(Text(f"Rank correlations with outcomes are not known: {UNKNOWN_CORRELATION}"))
+    if found.scored_rounds and all(each.outcome == GAIN for each in found.correlations):
+        reported = "Rank correlations within rounds, with what the selected clients reported, are not known"
+        parts.append(Text(f"{reported}: {UNKNOWN_CORRELATION}"))
     if found.correlations:
         columns = [
             Column("outcome", [names.get(each.outcome, each.outcome) for each in found.correlations], left=True),
@@ -56,7 +57,7 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
             Column("rounds", [count(each.rounds) for each in found.correlations]),
         ]
         parts += ["", fitting_table(columns, width)[0]]
-    return Group(*parts, "", *dimmed(*_about_correlations([found])))
+    return Group(*parts, "", *dimmed(*_about_correlations([found], [each.outcome for each in found.correlations])))
 
 
 def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = WIDE) -> Group:
@@ -93,21 +94,27 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     table, hidden = fitting_table(columns, width)
     hidden = [heading.removesuffix(", %") for heading in hidden]
     shown = [outcome for outcome in outcomes if f"correlation with {names.get(outcome, outcome)}" not in hidden]
-    about_scores, about_gain = _about_correlations(found)
+    about_scores, about_gain = _about_correlations(found, shown)
     notes = dimmed(
         _about_shares(hidden, unscored=any(one.unscored > 0 for one in found)),
-        f"Correlation: {_lower(about_scores)} –: {UNKNOWN_CORRELATION}" if shown else "",
-        about_gain if "gain" in shown else "",
+        f"Correlation: {_lower(about_scores)}" if shown else "",
+        about_gain,
         about_hidden(hidden),
     )
     return Group(table, "", *notes)
 
 
+GAIN = "gain"
+"""The outcome that is compared over rounds; others are compared among the selected clients of each round."""
+
 UNKNOWN_CORRELATION = "in no round did both the scores and the outcomes of three or more selected clients differ."
-"""Why there is no rank correlation with an outcome."""
+"""Why there is no rank correlation with what clients reported."""
+
+UNKNOWN_GAIN = "it is known in fewer than three rounds with scores, or it or the mean scores do not differ."
+"""Why there is no rank correlation with the gain."""
 
 COARSE = (
-    " *: in rounds with about three clients. Without ties, each of them then has at least 50 or at most −50, whatever the scores are: "
+    "*: in rounds with about three clients. Without ties, each of them then has at least 50 or at most −50, whatever the scores are: "
     "only the mean over many rounds says something."
 )
 """What the mark of a correlation within rounds of very few clients says."""
@@ -164,24 +171,52 @@ def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _about_correlations(found: "Sequence[Diagnosis]") -> list[str]:
-    """Notes about rank correlations, and about the change of the test accuracy; empty texts without any."""
-    if not any(one.correlations for one in found):
-        return ["", ""]
-    doubtful = any(each.doubtful for one in found for each in one.correlations)
-    coarse = any(each.coarse for one in found for each in one.correlations)
-    gain = any(each.outcome == "gain" for one in found for each in one.correlations)
-    score = score_style(one.labels for one in found)
-    about_gain = (
-        f"Gain: change of the test {score.name} in a round, compared with the mean score of its selected clients."
-    )
-    return [
-        (
-            "Rank correlation (Spearman) of scores with outcomes: 100 means that higher scores always go with higher outcomes, 0 no "
-            "relation, −100 the opposite. It is the mean over rounds, among the selected clients. Only selected clients have "
-            "outcomes, so that a strategy that selects by score shows less than the whole relation."
-            + (f" ?: fewer than {MANY} rounds, so that it can be large by chance." if doubtful else "")
-            + (COARSE if coarse else "")
-        ),
-        about_gain if gain else "",
+def _about_correlations(found: "Sequence[Diagnosis]", shown: Sequence[str]) -> tuple[str, str]:
+    """Notes about rank correlations with the outcomes that are ``shown``, and about the change of the test accuracy among them; empty
+    texts without any."""
+    known = [each for one in found for each in one.correlations if each.outcome in shown]
+    if not known:
+        return "", ""
+    within = [outcome for outcome in shown if outcome != GAIN]
+    marks = [
+        f"?: fewer than {MANY} rounds, so that it can be large by chance."
+        if any(each.doubtful for each in known)
+        else "",
+        COARSE if any(each.coarse for each in known) else "",
+        f"–: {UNKNOWN_CORRELATION}" if _lack(found, within) else "",
     ]
+    about_scores = [
+        ABOUT_RANKS,
+        ABOUT_WITHIN.format("Those with what clients reported are means" if GAIN in shown else "It is the mean")
+        if within
+        else "",
+        *marks,
+    ]
+    score = score_style(one.labels for one in found)
+    about_gain = [
+        f"Gain: change of the test {score.name} in a round, compared with the mean score of its selected clients, over all rounds.",
+        f"–: {UNKNOWN_GAIN}" if _lack(found, [GAIN]) else "",
+    ]
+    return _joined(about_scores), _joined(about_gain) if GAIN in shown else ""
+
+
+ABOUT_RANKS = (
+    "Rank correlation (Spearman) of scores with outcomes: 100 means that higher scores always go with higher outcomes, 0 no "
+    "relation, −100 the opposite."
+)
+"""What a rank correlation is."""
+
+ABOUT_WITHIN = (
+    "{} over rounds, among the selected clients. Only selected clients have outcomes, so that a strategy that selects by score shows "
+    "less than the whole relation."
+)
+"""What correlations within rounds are, after their subject."""
+
+
+def _lack(found: "Sequence[Diagnosis]", outcomes: Sequence[str]) -> bool:
+    """Whether a row lacks the rank correlation with one of these outcomes."""
+    return any(not set(outcomes) <= {each.outcome for each in one.correlations} for one in found)
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)
