@@ -69,6 +69,23 @@ def test_the_points_of_one_strategy_are_compared_only_in_the_same_federation() -
     ]
 
 
+def test_a_swept_strategy_is_no_setting_of_the_federation_with_the_same_short_name() -> None:
+    """The ``name`` of the label noise was taken for that of the strategy, so that rows had the point "name=none"."""
+    noise = {"clients": 4, "label_noise": {"name": "beta"}}
+    rows = [
+        entry(f"{label}, name={name}", name, federation=federation)
+        for label, federation in (("base", {"clients": 4}), ("noise", noise))
+        for name in ("uniform", "powd")
+    ]
+    labels = [row.label for row in rows]
+    assert points(rows) == {"": (labels, labels[0])}
+    swept = [
+        entry(f"mine, name={name}", federation={"clients": 4, "label_noise": {"name": name}})
+        for name in ("none", "beta")
+    ]
+    assert list(points(swept)) == ["name=none", "name=beta"]
+
+
 def test_a_number_in_the_label_of_a_variant_is_no_sweep() -> None:
     rows = [
         entry("uniform"),

@@ -249,8 +249,16 @@ def _about_federation(entries: Sequence[Entry], names: Iterable[str]) -> dict[st
             if key.startswith(FEDERATION):
                 values.setdefault(key, set()).add(repr(value))
     varied = [key for key, different in values.items() if len(different) > 1]
-    keys = {name: next((key for key in varied if name in key.split(".")), "") for name in names}
+    keys = {name: next((key for key in varied if _is_named(key, name, entries)), "") for name in names}
     return {name: key for name, key in keys.items() if key}
+
+
+def _is_named(key: str, name: str, entries: Sequence[Entry]) -> bool:
+    """Whether labels mean this setting by a short name: other settings can have the same, such as the ``name`` of a strategy."""
+    *outer, last = key.split(".")
+    if last != name:
+        return name in outer
+    return all(own[name] == _value(entry, key) for entry in entries if name in (own := _settings(entry)))
 
 
 def _families(entries: Sequence[Entry]) -> list[str]:
