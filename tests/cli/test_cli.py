@@ -158,6 +158,22 @@ def test_run_tells_what_every_seed_came_to(done: Path) -> None:
         assert str(path) in result.stdout
 
 
+def test_run_tells_in_which_runs_training_failed(tmp_path: Path) -> None:
+    """A final accuracy of 10% had no word beside it, where `compare` had lines of advice."""
+    options = ("--set", "training.lr=1e30", "--set", "rounds=2", "--set", "seeds=1", "--runs", tmp_path)
+    text = " ".join(call("run", *options, "--quiet").stdout.split())
+    (folder,) = tmp_path.iterdir()
+    compared = call("compare", folder).stdout
+    lines = " ".join(compared[compared.index("! ") : compared.index("! 1 seed")].split())
+    assert lines.startswith("! 'uniform': ")
+    assert "Try: " in lines
+    assert lines in text
+    assert "! 1 seed" not in text, "nothing is compared"
+    easy = ("--set", "data.name=breast_cancer", "--set", "rounds=4", "--set", "seeds=1", "--runs", tmp_path / "easy")
+    sound = call("run", *easy, "--quiet").stdout
+    assert "! " not in sound
+
+
 def written(folder: Path) -> dict[Path, int]:
     """When the files of all runs were last written, but for SQLite's shared memory, which readers touch."""
     return {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*") if path.suffix != ".sqlite-shm"}

@@ -81,6 +81,11 @@ def test_documents_about_plug_ins_data_and_the_installation() -> None:
 def test_documents_of_new_runs(tmp_path: Path) -> None:
     small = ["--set", "rounds=1", "--set", "seeds=1", "--runs", tmp_path, "--quiet", "--json"]
     assert check("run", call("run", *small))["runs"][0]["note"] == ""
+    failing = [*small, "--set", "training.lr=1e30", "--set", "name=failing"]
+    found = check("run", call("run", *failing))["health"]
+    alone = json.loads(call("compare", *tmp_path.glob("failing-*"), "--json"))["health"]
+    assert [finding for finding in alone if finding["kind"] != "few seeds"] == found != []
+    assert "few seeds" in {finding["kind"] for finding in alone}
     (tmp_path / "sweep.toml").write_text('rounds = 1\nseeds = 1\n[sweep]\n"selection.k" = [1, 2]\n')
     swept = check("compare", call("sweep", tmp_path / "sweep.toml", "--runs", tmp_path, "--quiet", "--json"))
     assert [row["label"] for row in swept["rows"]] == ["uniform, k=1", "uniform, k=2"]

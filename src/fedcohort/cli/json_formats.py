@@ -123,6 +123,7 @@ personal_gain: number? - Gain over the global model.
     "run": """
 name: text - Name of the experiment.
 label: text - Label of the row.
+health: [Finding] - Problems of the runs, as in a comparison; not those about the number of seeds.
 runs: [PlayedRun] - The result of each seed.
 """,
     "PlayedRun": """

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Cell, Experiment
     from fedcohort.record import Run
     from fedcohort.study.comparison import Comparison
+    from fedcohort.study.health import Finding
     from fedcohort.study.measured_values import Result
 
 __all__ = ["compare", "grid_of", "run", "sweep"]
@@ -69,32 +70,45 @@ def run(
     check_row(label, experiment.selection.build(), experiment.algorithm.build())
     seeds = experiment.all_seeds if seed is None else [seed]
     cells = [Cell(label, each, experiment.single(each)) for each in seeds]
-    results, notes = _played(cells, runs, data_dir, trust, quiet)
+    played, notes = _played(cells, runs, data_dir, trust, quiet)
+    results, findings = _results(label, experiment, played)
     if as_json:
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
-        echo(formatted_values.as_json(document("run", {"name": experiment.name, "label": label, "runs": rows})))
+        health = [finding.to_json() for finding in findings]
+        named = {"name": experiment.name, "label": label, "health": health, "runs": rows}
+        echo(formatted_values.as_json(document("run", named)))
         return
     screen = terminal.screen()
-    screen.print(terminal.results(label, results, screen.width))
+    screen.print(terminal.results(label, results, findings, screen.width))
     for result, note in zip(results, notes, strict=True):
         echo(f"seed {result.seed}: {result.path}" + (f"  ({note})" if note else ""))
 
 
 def _played(
     cells: "Sequence[Cell]", runs: str, data_dir: str | None, trust: bool, quiet: bool
-) -> "tuple[list[Result], list[str]]":
-    """Play cells one after another; their results, and notes about runs that existed before."""
+) -> "tuple[dict[int, Run], list[str]]":
+    """Play cells one after another; the runs by their seeds, and notes about those that existed before."""
     from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
     from fedcohort.runs.play_run import run_cell
-    from fedcohort.study.measured_values import result
 
-    given, results, notes = Given(data_dir=data_dir), [], []
+    given, played, notes = Given(data_dir=data_dir), {}, []
     with watching(cells, quiet) as progress:
         for cell in cells:
             notes.append(_note(find_run(cell, given, runs)))
-            results.append(result(run_cell(cell, given, runs=runs, progress=progress, trust=trust)))
-    return results, notes
+            played[cell.seed] = run_cell(cell, given, runs=runs, progress=progress, trust=trust)
+    return played, notes
+
+
+def _results(label: str, experiment: "Experiment", played: "dict[int, Run]") -> "tuple[list[Result], list[Finding]]":
+    """The results of the runs of a row, by ascending seeds, and what a comparison says is wrong with them.
+
+    Nothing is compared, so that findings about the number of seeds are left out.
+    """
+    from fedcohort.study.comparison import Comparison, Row
+
+    compared = Comparison(experiment.name, (Row(label, experiment, played),))
+    return compared.results[label], [finding for finding in compared.health if finding.kind != "few seeds"]
 
 
 def _note(before: "Run | None") -> str:

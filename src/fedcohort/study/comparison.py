@@ -268,7 +268,7 @@ class Comparison:
                 for group, target in zip(self.groups, self.targets, strict=True)
             ],
             **note,
-            "health": [asdict(finding) for finding in self.health],
+            "health": [finding.to_json() for finding in self.health],
             "rows": summaries,
         }
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,10 @@ class Finding:
         left = len(self.rows) - SHOWN
         more = f" and {left} more row{'s' * (left > 1)}" if left > 0 else ""
         return f"{shown}{more}: " if self.rows else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

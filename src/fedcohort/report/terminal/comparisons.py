@@ -28,6 +28,7 @@ from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
+    from fedcohort.study.health import Finding
     from fedcohort.study.measured_values import Result
 
 __all__ = ["comparison", "results"]
@@ -45,7 +46,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
         "",
         printed,
         "",
-        *_health(compared),
+        *_health(compared.health),
         *dimmed(*notes(compared, rows, hidden), about_hidden(hidden)),
     )
 
@@ -99,10 +100,10 @@ def _columns(
     ]
 
 
-def _health(compared: "Comparison") -> list[RenderableType]:
+def _health(findings: "Sequence[Finding]") -> list[RenderableType]:
     """What is wrong with the runs, each with what to try."""
     lines: list[RenderableType] = []
-    for finding in compared.health:
+    for finding in findings:
         text = f"{finding.about}{finding.text}. Try: {finding.advice}."
         lines.append(Text(f"! {text}", style="yellow"))
     return [*lines, ""] if lines else []
@@ -142,8 +143,8 @@ def _times_to_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) 
     ]
 
 
-def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
-    """The results of a row, one line for each seed."""
+def results(label: str, runs: "Sequence[Result]", findings: "Sequence[Finding]" = (), width: int = WIDE) -> Group:
+    """The results of a row, one line for each seed, and what is wrong with its runs."""
     score = score_style(run.labels for run in runs)
     local = "score" if score.numeric else "accuracy"
     columns = [
@@ -165,6 +166,7 @@ def results(label: str, runs: "Sequence[Result]", width: int = WIDE) -> Group:
         "",
         table,
         "",
+        *_health(findings),
         *dimmed(*_about_results(score, hidden), about_hidden(hidden)),
     )
 
