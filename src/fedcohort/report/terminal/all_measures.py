@@ -254,17 +254,12 @@ _SETS = (
     "coverage of prediction sets", "  expected on average", "  of one calibration, 5% to 95%", "  mean size", "  empty",
 )  # fmt: skip
 
-
 _INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in units of the labels")
 
 
 def _topic_of_sets(sets: "Sequence[Conformal]", score: ScoreStyle) -> list[tuple[str, list[str]]]:
     cells = zip(*map(_about_sets, sets), strict=True)
-    return [(name, list(texts)) for name, texts in zip(_names_of_sets(score), cells, strict=True)]
-
-
-def _names_of_sets(score: ScoreStyle) -> tuple[str, ...]:
-    return _INTERVALS if score.numeric else _SETS
+    return [(name, list(texts)) for name, texts in zip(_INTERVALS if score.numeric else _SETS, cells, strict=True)]
 
 
 def _about_sets(conformal: "Conformal") -> list[str]:

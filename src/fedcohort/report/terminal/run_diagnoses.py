@@ -178,26 +178,26 @@ def _about_correlations(found: "Sequence[Diagnosis]", shown: Sequence[str]) -> t
     if not known:
         return "", ""
     within = [outcome for outcome in shown if outcome != GAIN]
-    marks = [
-        f"?: fewer than {MANY} rounds, so that it can be large by chance."
-        if any(each.doubtful for each in known)
-        else "",
-        COARSE if any(each.coarse for each in known) else "",
-        f"–: {UNKNOWN_CORRELATION}" if _lack(found, within) else "",
-    ]
-    about_scores = [
-        ABOUT_RANKS,
-        ABOUT_WITHIN.format("Those with what clients reported are means" if GAIN in shown else "It is the mean")
-        if within
-        else "",
-        *marks,
-    ]
+    mean = ABOUT_WITHIN.format("Those with what clients reported are means" if GAIN in shown else "It is the mean")
+    about_scores = [ABOUT_RANKS, mean if within else "", *_about_marks(found, known, within)]
     score = score_style(one.labels for one in found)
     about_gain = [
         f"Gain: change of the test {score.name} in a round, compared with the mean score of its selected clients, over all rounds.",
         f"–: {UNKNOWN_GAIN}" if _lack(found, [GAIN]) else "",
     ]
     return _joined(about_scores), _joined(about_gain) if GAIN in shown else ""
+
+
+def _about_marks(
+    found: "Sequence[Diagnosis]", known: "Sequence[Correlation]", within: Sequence[str]
+) -> tuple[str, str, str]:
+    """What the signs beside the ``known`` correlations mean, and the sign of those that a row lacks; empty texts without them."""
+    few = f"?: fewer than {MANY} rounds, so that it can be large by chance."
+    return (
+        few if any(each.doubtful for each in known) else "",
+        COARSE if any(each.coarse for each in known) else "",
+        f"–: {UNKNOWN_CORRELATION}" if _lack(found, within) else "",
+    )
 
 
 ABOUT_RANKS = (
