@@ -168,7 +168,7 @@ def test_the_python_function_says_the_same(folder: Path) -> None:
         (["--save", "twin.json"], "--save twin.json: an experiment is a TOML file"),
         (["--data", "no_such_data"], "no_such_data"),
         (["--set", "federation.clients=3"], "federation.partition.counts: has 6 lists, one for each client"),
-        (["--objective", "speed"], "objective = 'speed': no such objective"),
+        (["--objective", "speed"], "error: --objective 'speed': no such objective"),
     ],
 )
 def test_options_that_cannot_be_used(arguments: list[str], message: str, folder: Path) -> None:

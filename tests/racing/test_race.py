@@ -265,7 +265,13 @@ def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--objective", "speed"], "objective = 'speed': no such objective"),
+        (["--objective", "speed"], "error: --objective 'speed': no such objective"),
+        (["--objective", "time", "--objective", "time"], "error: --objective: is given twice; give two different ones"),
+        (["--strategy", "ucbb"], "error: --strategy 'ucbb': no such strategy; did you mean 'ucb'?"),
+        (
+            ["--strategy", "ucb", "--strategy", "ucb"],
+            "error: --strategy: 'ucb' is given twice; give each strategy once",
+        ),
         (["--margin", "2"], "--margin 2: give a number above 0 and below 1"),
         (["--max-seeds", "1"], "--max-seeds 1: give a whole number from 2 to 10,000"),
         (["--strategy", "ucb", "--strategy", "flash"], "federation.holdout = 0"),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import fedcohort
+from fedcohort.cli.watch_runs import messages
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
@@ -50,6 +51,30 @@ class Here:
 
     def shutdown(self, **_: Any) -> None:
         pass
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_warnings_name_their_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, quiet: bool
+) -> None:
+    """Those of several runs stood below each other without a word of which run they are about, also with --quiet."""
+    import torch
+
+    monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(parallel_runs, "as_completed", list)
+    threads = torch.get_num_threads()
+    nobody = small(
+        rounds=2,
+        seeds=2,
+        federation={"clients": 4, "holdout": 0.2, "partition": "iid"},
+        selection={"name": "conformal", "alpha_cp": 1e-4, "max_epochs": 1, "on_empty": "keep"},
+    )
+    with messages(quiet):
+        fedcohort.compare(nobody, runs=tmp_path, jobs=2)
+    torch.set_num_threads(threads)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("fedcohort: conformal, seed ")]
+    starts = [f"fedcohort: conformal, seed {seed}: conformal participation: no client was admitted" for seed in (0, 1)]
+    assert [line[: len(starts[0])] for line in lines if "finished" not in line] == starts * (not quiet)
 
 
 def test_cores_are_shared_and_finished_runs_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,15 @@
 """Options that ``fedcohort race`` and ``fedcohort advise`` share."""
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from fedcohort.cli.options import Number, Option, over_option
+from fedcohort.core.errors import UsageError
 
-__all__ = ["RACE_OPTIONS"]
+__all__ = ["RACE_OPTIONS", "with_names_of_options"]
 
 objective_option: Option = click.option(
     "--objective",
@@ -63,3 +68,22 @@ RACE_OPTIONS: tuple[Option, ...] = (
     confidence_option,
 )  # fmt: skip
 """What decides a race, which rows race, and when it ends, in the order of the help."""
+
+_OPTIONS = {"objective": "--objective", "margin": "--margin", "strategies": "--strategy"}
+"""The options by the arguments of Python that errors name."""
+
+
+@contextmanager
+def with_names_of_options() -> Iterator[None]:
+    """A block, or a command, whose errors begin with the name of an option in place of an argument of :func:`fedcohort.race`.
+
+    One value stands beside the name; lists of Python, which no user of the command has written, do not.
+    """
+    try:
+        yield
+    except UsageError as error:
+        found = re.match(r"(\w+) = (\[.*?\]: )?", str(error))
+        if found is None or found[1] not in _OPTIONS:
+            raise
+        between = ": " if found[2] else " "
+        raise UsageError(f"{_OPTIONS[found[1]]}{between}{str(error)[found.end() :]}") from None

@@ -91,7 +91,7 @@ def _play_all(
             resource_tracker.ensure_running()
         Finalize(None, _end_tracker, exitpriority=-100)  # after those of semaphores, which have 0
     context = multiprocessing.get_context("spawn")
-    sent = _Process(parcel, context.Value("i", 0))
+    sent = _Process(parcel, context.Value("i", 0), quiet=_is_quiet())
     with (
         handled(raise_signalled),
         ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(sent,)) as pool,
@@ -200,10 +200,11 @@ class _Process:
     Args:
         parcel: the objects that its runs need.
         begun: the number of processes that have begun.
+        quiet: whether warnings are not printed.
     """
 
-    def __init__(self, parcel: Parcel, begun: "Synchronized[int]") -> None:
-        self.parcel, self.begun, self.number = parcel, begun, 0
+    def __init__(self, parcel: Parcel, begun: "Synchronized[int]", *, quiet: bool) -> None:
+        self.parcel, self.begun, self.quiet, self.number = parcel, begun, quiet, 0
         self._givens: list[Given] | None = None
 
     def take_number(self) -> None:
@@ -274,8 +275,26 @@ def _play(cell: Cell, number: int, runs: str | Path, threads: int, trust: bool) 
         cell = replace(cell, experiment=cell.experiment.with_engine(device=of_process(device, process.number)))
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
-    with _unless_asked_to_end():
+    with _unless_asked_to_end(), _warnings_of(cell, quiet=process.quiet):
         run_cell(cell, given, runs=runs, trust=trust)
+
+
+def _is_quiet() -> bool:
+    """Whether messages of the package are dropped, as with ``--quiet``."""
+    return bool(log.handlers) and all(isinstance(handler, logging.NullHandler) for handler in log.handlers)
+
+
+@contextmanager
+def _warnings_of(cell: Cell, *, quiet: bool) -> Iterator[None]:
+    """A block whose warnings name the run, since several runs write to the same terminal; none are printed if ``quiet``."""
+    handler = logging.NullHandler() if quiet else logging.StreamHandler()
+    label = cell.label.replace("%", "%%")
+    handler.setFormatter(logging.Formatter(f"fedcohort: {label}, seed {cell.seed}: %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager
