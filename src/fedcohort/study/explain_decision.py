@@ -95,7 +95,7 @@ class Explanation:
         """The decision in one line; the fields have everything."""
         about = "" if self.client is None else f", client {self.client}"
         return (
-            f"<Explanation {self.label}, round {self.round} of {self.rounds}{about}: {self.selected} of {self.available} available "
+            f"<Explanation {self.label}, round {self.round:,} of {self.rounds:,}{about}: {self.selected} of {self.available} available "
             f"clients selected by {self.strategy}, {self.admitted} admitted>"
         )
 
