@@ -100,6 +100,14 @@ def test_many_selected_clients_leave_room_for_others(runs: Path) -> None:
     assert "69 more candidates, 30 of them selected, are in the output of --json." in printed
 
 
+def test_rounds_have_separators_of_thousands(runs: Path) -> None:
+    """Round 759 of 3000 stood beside 3,000 rounds."""
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    many = dataclasses.replace(found, round=1759, rounds=3000)
+    assert ": round 1,759 of 3,000" in terminal.as_text(terminal.explanation(many))
+    assert "round 1,759 of 3,000" in repr(many)
+
+
 def test_notes_of_a_diagnosis_are_about_columns_that_are_shown(runs: Path) -> None:
     narrow, wide = call(42, "diagnose", runs), call(120, "diagnose", runs)
     assert "Correlation: rank correlation" not in narrow

@@ -408,10 +408,10 @@ def test_rows_with_other_seeds_are_not_compared_without_a_word(tmp_path: Path, g
     shifted = row(tmp_path, "shifted", played(1, [0, 1], **GOOD), seeds=4)
     shifted = Row("shifted", shifted.experiment, {seed: shifted.runs[seed] for seed in (1, 2, 3)})
     (finding,) = Comparison("x", (good, more)).health
-    assert finding.text.startswith("the rows have 3 to 5 seeds: a mean is over the seeds of its row")
+    assert finding.text.startswith("The rows have 3 to 5 seeds: a mean is over the seeds of its row")
     (finding,) = Comparison("x", (good, shifted)).health
-    assert finding.text.startswith("the rows have different seeds: ")
-    assert "the rows have 3 to 5 seeds" in " ".join(
+    assert finding.text.startswith("The rows have different seeds: ")
+    assert "The rows have 3 to 5 seeds" in " ".join(
         terminal.as_text(terminal.comparison(Comparison("x", (good, more)))).split()
     )
 

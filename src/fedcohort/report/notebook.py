@@ -133,7 +133,7 @@ def run_in_notebook(run: Run) -> Bundle:
     described, last = run.described, run.last_round
     title = f"{run.meta['name']}: {run.meta['label']}, seed {run.meta['seed']}"
     rows = [
-        ["rounds", f"{last} of {described.rounds}"],
+        ["rounds", f"{last:,} of {described.rounds:,}"],
         ["data", described.data.name],
         ["clients", f"{described.federation.clients:,}, {described.selection.k:,} per round"],
         ["directory", str(run.path)],

@@ -49,7 +49,7 @@ class ProgressBar(Watch):
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Show a round that was played."""
         rounds = cell.experiment.rounds
-        self._move(row.round / rounds, f"{cell.label}, seed {cell.seed}: round {row.round} of {rounds}")
+        self._move(row.round / rounds, f"{cell.label}, seed {cell.seed}: round {row.round:,} of {rounds:,}")
 
     def finished(self, cell: Cell) -> None:
         """Show a run that is finished."""

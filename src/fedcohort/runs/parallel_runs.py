@@ -203,7 +203,7 @@ class _Process:
         quiet: whether warnings are not printed.
     """
 
-    def __init__(self, parcel: Parcel, begun: "Synchronized[int]", *, quiet: bool) -> None:
+    def __init__(self, parcel: Parcel, begun: "Synchronized[int]", *, quiet: bool = False) -> None:
         self.parcel, self.begun, self.quiet, self.number = parcel, begun, quiet, 0
         self._givens: list[Given] | None = None
 

@@ -229,13 +229,13 @@ class _Rounds:
                 for t in range(first, rounds + 1):
                     stopping = self._play_round(t, stop)
                     if stopping and t < rounds:
-                        message = f"stopped after round {t} of {rounds}; the same command resumes it ({path})"
+                        message = f"stopped after round {t:,} of {rounds:,}; the same command resumes it ({path})"
                         raise Interrupted(message, stop.signum)
             finally:
                 self._write()
         self.writer.finish(self.run_state.model)
         if stop.is_set():  # the caller may have further runs to play
-            raise Interrupted(f"stopped after the last round of {rounds}; the run is finished ({path})", stop.signum)
+            raise Interrupted(f"stopped after the last round of {rounds:,}; the run is finished ({path})", stop.signum)
 
     def _try_measures(self) -> None:
         """Call each own measure once, so that an error in one is found before the first round is trained."""

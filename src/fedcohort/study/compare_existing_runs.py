@@ -61,7 +61,7 @@ def _how_to_finish(run: Run) -> str:
         else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
     )
     compare_so_far = ", or compare unfinished runs with --partial" if run.last_round else ""
-    return f"{run.path}: stopped after round {run.last_round} of {run.described.rounds}; finish it first, {how}{compare_so_far}"
+    return f"{run.path}: stopped after round {run.last_round:,} of {run.described.rounds:,}; finish it first, {how}{compare_so_far}"
 
 
 def _about_partial(runs: list[Run], last: int) -> str:

@@ -99,8 +99,8 @@ class Explanation:
         """The decision in one line; the fields have everything."""
         about = "" if self.client is None else f", client {self.client}"
         return (
-            f"<Explanation {self.label}, round {self.round} of {self.rounds}{about}: {self.selected} of {self.available} available "
-            f"clients selected by {self.strategy}, {self.admitted} admitted>"
+            f"<Explanation {self.label}, round {self.round:,} of {self.rounds:,}{about}: {self.selected} of {self.available} "
+            f"available clients selected by {self.strategy}, {self.admitted} admitted>"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def _other_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
         return
     least, most = min(map(len, seeds)), max(map(len, seeds))
     has = f"have {least} to {most} seeds" if least < most else "have different seeds"
-    text = f"the rows {has}: a mean is over the seeds of its row, a difference over those that both rows have"
+    text = f"The rows {has}: a mean is over the seeds of its row, a difference over those that both rows have"
     advice = (
         "play all rows with the same seeds; if results decided which rows got more seeds, as in `fedcohort race`, p-values are too "
         "low, and the result of the race holds instead"

@@ -238,8 +238,8 @@ def about_verdicts(rows: Sequence[Verdict]) -> str:
 
 
 ABOUT_UNEVEN = (
-    "Unequal rounds: some runs are not finished, and the rows have not played the same number of rounds, so that there is no "
-    "difference and no verdict."
+    "Unequal rounds: some runs are not finished, so that not all rows have played the same number of rounds. As long as that is so, "
+    "none of these rows has a difference or a verdict."
 )
 
 

@@ -58,7 +58,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         ),
     ]
     parts: list[RenderableType] = [
-        Text.assemble((decision.label, "bold"), f": round {decision.round} of {decision.rounds}"),
+        Text.assemble((decision.label, "bold"), f": round {decision.round:,} of {decision.rounds:,}"),
         Text(decision.strategy, style="dim"),
         "",
         *map(Text, decision.words()),

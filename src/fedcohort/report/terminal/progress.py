@@ -174,7 +174,7 @@ class _Lines:
         left, limit = _time_left(step, self._course.limit), self._course.limit
         number = f"{step.run} of {limit}{self._course.runs}" if limit else f"{step.run}/{self._course.runs}"
         print(
-            f"[{number}] {cell.label}, seed {cell.seed}: round {row.round} of {rounds}, test "
+            f"[{number}] {cell.label}, seed {cell.seed}: round {row.round:,} of {rounds:,}, test "
             f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {count(row.simulated_time)}"
             + (f", {left}" if left else ""),
             file=sys.stderr,

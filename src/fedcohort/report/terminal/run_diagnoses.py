@@ -113,6 +113,9 @@ UNKNOWN_CORRELATION = "in no round did both the scores and the outcomes of three
 UNKNOWN_GAIN = "it is known in fewer than three rounds with scores, or it or the mean scores do not differ."
 """Why there is no rank correlation with the gain."""
 
+DOUBTFUL = f"?: fewer than {MANY} rounds, so that it can be large by chance."
+"""What the mark of a correlation over few rounds says."""
+
 COARSE = (
     "*: in rounds with about three clients. Without ties, each of them then has at least 50 or at most −50, whatever the scores are: "
     "only the mean over many rounds says something."
@@ -178,26 +181,21 @@ def _about_correlations(found: "Sequence[Diagnosis]", shown: Sequence[str]) -> t
     if not known:
         return "", ""
     within = [outcome for outcome in shown if outcome != GAIN]
-    mean = ABOUT_WITHIN.format("Those with what clients reported are means" if GAIN in shown else "It is the mean")
-    about_scores = [ABOUT_RANKS, mean if within else "", *_about_marks(found, known, within)]
+    subject = "Those with what clients reported are means" if GAIN in shown else "It is the mean"
+    about_scores = [
+        ABOUT_RANKS,
+        ABOUT_WITHIN.format(subject) if within else "",
+        *_about_marks(known),
+        f"–: {UNKNOWN_CORRELATION}" if _lack(found, within) else "",
+    ]
+    if GAIN not in shown:
+        return _joined(about_scores), ""
     score = score_style(one.labels for one in found)
     about_gain = [
         f"Gain: change of the test {score.name} in a round, compared with the mean score of its selected clients, over all rounds.",
         f"–: {UNKNOWN_GAIN}" if _lack(found, [GAIN]) else "",
     ]
-    return _joined(about_scores), _joined(about_gain) if GAIN in shown else ""
-
-
-def _about_marks(
-    found: "Sequence[Diagnosis]", known: "Sequence[Correlation]", within: Sequence[str]
-) -> tuple[str, str, str]:
-    """What the signs beside the ``known`` correlations mean, and the sign of those that a row lacks; empty texts without them."""
-    few = f"?: fewer than {MANY} rounds, so that it can be large by chance."
-    return (
-        few if any(each.doubtful for each in known) else "",
-        COARSE if any(each.coarse for each in known) else "",
-        f"–: {UNKNOWN_CORRELATION}" if _lack(found, within) else "",
-    )
+    return _joined(about_scores), _joined(about_gain)
 
 
 ABOUT_RANKS = (
@@ -211,6 +209,12 @@ ABOUT_WITHIN = (
     "less than the whole relation."
 )
 """What correlations within rounds are, after their subject."""
+
+
+def _about_marks(known: "Sequence[Correlation]") -> list[str]:
+    """What the marks of some correlations say."""
+    doubtful, coarse = any(each.doubtful for each in known), any(each.coarse for each in known)
+    return [DOUBTFUL] * doubtful + [COARSE] * coarse
 
 
 def _lack(found: "Sequence[Diagnosis]", outcomes: Sequence[str]) -> bool:
