@@ -9,10 +9,13 @@ from fedcohort.core.formatted_values import count, first_in_words
 from fedcohort.study.failing_rows import seeds_in_words
 from fedcohort.study.health import Finding
 
-__all__ = ["Missing", "about_missing", "in_sentences", "without_premature"]
+__all__ = ["SO_FAR", "Missing", "about_missing", "in_sentences", "without_premature"]
 
 SHOWN = 6
 """Largest number of rows that a sentence names."""
+
+SO_FAR = "Verdicts are those of the runs so far: more runs can change them, and p is corrected only for rows that have begun."
+"""What is said about verdicts as long as runs are missing."""
 
 PREMATURE = ("few seeds", "other seeds")
 """Kinds of findings about seeds that are not there yet."""
