@@ -27,8 +27,8 @@ function use(page) {
   return /^(glossary|tutorials\/)/.test(page) ? 2 : 0;
 }
 
-/* Sphinx reads this variable; higher scores come first. Pages whose title has the words come first, then those whose text has them often.
-   Headings and words that all pages of strategies have do not fill the list. */
+/* Sphinx sorts results by these scores, the highest first: pages with the words in their title, then pages that have them often. Headings,
+   and words that all pages of strategies have, score less, so that they do not fill the list. */
 var Scorer = {
   score: ([page, title, anchor, description, score, , kind]) => {
     if (kind === "object") return /^Python (attribute|property|data)\b/.test(description || "") ? score - 40 : score;

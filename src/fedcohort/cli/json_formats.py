@@ -138,7 +138,7 @@ missing: [MissingRuns] - The runs that have not begun, for each experiment file 
 file: text - The experiment file.
 folder: text - The folder of its runs.
 runs: integer - Number of all its runs.
-rows: {[integer]} - The seeds whose runs have not begun, by the label of the row.
+rows: {[integer]} - By the label of a row, its seeds that have not begun.
 command: text - The command that plays them.
 """,
     "Measures": """

@@ -75,9 +75,10 @@ _OPTIONS = {"objective": "--objective", "margin": "--margin", "strategies": "--s
 
 @contextmanager
 def with_names_of_options() -> Iterator[None]:
-    """A block, or a command, whose errors begin with the name of an option in place of an argument of :func:`fedcohort.race`.
+    """Errors of the block, or of the command, name an option where :func:`fedcohort.race` names its argument: ``--strategy``, and not
+    ``strategies``.
 
-    One value stands beside the name; lists of Python, which no user of the command has written, do not.
+    A single value stays beside the name. A Python list does not, since no user of the command has written it.
     """
     try:
         yield

@@ -263,26 +263,21 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0
     interval = f"{'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to {score.signed(high)}"
-    alike = all_alike(own, others)
+    alike = math.isfinite(low) and not score.interval(low, high)
     if alike:
         interval = "the same difference under every seed, which gives no interval"
     sentence = (
         f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
         f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0 and not alike)}"
     ).replace("p = <", "p < ")
+    equal = alike and abs(mean) < 1e-12
     if (
-        clear or useless or (alike and abs(mean) < 1e-12) or best in with_different_seeds(compared)
-    ):  # then more seeds of these two are not what is missing
+        clear or useless or equal or best in with_different_seeds(compared)
+    ):  # more seeds of these two are not what is missing
         return sentence
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
     close = "The difference is small beside its spread from seed to seed"
     return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', close)}"
-
-
-def all_alike(own: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether paired differences do not vary from seed to seed, so that nothing is known of their spread."""
-    differences = [a - b for a, b in zip(own, others, strict=True)]
-    return max(differences) - min(differences) < 1e-12
 
 
 def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:

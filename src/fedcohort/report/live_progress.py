@@ -28,8 +28,8 @@ class Pace:
     """The progress of runs since the page was first made.
 
     Args:
-        name: the experiment whose runs are known in advance.
-        planned: its runs; None if they are not known.
+        name: the experiment that ``planned`` is about.
+        planned: the runs that are going to be played; None if they are not known.
         clock: the wall clock in seconds.
     """
 

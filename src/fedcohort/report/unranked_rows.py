@@ -23,7 +23,7 @@ BY_SEEDS = "Means over different seeds can differ by their seeds alone: compare 
 
 
 def with_different_seeds(compared: Comparison) -> frozenset[int]:
-    """The positions of the rows in groups whose rows do not all have the same seeds.
+    """The positions of the rows that are compared with rows of other seeds.
 
     Their means are not ranked. Their differences can be judged, because each is over the seeds that two rows share.
     """

@@ -286,7 +286,7 @@ def _is_quiet() -> bool:
 
 @contextmanager
 def _warnings_of(cell: Cell, *, quiet: bool) -> Iterator[None]:
-    """A block whose warnings name the run, since several runs write to the same terminal; none are printed if ``quiet``."""
+    """Warnings of the block begin with the name of the run, since several runs write to the same terminal; ``quiet`` drops them."""
     handler = logging.NullHandler() if quiet else logging.StreamHandler()
     label = cell.label.replace("%", "%%")
     handler.setFormatter(logging.Formatter(f"fedcohort: {label}, seed {cell.seed}: %(message)s"))

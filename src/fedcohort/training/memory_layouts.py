@@ -33,7 +33,8 @@ def in_fast_layout(module: Network, images: Tensor) -> Network:
     """Lay out the parameters with channels last, in place.
 
     In a network that cannot process such images, ``view`` copies if the network is a row of layers; other networks turn the images
-    into channels first, as do those that :func:`faster_with_channels_first`. The network keeps its names, hooks and parameters.
+    into channels first, and so do those for which :func:`faster_with_channels_first` holds. The network keeps its names, hooks and
+    parameters.
 
     Args:
         module: a network for images.
