@@ -10,6 +10,9 @@ from fedcohort.record import Run, writing
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.live import Live
 from fedcohort.report.live_progress import Planned
+from fedcohort.report.missing_runs import SO_FAR, UNPLANNED
+from fedcohort.study.references import differences_of_cells
+from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 from tests.report.pages import Page
 
@@ -61,6 +64,30 @@ def test_one_row_with_one_seed_is_not_called_every_row(playing: Run) -> None:
     assert not re.search("every row|each row|mean over", found.prose)
     assert "Test accuracy after the last round so far, seed 0." in found.prose
     assert "reached a test accuracy of 30.0% in round 2 of 50." in found.prose
+
+
+def test_p_values_count_rows_that_have_not_begun(tmp_path: Path) -> None:
+    """They were corrected for the rows that had begun, so that a verdict could be lost as soon as another row began."""
+    for label, score in (("a", 0.3), ("b", 0.5)):
+        for seed in range(5):
+            own = played(1, [0], test_accuracy=score, ledger=[exchange(9, 9)])
+            written(tmp_path / f"{label}{seed}", [own], label=label, seed=seed, rounds=5)
+    known = Page(Live(tmp_path, "small", planned=Planned(100, 20, 3)).page("small"))
+    assert "p corrected by Holm for 3 comparisons, 2 of them to come; better or worse" in known.prose
+    assert f"a difference can be clear from 7 seeds on. {SO_FAR}" in known.prose
+    assert UNPLANNED not in known.prose
+    assert [row["p_holm"] for row in known.texts["results"]] == ["baseline", "not clear, 0.19"]
+    unknown = Page(Live(tmp_path, "small").page("small"))
+    assert "p corrected by Holm for 1 comparison; better or worse" in unknown.prose
+    assert f"{SO_FAR} {UNPLANNED}" in unknown.prose
+    assert [row["p_holm"] for row in unknown.texts["results"]] == ["baseline", "not clear, 0.062"]
+
+
+def test_the_command_that_plays_runs_tells_the_page_how_many_differences_there_will_be() -> None:
+    rows = [{"label": "UCB", "selection": UCB}, {"label": "loss", "selection": {"name": "select_by_loss"}}]
+    assert differences_of_cells(small(seeds=5, variants=rows).cells()) == 2
+    swept = small(seeds=2, variants=rows, sweep={"federation.clients": [6, 12]})
+    assert differences_of_cells(swept.cells()) == 4, "two at each of two points"
 
 
 def test_a_single_row_has_no_best_mean_to_mark(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fedcohort.cli import cli
-from fedcohort.report.missing_runs import SO_FAR, Missing, about_missing, in_sentences
+from fedcohort.report.missing_runs import SO_FAR, UNPLANNED, Missing, about_missing, in_sentences
 from fedcohort.report.page import page
 from fedcohort.report.page_assets import with_code
 from fedcohort.report.report_data import gather
@@ -48,7 +48,10 @@ def test_the_page_says_which_runs_have_not_begun(stopped: Path) -> None:
     shown = Page(text)
     health = shown.prose.partition("Health")[2].partition("Which strategy?")[0]
     assert ABOUT in health
-    assert SO_FAR in shown.prose
+    assert f"with 2 comparisons, a difference can be clear from 7 seeds on. {SO_FAR}" in shown.prose, (
+        "one row has not begun"
+    )
+    assert UNPLANNED not in shown.prose
     assert "set seeds" not in health
     found = found_and_missing(["three.toml"])
     of_runs = Page(page(gather(found.runs))).prose

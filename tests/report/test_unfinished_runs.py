@@ -12,7 +12,7 @@ from fedcohort.report.charts import accuracy_and_cost
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import Story, gather
-from fedcohort.study.verdicts import UNEVEN
+from fedcohort.study.verdicts import BASELINE, UNCLEAR, UNEVEN
 from tests.experiments import UCB
 from tests.records import exchange, played, written
 from tests.report.pages import Page, caption
@@ -63,12 +63,26 @@ def test_rows_after_unequal_numbers_of_rounds_are_not_compared(uneven: Story) ->
     assert not [found for tag, found in shown.tags if tag == "td" and found.get("class") == "best"]
     (stopped,) = [row for row in shown.texts["results"] if row["strategy"] == "stopped"]
     assert (stopped["difference"], stopped["p_holm"]) == ("–", UNEVEN)
-    assert "Unequal rounds: some runs are not finished" in shown.prose
+    assert "Unequal rounds: the row and its reference have not played the same number of rounds" in shown.prose
     assert shown.prose.count("No best mean is marked among rows that have played unequal numbers of rounds") == 2
     assert "▸" not in shown.prose
     assert "Test accuracy after the last round of each run so far," in shown.prose
     assert "Whole runs" not in shown.prose
     assert "differences" not in {figure.key for figure in figures(uneven, PAGE)}
+
+
+def test_a_row_as_far_as_its_reference_is_compared(uneven: Story, tmp_path: Path) -> None:
+    """One row that was behind kept the verdicts of finished rows back, and was not counted in the correction of p."""
+    third = runs_of(tmp_path, "third", 6, finished=True, selection={"name": "powd"})
+    compared = gather([*(reading.run for reading in uneven.everything), *third]).comparison
+    assert compared is not None
+    assert (sorted(compared.uneven), sorted(compared.without_difference)) == ([0, 1, 2], [1])
+    assert [verdict.words for verdict in compared.verdicts] == [BASELINE, UNEVEN, UNCLEAR]
+    assert np.isfinite(compared.table["difference"]).tolist() == [True, False, True]
+    assert compared.comparisons == 2
+    assert "p corrected by Holm for 2 comparisons, 1 of them to come;" in compared.about_verdicts
+    assert compared.paired(1, 2) == ([], [])
+    assert compared.paired(2, 0)[0] == compared.paired(0, 2)[0]
 
 
 def test_no_front_among_rows_after_unequal_numbers_of_rounds(uneven: Story) -> None:

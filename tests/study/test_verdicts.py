@@ -8,7 +8,7 @@ import pytest
 from fedcohort.report.headline import headline
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.verdicts import Verdict, about_verdicts, needed_seeds, verdicts
+from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, needed_seeds, verdicts
 from tests.records import played, written
 
 FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
@@ -49,6 +49,19 @@ def test_fewer_than_three_paired_seeds_have_no_verdict_and_do_not_count() -> Non
     assert (eight.p_holm, eight.words) == (2 / 256, "better")
     assert verdicts([(FIRST, FIRST), ([], [])])[1].words == "too few seeds"
     assert paired(FIRST, BETTER[:3])[1].words == "not clear"
+
+
+def test_differences_that_are_still_to_come_count_as_if_their_p_values_were_1() -> None:
+    rows = [(row, FIRST) for row in (FIRST, BETTER, MIXED)]
+    alone, planned = verdicts(rows), verdicts(rows, planned=6)
+    assert [row.p_value for row in alone[1:]] == [row.p_value for row in planned[1:]]
+    assert (alone[1].p_holm, planned[1].p_holm) == (4 / 256, 12 / 256)
+    assert planned[2].p_holm == min(1.0, 5 * planned[2].p_value)
+    assert verdicts(rows, planned=2)[1:] == alone[1:], "no more than there are"
+    assert (corrected_for(alone), corrected_for(planned, 6), corrected_for(alone[:1], 6)) == (2, 6, 0)
+    assert "p corrected by Holm for 6 comparisons, 4 of them to come; better" in about_verdicts(planned, 6)
+    uneven = verdicts([*rows, ([], [])], uneven=[3])
+    assert (uneven[1].p_holm, uneven[3].words, corrected_for(uneven)) == (6 / 256, "unequal rounds", 3)
 
 
 @pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (3, 7), (4, 8), (10, 9)])

@@ -302,8 +302,9 @@ name_option: Option = click.option(
 
 until_closed_option: Option = click.option("--until-closed", is_flag=True, hidden=True)
 
-expected_option: Option = click.option("--expected", type=(int, int), hidden=True)
-"""Numbers of rounds of all runs together, and of runs, that the command that started the server is going to play."""
+expected_option: Option = click.option("--expected", type=(int, int, int), hidden=True)
+"""Numbers of rounds of all runs together, of runs, and of differences to references that the command that started the server is
+going to make."""
 
 at_most_option: Option = click.option("--at-most", is_flag=True, hidden=True)
 """The command plays at most ``--expected`` rounds and runs: a race ends when it is decided."""

@@ -155,7 +155,12 @@ def _figures(
 @click.command()
 @with_options(runs_option, port_option, name_option, until_closed_option, expected_option, at_most_option)
 def live(
-    runs: str, port: int | None, name: str | None, until_closed: bool, expected: tuple[int, int] | None, at_most: bool
+    runs: str,
+    port: int | None,
+    name: str | None,
+    until_closed: bool,
+    expected: tuple[int, int, int] | None,
+    at_most: bool,
 ) -> None:
     """Serve the report of runs while they are played.
 

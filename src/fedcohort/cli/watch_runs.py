@@ -66,10 +66,11 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) ->
         return
     from fedcohort.report.live import beside
     from fedcohort.report.live_progress import Planned
+    from fedcohort.study.references import differences_of_cells
 
     rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)
     longest = rounds[:most_runs]  # if not all are played
-    planned = Planned(sum(longest), len(longest), at_most)
+    planned = Planned(sum(longest), len(longest), differences_of_cells(cells), at_most)
     with beside(context.params["runs"], cells[0].experiment.name, planned) as address:
         echo(f"fedcohort: live at {address}", err=True)
         yield

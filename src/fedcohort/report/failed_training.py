@@ -48,7 +48,8 @@ def about_judged(compared: Comparison | None) -> str:
     """A sentence about differences and verdicts of rows in which training failed; empty if there are none."""
     if compared is None:
         return ""
-    rows = [i for group in compared.groups if len(group.rows) > 1 for i in group.rows if i not in compared.uneven]
+    waiting = compared.without_difference
+    rows = [i for group in compared.groups if len(group.rows) > 1 for i in group.rows if i not in waiting]
     names = [repr(compared.rows[i].label) for i in sorted(rows) if problem(compared, i)]
     if not names:
         return ""

@@ -35,6 +35,7 @@ from fedcohort.study.verdicts import (
     needed_for,
     seeds_to_be_clear,
 )
+from fedcohort.study.verdicts import comparisons as comparisons_of
 
 __all__ = ["Answers", "answers", "headline"]
 
@@ -184,7 +185,7 @@ def _beside_reference(compared: Comparison, group: Group, names: Sequence[str]) 
 def _leads(compared: Comparison, group: Group, names: Sequence[str]) -> list[str]:
     """The differences of rows to the reference over the seeds that both have, as the table judges them, if they are few."""
     others = [i for i in group.rows if i != group.reference]
-    tested = max(1, sum(math.isfinite(verdict.p_holm) for verdict in compared.verdicts))
+    tested = max(1, compared.comparisons)
     sentences = ["The table of results has the difference of each row to the reference, with its verdict."]
     if len(others) <= FEW:
         sentences = [_lead(compared, i, group.reference, compared.verdicts[i].p_holm, tested) for i in others]
@@ -197,12 +198,13 @@ def _leads(compared: Comparison, group: Group, names: Sequence[str]) -> list[str
 
 def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
     """The rows that the best one is compared with, each with its corrected p-value and the number of comparisons."""
-    comparisons = max(1, sum(math.isfinite(other.p_holm) for other in compared.verdicts))
+    comparisons = max(1, compared.comparisons)
     if best == group.reference:  # the table compares every row with it, so its p-value holds whichever comes second
         return [(second, compared.verdicts[second].p_holm, comparisons)]
     tested = [(group.reference, compared.verdicts[best].p_holm, comparisons)]
     if second != group.reference:
-        pairs = math.comb(len(group.rows), 2)
+        to_come = max(0, compared.planned - comparisons_of(compared.verdicts)) if len(compared.groups) == 1 else 0
+        pairs = math.comb(len(group.rows) + to_come, 2)
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
         tested.append((second, p_value, pairs))
@@ -253,7 +255,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
-        enough = needed_for(compared.verdicts)
+        enough = needed_for(compared.verdicts, compared.planned)
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
         return (
             f"{head}. They share only {seeds}: it is not known whether the difference "

@@ -123,16 +123,18 @@ class Live:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
                 sound = [self._finished.kept(run) for run in sound]
                 self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == version}
+                planned = self._pace.planned if name == self._pace.name else None
                 live = {
                     "version": version,
                     "seed": seed,
                     "overall": self._pace.overall(name, sound),
-                    "planned": self._pace.planned is not None and name == self._pace.name,
+                    "planned": planned is not None,
                     "others": self._links(groups, name),
                     "token": quote(self.token),
                     "damaged": damaged + more,
                 }
-                self._pages[name, seed] = (version, _page(sound, name, live, self.folder))
+                comparisons = planned.comparisons if planned is not None else 0
+                self._pages[name, seed] = (version, _page(sound, name, live, self.folder, comparisons))
             return self._pages[name, seed][1]
 
     def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, object]]:
@@ -145,27 +147,31 @@ class Live:
         return links
 
 
-def _page(runs: list[Run], name: str, live: dict[str, Any], folder: Path) -> str:
-    """The page of these runs, without absolute paths. Runs that cannot be drawn are listed as damaged."""
+def _page(runs: list[Run], name: str, live: dict[str, Any], folder: Path, comparisons: int) -> str:
+    """The page of these runs, without absolute paths. Runs that cannot be drawn are listed as damaged.
+
+    ``comparisons`` is the number of differences to references once all runs are there; 0 if it is not known.
+    """
     try:
-        text = _drawn(runs, name, live)
+        text = _drawn(runs, name, live, comparisons)
     except Exception:  # copies of a run, or a forged record, which can have valid hashes
         runs, repeated = without_repeats(runs)
         live = live | {"damaged": live["damaged"] + repeated}
         try:
-            text = _drawn(runs, name, live)
+            text = _drawn(runs, name, live, comparisons)
         except Exception:
             runs, more = separated(runs, partial(damage_in, action=lambda run: _drawn([run], name, live)))
-            text = _drawn(runs, name, live | {"damaged": live["damaged"] + more})
+            text = _drawn(runs, name, live | {"damaged": live["damaged"] + more}, comparisons)
     scripts = text.index("</script>", text.index('id="payload">'))  # what follows does not depend on the runs
     descriptions = [run.meta.get("experiment", "") for run in runs]
     return without_paths(text[:scripts], descriptions, [folder]) + text[scripts:]
 
 
-def _drawn(runs: list[Run], name: str, live: dict[str, object]) -> str:
+def _drawn(runs: list[Run], name: str, live: dict[str, object], comparisons: int = 0) -> str:
     from fedcohort.report.page import page
 
-    return page(gather(runs, name) if runs else Story(name or "no run yet", (), [], []), live=live)
+    story = gather(runs, name, planned=comparisons) if runs else Story(name or "no run yet", (), [], [])
+    return page(story, live=live)
 
 
 def _facts(run: Run) -> tuple[object, ...]:
@@ -309,7 +315,8 @@ def serve(
 def beside(folder: str | Path, name: str, planned: Planned) -> Iterator[str]:
     """Serve runs from a process of its own until the block ends; yields the address."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
-    command += ["--expected", str(planned.rounds), str(planned.runs)] + ["--at-most"] * planned.at_most
+    expected = [planned.rounds, planned.runs, planned.comparisons]
+    command += ["--expected", *map(str, expected), *["--at-most"] * planned.at_most]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:

@@ -16,11 +16,13 @@ class Planned(NamedTuple):
     Attributes:
         rounds: number of rounds of all runs together.
         runs: number of runs.
-        at_most: whether both are limits, which a race that is decided earlier does not reach.
+        comparisons: number of differences to references once all runs are there.
+        at_most: whether these numbers of rounds and runs are limits, which a race that is decided earlier does not reach.
     """
 
     rounds: int
     runs: int
+    comparisons: int = 0
     at_most: bool = False
 
 

@@ -9,13 +9,16 @@ from fedcohort.core.formatted_values import count, first_in_words
 from fedcohort.study.failing_rows import seeds_in_words
 from fedcohort.study.health import Finding
 
-__all__ = ["SO_FAR", "Missing", "about_missing", "in_sentences", "without_premature"]
+__all__ = ["SO_FAR", "UNPLANNED", "Missing", "about_missing", "in_sentences", "without_premature"]
 
 SHOWN = 6
 """Largest number of rows that a sentence names."""
 
-SO_FAR = "Verdicts are those of the runs so far: more runs can change them, and p is corrected only for rows that have begun."
+SO_FAR = "Verdicts are those of the runs so far: more runs can change them."
 """What is said about verdicts as long as runs are missing."""
+
+UNPLANNED = "The correction of p counts only rows that have begun."
+"""What is added where it is not known which runs are going to be played."""
 
 PREMATURE = ("few seeds", "other seeds")
 """Kinds of findings about seeds that are not there yet."""
@@ -32,6 +35,7 @@ class Missing:
         rows: the seeds that are missing, by the label of the row; only rows that lack any.
         folder: the folder of runs.
         settings: the settings of ``--set``.
+        comparisons: the number of differences to references that all its rows have.
     """
 
     file: Path
@@ -40,6 +44,7 @@ class Missing:
     rows: Mapping[str, Sequence[int]]
     folder: str | Path = "runs"
     settings: Sequence[str] = ()
+    comparisons: int = 0
 
     @property
     def command(self) -> str:

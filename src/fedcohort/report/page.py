@@ -16,7 +16,7 @@ from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
-from fedcohort.report.missing_runs import SO_FAR, about_missing, without_premature
+from fedcohort.report.missing_runs import SO_FAR, UNPLANNED, about_missing, without_premature
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
@@ -142,7 +142,11 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         )
         return {"health": [], "own_measures": [], "intervals": False, "several_targets": False} | words
     found = without_premature(compared.health, story.missing, [row.label for row in compared.rows])
-    so_far = SO_FAR if compared.about_verdicts and (going_on or story.missing) else ""
+    so_far = (
+        [SO_FAR, *([] if story.planned else [UNPLANNED])]
+        if compared.about_verdicts and (going_on or story.missing)
+        else []
+    )
     return {
         "health": [
             *map(about_missing, story.missing),
@@ -159,7 +163,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_points": _about_points(compared),
         "about_times": compared.about_times,
         "about_chance": compared.about_chance,
-        "about_verdicts": f"{compared.about_verdicts} {so_far}".rstrip(),
+        "about_verdicts": " ".join([compared.about_verdicts, *so_far]),
         "own_measures": compared.own_measures,
         "goal": compared.goal,
     }

@@ -188,6 +188,7 @@ class Story:
         seed: the seed of charts of single clients; None for the first seed of each row.
         missing: the runs of experiment files that have not begun.
         note: a sentence about runs that are compared before they are finished, see :class:`~fedcohort.study.comparison.Comparison`.
+        planned: the number of differences to references once all runs are there; 0 if no more are played, or not known.
     """
 
     name: str
@@ -198,6 +199,7 @@ class Story:
     seed: int | None = None
     missing: Sequence[Missing] = ()
     note: str = ""
+    planned: int = 0
 
     def at_seed(self, seed: int) -> "Story":
         """The same runs, with charts of single clients for another seed; what covers all seeds is not computed again."""
@@ -224,7 +226,7 @@ class Story:
             played = {reading.seed: reading.run for reading in readings if reading.num_rounds}
             if played:
                 rows.append(Row(row.label, row.experiment, played))
-        return Comparison(self.name, tuple(rows), self.note, self.reference) if rows else None
+        return Comparison(self.name, tuple(rows), self.note, self.reference, self.planned) if rows else None
 
     @cached_property
     def score(self) -> ScoreStyle:
@@ -264,13 +266,8 @@ class Story:
         """For each point of a sweep, the number of its federation: points with the same clients and data have the same number."""
         if self.comparison is None:
             return []
-        described = [
-            [
-                self.comparison.rows[group.rows[0]].experiment.to_dict()[name]
-                for name in ("federation", "data", "systems")
-            ]
-            for group in self.comparison.groups
-        ]
+        firsts = [self.comparison.rows[group.rows[0]].experiment.to_dict() for group in self.comparison.groups]
+        described = [[values[name] for name in ("federation", "data", "systems")] for values in firsts]
         texts = [json.dumps(values, sort_keys=True, default=str) for values in described]
         numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         return [numbers[text] for text in texts]
@@ -324,6 +321,7 @@ def gather(
     *,
     missing: Sequence[Missing] = (),
     note: str = "",
+    planned: int = 0,
 ) -> Story:
     """Read runs, finished or not. Runs that differ only in their seed become one row.
 
@@ -333,14 +331,15 @@ def gather(
         reference: label of the row that the others are compared with.
         missing: the runs of experiment files that have not begun.
         note: a sentence about runs that are compared before they are finished.
+        planned: the number of differences to references once all runs are there; by default, that of ``missing``.
     """
-    name = name or names_of(runs)
+    name, planned = name or names_of(runs), planned or sum(one.comparisons for one in missing)
     rows = side_by_side([run if isinstance(run, FirstRounds) else CachedRun(run) for run in runs])
     labels = short([row.label for row in rows], 28 if len(rows) <= 8 else 34)
     readings = [
         [Reading(row.runs[seed], label) for seed in sorted(row.runs)] for label, row in zip(labels, rows, strict=True)
     ]
-    return Story(name, rows, labels, readings, reference, missing=missing, note=note)
+    return Story(name, rows, labels, readings, reference, missing=missing, note=note, planned=planned)
 
 
 def blocks(length: int, most: int) -> Indices:

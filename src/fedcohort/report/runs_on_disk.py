@@ -117,6 +117,7 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     from fedcohort.experiment import load
     from fedcohort.experiment.given_objects import Given
     from fedcohort.runs.find_run import find_run
+    from fedcohort.study.references import differences_of_cells
 
     given, experiment = Given(), load(path, settings)
     cells = experiment.cells()
@@ -130,5 +131,5 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     for cell, run in zip(cells, found, strict=True):
         if run is None:
             lacking.setdefault(cell.label, []).append(cell.seed)
-    missing = Missing(path, len(cells), experiment.all_seeds, lacking, folder, settings)
+    missing = Missing(path, len(cells), experiment.all_seeds, lacking, folder, settings, differences_of_cells(cells))
     return Found(runs, (missing,) if lacking else ())

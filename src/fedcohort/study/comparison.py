@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,36 +12,21 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.experiment import Experiment
-from fedcohort.record import Run
 from fedcohort.study.chance import about_chance
+from fedcohort.study.comparison_row import Row
 from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
-from fedcohort.study.unfinished_rows import rounds_left, uneven_rows
-from fedcohort.study.verdicts import Verdict, about_verdicts, difference_columns, verdicts
+from fedcohort.study.unfinished_rows import rounds_left, uneven_rows, without_difference
+from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, difference_columns, verdicts
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "Row", "Target"]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a comparison: its label, its experiment, and its runs by seed."""
-
-    label: str
-    experiment: Experiment
-    runs: Mapping[int, Run]
-
-    @property
-    def on_wall_clock(self) -> bool:
-        """Whether the times of the row are seconds of wall time, because its runs were played on real machines."""
-        return all(run.clock == "wall" for run in self.runs.values())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,12 +39,15 @@ class Comparison:
         note: a sentence about runs that are compared before they are finished; empty for finished runs.
         reference: label of the reference row; by default the first row with uniform selection, or else the first row. In a sweep,
             each row is compared with the reference at the same point of the grid.
+        planned: the number of differences to references once all runs are there; 0 if no more runs are played. See
+            :func:`~fedcohort.study.verdicts.verdicts`.
     """
 
     name: str
     rows: tuple[Row, ...]
     note: str = ""
     reference: str = ""
+    planned: int = 0
 
     def __repr__(self) -> str:
         """The rows and their mean accuracies, at most five of them."""
@@ -99,7 +87,7 @@ class Comparison:
     @cached_property
     def _entries(self) -> list[Entry]:
         return [
-            Entry(row.label, _named(row, "selector") or row.experiment.selection.name, row.experiment)
+            Entry(row.label, row.given("selector") or row.experiment.selection.name, row.experiment)
             for row in self.rows
         ]
 
@@ -170,9 +158,8 @@ class Comparison:
           with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
         * ``difference``, ``difference_low``, ``difference_high``: mean difference of the accuracy to that of the reference, over
-          the seeds that both have, and its paired 95% confidence interval, within −b and 1 − b for a reference
-          of mean accuracy b. ``corrected_low``, ``corrected_high``: the interval that is corrected (Bonferroni) for all rows with
-          a verdict; NaN without one.
+          the seeds that both have, and its paired 95% confidence interval, within −1 and 1. ``corrected_low``, ``corrected_high``:
+          the interval that is corrected (Bonferroni) for :attr:`comparisons`; NaN without a verdict.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
           the seeds that reached the target, and ``reached``, their number.
@@ -189,12 +176,24 @@ class Comparison:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Whether the difference of each row to its reference is clear; all rows share one correction for several comparisons."""
-        return verdicts([self.paired(i, j) for i, j in enumerate(self.references)], self.references, self.uneven)
+        paired = [self.paired(i, j) for i, j in enumerate(self.references)]
+        return verdicts(paired, self.references, self.without_difference, self.planned)
+
+    @property
+    def comparisons(self) -> int:
+        """The number of differences that p-values are corrected for; 0 as long as there is no p-value."""
+        return corrected_for(self.verdicts, self.planned)
 
     @cached_property
     def uneven(self) -> frozenset[int]:
-        """The positions of rows that are not compared yet: runs are unfinished, and have played unequal numbers of rounds."""
+        """The positions of rows that are not ranked yet, see :func:`~fedcohort.study.unfinished_rows.uneven_rows`."""
         return uneven_rows(self.groups, [list(row.runs.values()) for row in self.rows])
+
+    @cached_property
+    def without_difference(self) -> frozenset[int]:
+        """The positions of rows that cannot be compared with their reference yet, see
+        :func:`~fedcohort.study.unfinished_rows.without_difference`."""
+        return without_difference(self.groups, [row.runs for row in self.rows])
 
     @property
     def when(self) -> str:
@@ -209,7 +208,7 @@ class Comparison:
     @property
     def about_verdicts(self) -> str:
         """How the verdicts are made, and what the number of seeds cannot show, in words."""
-        return about_verdicts(self.verdicts)
+        return about_verdicts(self.verdicts, self.planned)
 
     @cached_property
     def health(self) -> list[Finding]:
@@ -280,8 +279,8 @@ class Comparison:
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in _AVERAGED}
         return {
             "label": row.label,
-            "selection": _named(row, "selector") or short_name(row.experiment.selection.name),
-            "algorithm": _named(row, "algorithm") or short_name(row.experiment.algorithm.name),
+            "selection": row.given("selector") or short_name(row.experiment.selection.name),
+            "algorithm": row.given("algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
             "point": next(group.point for group in self.groups if position in group.rows),
             "reference": self.rows[reference].label,
@@ -315,8 +314,8 @@ class Comparison:
 
     def _difference(self, position: int, reference: int, verdict: Verdict) -> dict[str, float]:
         """The paired difference to the reference, its interval, and the interval that is corrected like the verdict."""
-        tested = sum(math.isfinite(other.p_holm) for other in self.verdicts) if math.isfinite(verdict.p_holm) else 0
-        return difference_columns(*self.paired(position, reference), self.score, tested)
+        comparisons = self.comparisons if math.isfinite(verdict.p_holm) else 0
+        return difference_columns(*self.paired(position, reference), self.score, comparisons)
 
     def are_equal(self, position: int, other: int) -> bool:
         """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.equal_rows.equal_rows`."""
@@ -324,16 +323,11 @@ class Comparison:
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
         """The accuracies of two rows, by their positions, over the seeds that both have; none if they cannot be compared yet."""
-        if position in self.uneven:
+        if without_difference([Group("", (position, reference), reference)], [row.runs for row in self.rows]):
             return [], []
         first = {result.seed: result.accuracy for result in self.results[self.rows[reference].label]}
         paired = [result for result in self.results[self.rows[position].label] if result.seed in first]
         return [result.accuracy for result in paired], [first[result.seed] for result in paired]
-
-
-def _named(row: Row, part: str) -> str:
-    """The class of a strategy or an algorithm that was given in Python; empty if the experiment names it."""
-    return next(iter(row.runs.values())).meta.get(f"given {part}", "")
 
 
 _AVERAGED = tuple(

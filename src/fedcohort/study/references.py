@@ -8,9 +8,18 @@ from functools import cached_property
 
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.experiment import Experiment
+from fedcohort.experiment import Cell, Experiment
 
-__all__ = ["Entry", "Group", "check_reference", "grouped", "names_at_points", "swept_settings", "without_settings"]
+__all__ = [
+    "Entry",
+    "Group",
+    "check_reference",
+    "differences_of_cells",
+    "grouped",
+    "names_at_points",
+    "swept_settings",
+    "without_settings",
+]
 
 SETTING = re.compile(r", ([\w.]+)=(\{[^{}]*\}|\[[^\[\]]*\]|[^,]+)")
 """A setting in the label of a row: ``, k=3``."""
@@ -97,6 +106,12 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
         )
         for point, rows in points.items()
     ]
+
+
+def differences_of_cells(cells: Iterable[Cell]) -> int:
+    """The number of rows of an experiment that are compared with a reference, which is another row, once all its cells are run."""
+    rows = {cell.label: Entry(cell.label, cell.experiment.selection.name, cell.experiment) for cell in cells}
+    return sum(len(group.rows) - 1 for group in grouped(list(rows.values())))
 
 
 Point = tuple[str, ...]

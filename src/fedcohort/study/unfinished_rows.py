@@ -6,7 +6,7 @@ from fedcohort.record import Run
 from fedcohort.study.references import Group
 from fedcohort.study.step_sizes import value_range
 
-__all__ = ["UNEQUAL", "about_unfinished", "rounds_left", "uneven_rows"]
+__all__ = ["UNEQUAL", "about_unfinished", "rounds_left", "uneven_rows", "without_difference"]
 
 UNEQUAL = "have played unequal numbers of rounds, since some runs are not finished"
 """What texts say of the rows of :func:`uneven_rows`."""
@@ -16,8 +16,8 @@ LISTED = 6
 
 
 def uneven_rows(groups: Iterable[Group], runs: Sequence[Iterable[Run]]) -> frozenset[int]:
-    """The positions of rows that cannot be compared with the others of their group yet: the runs of the group have not played the
-    same number of rounds, and some have rounds left to play.
+    """The positions of rows that are not ranked with the others of their group yet: the runs of the group have not played the same
+    number of rounds, and some have rounds left to play.
 
     Args:
         groups: the rows that are compared with each other.
@@ -25,6 +25,27 @@ def uneven_rows(groups: Iterable[Group], runs: Sequence[Iterable[Run]]) -> froze
     """
     uneven = [group for group in groups if _are_uneven([run for i in group.rows for run in runs[i]])]
     return frozenset(i for group in uneven for i in group.rows)
+
+
+def without_difference(groups: Iterable[Group], runs: Sequence[Mapping[int, Run]]) -> frozenset[int]:
+    """The positions of rows that have no difference to their reference yet: under the seeds that both have, they have not played the
+    same number of rounds, and some have rounds left to play. A reference is one of them if that is so for all rows of its group.
+
+    Args:
+        groups: the rows that are compared with each other.
+        runs: the runs of each row by seed.
+    """
+    found: set[int] = set()
+    for group in groups:
+        others = [i for i in group.rows if i != group.reference]
+        waiting = [i for i in others if _are_uneven(_shared(runs[i], runs[group.reference]))]
+        found.update(group.rows if waiting and len(waiting) == len(others) else waiting)
+    return frozenset(found)
+
+
+def _shared(own: Mapping[int, Run], reference: Mapping[int, Run]) -> list[Run]:
+    """The runs of two rows under the seeds that both have."""
+    return [run for seed in own if seed in reference for run in (own[seed], reference[seed])]
 
 
 def rounds_left(run: Run) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "about_more_seeds",
     "about_verdicts",
     "comparisons",
+    "corrected_for",
     "difference_columns",
     "lowest_p_value",
     "most_advised",
@@ -44,7 +45,7 @@ FEWEST = 3
 BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not clear", "better", "worse"
 
 UNEVEN = "unequal rounds"
-"""The verdict on rows that cannot be compared yet, because runs are unfinished and have not played the same number of rounds."""
+"""The verdict on rows that cannot be compared with their reference yet, because runs are unfinished and not equally far."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Verdict:
         p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for references.
         p_holm: the p-value, corrected by Holm for the number of rows that are compared with a reference.
         words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, ``too few seeds``, or
-            ``unequal rounds`` for rows whose runs are unfinished.
+            ``unequal rounds`` for rows that have not played as many rounds as their reference yet, or more.
     """
 
     seeds: int
@@ -69,6 +70,7 @@ def verdicts(
     results: Sequence[tuple[Sequence[float], Sequence[float]]],
     references: Sequence[int] = (),
     uneven: Collection[int] = (),
+    planned: int = 0,
 ) -> list[Verdict]:
     """A verdict for each row, in their order.
 
@@ -77,6 +79,8 @@ def verdicts(
         references: for each row, the position of its reference; a row that is its own reference is a baseline. By default, the first
             row is the reference of all.
         uneven: positions of rows that cannot be compared with their reference yet.
+        planned: the number of differences to references once all runs are there, also those of rows that have not begun; 0 if no more
+            runs are played. p-values are corrected for them too.
     """
     baselines = {i for i, reference in enumerate(references or [0] * len(results)) if i == reference}
     enough = [i not in baselines and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
@@ -84,7 +88,8 @@ def verdicts(
         measures.paired_p_value(own, first) if tested else math.nan
         for (own, first), tested in zip(results, enough, strict=True)
     ]
-    corrected = measures.holm(p_values)
+    later = max(planned - sum(enough), len(set(uneven) - baselines))  # they count as if their p-values were 1
+    corrected = measures.holm([*p_values, *[1.0] * later])
     found = []
     for i, (own, first) in enumerate(results):
         difference = sum(own) - sum(first)
@@ -144,14 +149,24 @@ def needed_seeds(comparisons: int) -> int:
     return math.ceil(math.log2(2 * comparisons / LEVEL))
 
 
-def comparisons(rows: Iterable[Verdict]) -> int:
-    """The number of rows that are compared with a reference: if all have enough seeds, p is corrected for so many comparisons."""
-    return sum(row.words != BASELINE for row in rows)
+def comparisons(rows: Iterable[Verdict], planned: int = 0) -> int:
+    """The number of rows that are compared with a reference: if all have enough seeds, p is corrected for so many comparisons.
+
+    ``planned`` is that of :func:`verdicts`.
+    """
+    return max(planned, sum(row.words != BASELINE for row in rows))
 
 
-def needed_for(rows: Iterable[Verdict]) -> int:
+def corrected_for(rows: Sequence[Verdict], planned: int = 0) -> int:
+    """The number of comparisons that p-values are corrected for, see :func:`verdicts`: those with a p-value, and those that will have
+    one once all runs are there; 0 as long as there is no p-value."""
+    tested = sum(math.isfinite(row.p_holm) for row in rows)
+    return max(planned, tested + sum(row.words == UNEVEN for row in rows)) if tested else 0
+
+
+def needed_for(rows: Iterable[Verdict], planned: int = 0) -> int:
     """The smallest number of seeds of all rows with which one of their differences can be clear, see :func:`needed_seeds`."""
-    return needed_seeds(max(1, comparisons(rows)))
+    return needed_seeds(max(1, comparisons(rows, planned)))
 
 
 MOST_SEEDS = 1_000
@@ -230,26 +245,29 @@ def lowest_p_value(seeds: int, comparisons: int) -> float:
     return min(1.0, comparisons * 2.0 ** (1 - seeds))
 
 
-def about_verdicts(rows: Sequence[Verdict]) -> str:
-    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared."""
+def about_verdicts(rows: Sequence[Verdict], planned: int = 0) -> str:
+    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared.
+
+    ``planned`` is that of :func:`verdicts`.
+    """
     uneven = any(row.words == UNEVEN for row in rows)
     about_rounds = [ABOUT_UNEVEN] if uneven else []
-    return " ".join([*about_rounds, *_about_compared(rows)])
+    return " ".join([*about_rounds, *_about_compared(rows, planned)])
 
 
 ABOUT_UNEVEN = (
-    "Unequal rounds: some runs are not finished, so that not all rows have played the same number of rounds. As long as that is so, "
-    "none of these rows has a difference or a verdict."
+    "Unequal rounds: the row and its reference have not played the same number of rounds, because not all of their runs are "
+    "finished. As long as that is so, the row has no difference and no verdict."
 )
 
 
-def _about_compared(rows: Sequence[Verdict]) -> list[str]:
+def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     """Sentences about the rows that are compared with a reference."""
     compared = [row for row in rows if row.words not in (BASELINE, UNEVEN)]
     if not compared:
         return []
     tested = [row for row in compared if row.words != TOO_FEW]
-    number, needed = comparisons(rows), needed_for(rows)
+    number, needed = comparisons(rows, planned), needed_for(rows, planned)
     if not tested:
         about = (
             f"No verdict: fewer than {FEWEST} seeds in common with the reference cannot tell a difference from chance. "
@@ -257,14 +275,16 @@ def _about_compared(rows: Sequence[Verdict]) -> list[str]:
             "seeds on."
         )
         return [about]
+    corrected = corrected_for(rows, planned)
+    to_come = f", {corrected - len(tested)} of them to come" if corrected > len(tested) else ""
     note = (
-        f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(len(tested))}; "
+        f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(corrected)}{to_come}; "
         f"better or worse if p is at most {LEVEL:g}."
     )
     most = max(row.seeds for row in tested)
-    lowest = lowest_p_value(most, len(tested))
+    lowest = lowest_p_value(most, corrected)
     if lowest > LEVEL:
-        of_all = f" if all rows have them, which makes {_number(number)}" if len(tested) < number else ""
+        of_all = f" if all rows have them, which makes {_number(number)}" if corrected < number else ""
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
         note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on{of_all}."
     return [note]

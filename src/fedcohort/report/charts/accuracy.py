@@ -255,7 +255,7 @@ def _paired_differences(compared: Comparison, labels: list[str], scale: float) -
     for i, reference in enumerate(compared.references):
         own, first = _by_seed(compared, compared.rows[i].label), _by_seed(compared, compared.rows[reference].label)
         paired = {seed: value for seed, value in own.items() if seed in first}
-        if i == reference or i in compared.uneven or not paired:
+        if i == reference or i in compared.without_difference or not paired:
             continue
         interval = {name: scale * table[i][column] for name, column in COLUMNS.items()} | {"seeds": len(paired)}
         clear = compared.verdicts[i].p_holm <= LEVEL

@@ -138,8 +138,9 @@ def _about_accuracy(compared: "Comparison") -> str:
 
 def about_references(compared: "Comparison") -> str:
     """What differences are taken to, in a sentence; empty if no rows are compared."""
-    several = [group for group in compared.groups if len(group.rows) > 1 and group.rows[0] not in compared.uneven]
-    if not several and compared.uneven:
+    waiting = compared.without_difference
+    several = [group for group in compared.groups if len(group.rows) > 1 and group.reference not in waiting]
+    if not several and waiting:
         return ""
     if not several:
         return (

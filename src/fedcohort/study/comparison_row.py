@@ -1,0 +1,27 @@
+"""One row of a comparison: the runs of one strategy under several seeds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedcohort.experiment import Experiment
+from fedcohort.record import Run
+
+__all__ = ["Row"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a comparison: its label, its experiment, and its runs by seed."""
+
+    label: str
+    experiment: Experiment
+    runs: Mapping[int, Run]
+
+    @property
+    def on_wall_clock(self) -> bool:
+        """Whether the times of the row are seconds of wall time, because its runs were played on real machines."""
+        return all(run.clock == "wall" for run in self.runs.values())
+
+    def given(self, part: str) -> str:
+        """The class of a ``selector`` or an ``algorithm`` that was given in Python; empty if the experiment names it."""
+        return next(iter(self.runs.values())).meta.get(f"given {part}", "")
