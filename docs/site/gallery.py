@@ -24,8 +24,8 @@ INTRODUCTION = (
 )
 COMMANDS = """
 ```console
-$ fedcohort compare experiments/quickstart.toml --set measures.clients_every=1
-$ fedcohort figures --format svg
+$ fedcohort compare experiments/quickstart.toml --set measures.clients_every=1 --runs gallery
+$ fedcohort figures --runs gallery --format svg
 ```
 """.strip()
 

@@ -284,6 +284,14 @@ def test_its_charts_can_be_drawn() -> None:
     first = memory.data["profile"].iloc[0]
     assert (first["memory_mean"], first["least"], first["most"], first["grown"]) == (99, 98, 100, 49)
     assert "Batch sizes" in gallery("Batch sizes", "x", [], profiles(found, PAGE))
+    time = next(figure for figure in profiles(found, look) if figure.key == "batch-time")
+    assert time.note == "Lines: ± one standard deviation of single mini-batches."
+    uneven = [dataclasses.replace(SIZES[0], batch_seconds_sd=2 * SIZES[0].batch_seconds), *SIZES[1:]]
+    time = next(
+        figure for figure in profiles(dataclasses.replace(found, sizes=uneven), look) if figure.key == "batch-time"
+    )
+    assert time.note == "Lines: ± one standard deviation of single mini-batches, at least 0."
+    assert time.data["profile"]["low"].min() == 0
 
 
 def test_cells_of_a_few_clients_contain_their_numbers() -> None:

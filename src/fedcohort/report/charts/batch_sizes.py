@@ -33,6 +33,11 @@ def _megabytes(value: float) -> str:
     return formatted_values.size(MB * value)
 
 
+def _ends(frame: pd.DataFrame) -> str:
+    """What is said of lines that would go below 0, with a comma before it; empty without such lines."""
+    return ", at least 0" if (frame["sd"] > frame["ms"]).any() else ""
+
+
 def profiles(profile: "Profile", look: Look) -> list[Figure]:
     """All figures of a profile."""
     frame = _table(profile)
@@ -41,7 +46,7 @@ def profiles(profile: "Profile", look: Look) -> list[Figure]:
         _half(
             "batch-time",
             "Time per mini-batch",
-            "Lines: ± one standard deviation of single mini-batches.",
+            f"Lines: ± one standard deviation of single mini-batches{_ends(frame)}.",
             [View("Time of a mini-batch", [Panel(_bars("ms", "milliseconds", ".3~g", order, look, "low", "high"))])],
             frame,
         ),

@@ -12,7 +12,7 @@ from fedcohort.report.shortened_names import drawable
 __all__ = ["GROUPS", "about_random", "by_block", "named", "random_rounds", "term_names", "untried"]
 
 NAMES = {
-    "p": "share of all samples",
+    "p": "share of samples",
     "q_hat": "conformal quantile",
     "set_size": "classes in a prediction set",
     "calibration": "held-out samples",
