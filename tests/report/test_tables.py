@@ -10,6 +10,7 @@ from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
 from tests.repetitions import slow_after
+from tests.report.pages import Page
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
@@ -81,3 +82,19 @@ def test_results_fit_their_place_on_a_usual_screen(browser: Any, tmp_path: Path,
     assert page.locator("#results").count() == 1
     assert page.evaluate(beyond) <= 0
     page.close()
+
+
+def test_intervals_stand_below_differences_where_numbers_of_seeds_take_their_place(tmp_path: Path) -> None:
+    """With "(4/5)" in three columns, the wall time was cut at 1,200 pixels."""
+    rows = {"uniform": [0.5, 0.52, 0.54], "ucb": [0.55, 0.57, 0.4]}
+    for target, some in ((0.5, True), (0.3, False)):
+        measures = {"target_accuracy": target}
+        runs = [
+            run
+            for name, row in rows.items()
+            for run in runs_of(tmp_path / str(target), name, row, selection=name, measures=measures)
+        ]
+        (table,) = [
+            found for tag, found in Page(report(gather(runs))).tags if tag == "table" and found.get("id") == "results"
+        ]
+        assert (table.get("class") == "full") == some

@@ -140,13 +140,20 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             ),
             "",
         )
-        return {"health": [], "own_measures": [], "intervals": False, "several_targets": False} | words
+        return {
+            "health": [],
+            "own_measures": [],
+            "intervals": False,
+            "several_targets": False,
+            "some_reached": False,
+        } | words
     found = without_premature(compared.health, story.missing, [row.label for row in compared.rows])
     so_far = (
         [SO_FAR, *([] if story.planned else [UNPLANNED])]
         if compared.about_verdicts and (going_on or story.missing)
         else []
     )
+    reached = about_reached(numbers_reached(compared.table.to_dict("records")))
     return {
         "health": [
             *map(about_missing, story.missing),
@@ -157,7 +164,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),
         "when": compared.when,
-        "about_targets": compared.about_targets + about_reached(numbers_reached(compared.table.to_dict("records"))),
+        "about_targets": compared.about_targets + reached,
+        "some_reached": bool(reached),
         "intervals": with_intervals(compared.table.to_dict("records")),
         "several_targets": len(set(compared.targets)) > 1,
         "about_points": _about_points(compared),
