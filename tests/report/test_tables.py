@@ -94,7 +94,7 @@ def test_intervals_stand_below_differences_where_numbers_of_seeds_take_their_pla
             for name, row in rows.items()
             for run in runs_of(tmp_path / str(target), name, row, selection=name, measures=measures)
         ]
-        (table,) = [
-            found for tag, found in Page(report(gather(runs))).tags if tag == "table" and found.get("id") == "results"
-        ]
+        shown = Page(report(gather(runs)))
+        (table,) = [found for tag, found in shown.tags if tag == "table" and found.get("id") == "results"]
         assert (table.get("class") == "full") == some
+        assert "uniform seeds 0, 1, 2 " in shown.prose, "it was the seed of several"
