@@ -20,6 +20,7 @@ from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.screen_words import CONTAINS_0
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.verdicts import about_more_seeds, most_advised, needed_seeds, rounded_seeds, seeds_to_be_clear
 from tests.experiments import UCB
@@ -416,6 +417,33 @@ def test_an_interval_with_0_is_explained_if_the_difference_is_clear(tmp_path: Pa
         "The difference is clear with these seeds: the interval includes 0, but it assumes Gaussian differences, which the test does "
         "not."
     )
+
+
+def test_an_interval_with_0_is_explained_if_only_a_correction_step_by_step_finds_a_clear_difference(
+    tmp_path: Path,
+) -> None:
+    """ "Better" stood beside a corrected interval that contains 0, without a word."""
+    low = [0.1] * 8
+    gains = [0.8, 0.1, 0.1, 0.1, 0.1, 0.1, -0.01, -0.02]
+    best = [a + b for a, b in zip(low, gains, strict=True)]
+    runs = [
+        *runs_of(tmp_path, "uniform", low),
+        *runs_of(tmp_path, "best", best, selection=UCB),
+        *runs_of(tmp_path, "steady", [0.15 + 0.001 * i for i in range(8)], selection={"name": "round_robin"}),
+    ]
+    story = gather(runs)
+    assert story.comparison is not None
+    _, of_best, of_steady = story.comparison.verdicts
+    assert (of_best.p_value, of_best.p_holm) == (8 / 256, 8 / 256), "the second step does not multiply it"
+    assert (of_best.words, of_steady.words) == ("better", "better")
+    row = story.comparison.table.iloc[1]
+    assert row["corrected_low"] < 0
+    reason = "it is corrected for all comparisons at once, and p step by step (Holm)."
+    found = said(runs)["How sure?"]
+    assert f"The difference is clear with these seeds: the interval includes 0, but {reason}" in found
+    figure = differences(story, PAGE)
+    assert figure is not None
+    assert figure.note.endswith(CONTAINS_0)
 
 
 def test_a_strategy_has_one_color_at_all_points(page_of_sweep: Page) -> None:

@@ -66,7 +66,7 @@ local_accuracy: number? - Training accuracy of the last round's clients.
 difference: number? - Difference of the accuracy to the reference, paired over seeds.
 difference_low: number? - Lower end of its 95% interval.
 difference_high: number? - Upper end of its 95% interval.
-corrected_low: number? - Lower end of the 95% interval that is corrected for all rows with a verdict; null without a verdict.
+corrected_low: number? - Lower end of a 95% interval for all rows at once (Bonferroni), wider than p asks for; null without a verdict.
 corrected_high: number? - Upper end of that interval.
 paired_seeds: integer - Number of seeds that both rows have.
 p_value: number? - Of the permutation test.

@@ -261,7 +261,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
             f"{head}. They share only {seeds}: it is not known whether the difference "
             f"is due to chance.{'' if useless else f' Run {enough} seeds or more.'}"
         )
-    clear = p_value <= LEVEL
+    clear, alone = p_value <= LEVEL, measures.paired_p_value(own, others)
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0
     interval = f"{'corrected ' * (comparisons > 1)}95% interval {score.signed(low)} to {score.signed(high)}"
@@ -270,7 +270,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         interval = "the same difference under every seed, which gives no interval"
     sentence = (
         f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, excludes_0=excludes_0 and not alike)}"
+        f"{_clearness(p_value, len(own), comparisons, alone, excludes_0=excludes_0 and not alike)}"
     ).replace("p = <", "p < ")
     equal = alike and abs(mean) < 1e-12
     if (
@@ -292,18 +292,21 @@ def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
     return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
-def _clearness(p_value: float, seeds: int, comparisons: int, *, excludes_0: bool) -> str:
+def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, *, excludes_0: bool) -> str:
     """Whether a difference is clear, and why its interval may look as if it said something else.
 
     Args:
         p_value: its p-value, corrected for ``comparisons``.
         seeds: number of paired seeds.
         comparisons: the number of comparisons.
+        alone: the p-value without a correction.
         excludes_0: whether its interval excludes 0.
     """
     gaussian = "it assumes Gaussian differences"
     if p_value <= LEVEL:
-        includes = "" if excludes_0 else f": the interval includes 0, but {gaussian}, which the test does not"
+        stricter = "it is corrected for all comparisons at once, and p step by step (Holm)"
+        reason = stricter if alone * comparisons > LEVEL else f"{gaussian}, which the test does not"
+        includes = "" if excludes_0 else f": the interval includes 0, but {reason}"
         return f"The difference is clear with these seeds{includes}."
     but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
     lowest = min(lowest_p_value(seeds, comparisons), p_value)  # less than the first if other rows have more seeds

@@ -13,6 +13,10 @@ EVEN_CORRECTED = (
     " Even that can exclude 0 where the difference is not clear: intervals assume Gaussian differences, and the test "
     "does not."
 )
+CONTAINS_0 = (
+    " That one can contain 0 where the difference is clear: it assumes Gaussian differences and is corrected for all differences at "
+    "once, whereas the test assumes no distribution, and p is corrected step by step (Holm)."
+)
 POINT_AT_ROW = "; point at a row for its name"
 POINT_AT_MARK = ": point at a mark for its name"
 

@@ -36,7 +36,7 @@ from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.full_names import names_by_label
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.screen_words import CORRECTED, EVEN_CORRECTED
+from fedcohort.report.screen_words import CONTAINS_0, CORRECTED, EVEN_CORRECTED
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target
@@ -227,11 +227,11 @@ def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
 
 
 def _about_corrected(intervals: pd.DataFrame) -> str:
-    """:data:`EVEN_CORRECTED`, if the corrected interval of a difference that is not clear excludes 0."""
+    """Why corrected intervals and verdicts can seem to disagree, if they do for any difference."""
     excludes_0 = (intervals["corrected_low"] > 0) | (intervals["corrected_high"] < 0)
-    if not (excludes_0 & ~intervals["clear"].astype(bool)).any():
-        return ""
-    return EVEN_CORRECTED
+    contains_0 = (intervals["corrected_low"] <= 0) & (intervals["corrected_high"] >= 0)
+    clear = intervals["clear"].astype(bool)
+    return EVEN_CORRECTED * bool((excludes_0 & ~clear).any()) + CONTAINS_0 * bool((contains_0 & clear).any())
 
 
 def _written(compared: Comparison, difference: float) -> str:
