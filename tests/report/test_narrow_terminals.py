@@ -1,6 +1,7 @@
 """Tables and notes in narrow terminals: nothing that is a number or a name is cut, and notes explain what is shown."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,58 @@ def test_exchanges_are_readable_beside_long_questions(runs: Path, width: int) ->
     assert ("passes" in lines[start]) != (
         "passes" in printed[printed.index("Hidden") :] if "Hidden" in printed else False
     )
+
+
+@pytest.mark.parametrize("color", [{}, {"FORCE_COLOR": "1"}])
+def test_lines_have_no_spaces_at_their_ends(runs: Path, monkeypatch: pytest.MonkeyPatch, color: dict[str, str]) -> None:
+    """Wrapped notes kept the space before a line break, and cells of the last column those to its width."""
+    for name, value in color.items():
+        monkeypatch.setenv(name, value)
+    one = next(run for run in find_runs([runs]) if run.meta["label"] == "UCB")
+    for command in (["why", one.path, "--round", "3"], ["diagnose", runs], ["strategies", "ucb"]):
+        printed = call(80, *command)
+        assert ("\x1b[" in printed) == bool(color)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+        assert plain.splitlines() == [line.rstrip() for line in plain.splitlines()]
+
+
+def test_columns_of_a_decision_are_explained_if_they_are_shown(runs: Path) -> None:
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    wide, narrow = (
+        " ".join(terminal.as_text(terminal.explanation(found, width), width).split()) for width in (120, 50)
+    )
+    assert (
+        "Score: what the strategy compared. Samples: training samples of the client. Steps: mini-batches that" in wide
+    )
+    assert (
+        "Time: simulated time. Weight: share of the weights of all admitted updates. Loss and accuracy: on the" in wide
+    )
+    assert "an accuracy of 1 is 100%" in wide
+    assert "Score: what the strategy compared." in narrow
+    assert "accuracy" in narrow[narrow.index("Hidden for lack of width") :]
+    assert "Accuracy:" not in narrow
+    assert "an accuracy of 1" not in narrow
+    assert "and accuracy:" not in narrow
+    numeric = terminal.as_text(terminal.explanation(dataclasses.replace(found, labels="numbers")))
+    (heading,) = [line for line in numeric.splitlines() if line.startswith("client ")]
+    assert (heading.split().count("score"), heading.split().count("R²")) == (1, 1), "two columns had one name"
+    assert "Loss and R²: on the client's own data during training." in " ".join(numeric.split())
+    on_machines = terminal.as_text(terminal.explanation(dataclasses.replace(found, clock="wall")))
+    assert "Time: seconds of wall time." in on_machines
+
+
+def test_messages_of_declined_clients_are_explained(runs: Path) -> None:
+    """Where all clients were declined, messages were half of those of a usual round, beside bytes that clients sent."""
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    about = "A declined client sends no update; the numbers that it reports count as bytes only."
+    assert about not in " ".join(terminal.as_text(terminal.explanation(found)).split())
+    declined = [dataclasses.replace(each, status="declined") if each.selected else each for each in found.candidates]
+    one = dataclasses.replace(found, candidates=declined, selected=1, admitted=1, available=1)
+    printed = " ".join(terminal.as_text(terminal.explanation(one)).split())
+    assert about in printed
+    assert "Of 1 available client, " in printed
+    assert "and 1 was selected; " in printed
+    assert "and 1 was admitted." in printed
 
 
 def test_many_selected_clients_leave_room_for_others(runs: Path) -> None:

@@ -126,8 +126,9 @@ class Explanation:
         compared = len(self.candidates)
         most = f"at least {compared:,}" if compared >= KEPT else f"{compared:,}"
         lines.append(
-            f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
-            f"{self.trained:,} trained{self._others()}, and {self.admitted:,} were admitted. "
+            f"Of {self.available:,} available client{'s' * (self.available != 1)}, {most} {_were(compared)} compared and "
+            f"{self.selected:,} {_were(self.selected)} selected; {self.trained:,} trained{self._others()}, and "
+            f"{self.admitted:,} {_were(self.admitted)} admitted. "
             f"The round took {time_in_words(self.round_time, self.clock)}."
         )
         if self.tie is not None:
@@ -182,7 +183,14 @@ class Explanation:
             return "It was not selected in an earlier round." if self.round > 1 else "This was the first round."
         last = ", ".join(map(str, self.earlier[-5:]))
         more = "…, " if len(self.earlier) > 5 else ""
+        if self.round == 2:
+            return "It was selected in the earlier round."
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _were(number: int) -> str:
+    """The verb for a number of clients."""
+    return "was" if number == 1 else "were"
 
 
 def _between(ends: Sequence[str]) -> str:
