@@ -121,8 +121,9 @@ def test_columns_of_a_decision_are_explained_if_they_are_shown(runs: Path) -> No
     assert "and accuracy:" not in narrow
     numeric = terminal.as_text(terminal.explanation(dataclasses.replace(found, labels="numbers")))
     (heading,) = [line for line in numeric.splitlines() if line.startswith("client ")]
-    assert (heading.split().count("score"), heading.split().count("R²")) == (1, 1), "two columns had one name"
-    assert "Loss and R²: on the client's own data during training." in " ".join(numeric.split())
+    assert heading.split().count("score") - heading.count("training score") == 1, "two columns had one name"
+    about = "Loss and training score: on the client's own data during training; the score is 1 − mean squared error"
+    assert about in " ".join(numeric.split())
     on_machines = terminal.as_text(terminal.explanation(dataclasses.replace(found, clock="wall")))
     assert "Time: seconds of wall time." in on_machines
 

@@ -8,7 +8,10 @@ from fedcohort.core.formatted_values import in_words
 if TYPE_CHECKING:
     from fedcohort.study.explain_decision import Explanation
 
-__all__ = ["about_columns", "about_messages"]
+__all__ = ["TRAINING_SCORE", "about_columns", "about_messages"]
+
+TRAINING_SCORE = "training score"
+"""Heading of what the accuracy is in a regression; the score is what the strategy compared."""
 
 
 def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
@@ -20,7 +23,7 @@ def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
         (("time",), lambda _: "seconds of wall time" if decision.clock == "wall" else "simulated time"),
         (("weight %",), lambda _: "share of the weights of all admitted updates"),
         (("coefficient",), lambda _: "factor with which the update entered the model"),
-        (("loss", "loss in training", "accuracy", "R²"), _about_results),
+        (("loss", "loss in training", "accuracy", TRAINING_SCORE), _about_results),
     ]
     sentences = []
     for names, meaning in meanings:
@@ -34,6 +37,8 @@ def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
 def _about_results(found: list[str]) -> str:
     """On which samples the loss and the accuracy were measured, and the unit of the accuracy."""
     unit = "; an accuracy of 1 is 100%" if "accuracy" in found else ""
+    if TRAINING_SCORE in found:
+        unit = "; the score is 1 − mean squared error / variance of labels"
     return f"on the client's own data during training{unit}"
 
 

@@ -9,9 +9,8 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, counted, number, percent, size
 from fedcohort.core.report_names import disclosed, exchange_in_words
-from fedcohort.core.score_style import R_SQUARED
 from fedcohort.report.cost_notes import PASSES
-from fedcohort.report.terminal.decision_notes import about_columns, about_messages
+from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -30,7 +29,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
     reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
-    heads |= {"accuracy": R_SQUARED.name} if decision.labels == "numbers" else {}
+    heads |= {"accuracy": TRAINING_SCORE} if decision.labels == "numbers" else {}
     heads |= {name: f"{name} in training" for name in terms if name in reports}  # beside what a question was answered
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
