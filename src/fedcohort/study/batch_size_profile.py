@@ -157,14 +157,13 @@ class Profile:
         warnings = []
         if large := [size for size in self.sizes if not size.is_full]:
             most = counted(large[0].largest_client, "training sample")
+            about = "Mini-batches are then all data of a client, and such sizes are not recommended."
             warnings.append(
-                f"No client has as many training samples as {_named(large)}: the largest has {most}. Mini-batches are then all data of a "
-                "client, and such sizes are not recommended."
+                f"No client has as many training samples as {_named(large)}: the largest has {most}. {about}"
             )
         if loose := [size for size in self.sizes if not size.tight]:
-            warnings.append(
-                f"± of the samples per second is more than --precision: {_named(loose)}. Increase --seconds, or use a less busy machine."
-            )
+            about = "Increase --seconds, or use a less busy machine."
+            warnings.append(f"± of the samples per second is more than --precision: {_named(loose)}. {about}")
         return warnings
 
     def to_json(self) -> dict[str, object]:
@@ -242,8 +241,8 @@ def profile(
 
 
 def recommend(sizes: Sequence[Size], labels: str = "classes") -> list[Recommendation]:
-    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput. Sizes
-    for which no client has enough samples are left out."""
+    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput. There
+    are none for sizes that are larger than the data of all clients."""
     score = score_style([labels])
     sizes = [size for size in sizes if size.is_full]
     if not sizes:
