@@ -241,8 +241,8 @@ def profile(
 
 
 def recommend(sizes: Sequence[Size], labels: str = "classes") -> list[Recommendation]:
-    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput. There
-    are none for sizes that are larger than the data of all clients."""
+    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput;
+    none of sizes above the data of all clients."""
     score = score_style([labels])
     sizes = [size for size in sizes if size.is_full]
     if not sizes:
