@@ -485,7 +485,7 @@ def test_min_size_is_named_where_no_alpha_would_help():
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"alpha": 0.0}, r"federation\.partition\.alpha = 0\.0: should be greater than 0"),
+        ({"alpha": 0.0}, r"federation\.partition\.alpha = 0\.0: should be above 0"),
         ({"alpha": math.inf}, r"federation\.partition\.alpha = inf"),
         ({"alfa": 0.1}, r"federation\.partition\.alfa: unknown key; did you mean 'alpha'"),
         ({"variant": "fair"}, r"federation\.partition\.variant = 'fair'"),

@@ -206,7 +206,7 @@ def test_a_race_without_strategies_names_the_reasons() -> None:
     with pytest.raises(UsageError) as error:
         candidates(small(), Given(), over={"selection.k": [0]})
     assert str(error.value) == (
-        "strategies: none of 38 can race: selection.k = 0: should be greater than or equal to 1 (uniform and 31 more); "
+        "strategies: none of 38 can race: selection.k = 0: should be at least 1 (uniform and 31 more); "
         "federation.holdout = 0: 'conformal' needs a held-out part of each client's data; use a value above 0, such as 0.2 "
         "(conformal and 5 more)"
     )
