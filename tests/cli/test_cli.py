@@ -625,7 +625,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "variants=[3]": ("variants.0.label",),
     'variants=[{label="b", selection={name="ucbb"}}]': ("variants.b: selection.name = 'ucbb'",),
     "systems=3": ("systems = 3",),
-    "data.name=nothing": ("data set = 'nothing'", "digits"),
+    "data.name=nothing": ("data.name = 'nothing'", "digits"),
     "data.validation=1.0": ("data.validation = 1.0", "below 1"),
     "measures.target_accuracy=80": ("measures.target_accuracy = 80", "at most 1"),
     "selection.k": ("--set 'selection.k'", "selection.k=5"),
@@ -697,7 +697,7 @@ def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:
             "run", "--set", "data.name=nobody/nothing", "--quiet", "--runs", tmp_path / "runs",
             HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path / "hf"), FEDCOHORT_CACHE=str(tmp_path / "cache"),
         ),
-        "data set = 'nobody/nothing'", "--data-dir", "connect once",
+        "data.name = 'nobody/nothing'", "--data-dir", "connect once",
     )  # fmt: skip
 
 

@@ -41,13 +41,13 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "federation.partition.min_size=500": ("federation.partition.min_size = 500", "use at most 119"),
     'federation.partition={name="dirichlet_class",alpha=1e-6}': (
         "federation.partition.alpha = 1e-06",
-        "what works: alpha =",
+        "what works: federation.partition.alpha =",
     ),
     "federation.partition=natural": ("federation.partition = 'natural'", "writer_id"),
     'federation.partition={name="shards",shards=900}': ("federation.partition.shards = 900", "at most 119"),
     'federation.partition={name="dominant_class",frac=1.0,share=1.0}': (
         "federation.partition.frac = 1",
-        "use at most frac =",
+        "use at most federation.partition.frac =",
     ),
     # a shift that the data cannot have
     'federation.feature_shift={name="brightness_contrast",low=2.0}': ("federation.feature_shift.low = 2", "high = 1.5"),

@@ -106,7 +106,7 @@ def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         return {**section, "name": str(resolved(name, Path.cwd()))}
     path, _, attribute = name.rpartition(":")
     name = f"{resolved(path, Path.cwd())}:{attribute}"
-    function = from_file(name, where)
+    function = from_file(name, where, "function")
     if not callable(function):
         raise UsageError(
             f"{where} = {name!r}: is an object of type {type(function).__name__}; name a function that returns data"
