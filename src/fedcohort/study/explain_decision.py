@@ -169,7 +169,8 @@ class Explanation:
         tied = sum(c.score == candidate.score for c in others)
         place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
         if tied:
-            place = f"It has the same score as {tied:,} of {len(others):,} others"
+            of_all = "the other one" if len(others) == 1 else f"{tied:,} of {len(others):,} others"
+            place = f"It has the same score as {of_all}"
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)

@@ -257,10 +257,8 @@ def _about_compared(rows: Sequence[Verdict]) -> list[str]:
             "seeds on."
         )
         return [about]
-    note = (
-        f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(len(tested))}; "
-        f"better or worse if p is at most {LEVEL:g}."
-    )
+    corrected = f", p corrected by Holm for {_number(len(tested))}" if len(tested) > 1 else ""
+    note = f"Verdict: permutation test of the paired differences, two-sided{corrected}; better or worse if p is at most {LEVEL:g}."
     most = max(row.seeds for row in tested)
     lowest = lowest_p_value(most, len(tested))
     if lowest > LEVEL:
