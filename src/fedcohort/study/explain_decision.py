@@ -169,8 +169,7 @@ class Explanation:
         tied = sum(c.score == candidate.score for c in others)
         place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
         if tied:
-            of_all = "the other one" if len(others) == 1 else f"{tied:,} of {len(others):,} others"
-            place = f"It has the same score as {of_all}"
+            place = f"It has the same score as {_of_all(tied, len(others))}"
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)
@@ -187,6 +186,11 @@ class Explanation:
         if self.round == 2:
             return "It was selected in the earlier round."
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _of_all(number: int, others: int) -> str:
+    """A number of the other candidates."""
+    return "the other one" if others == 1 else f"{number:,} of {others:,} others"
 
 
 def _were(number: int) -> str:
