@@ -14,6 +14,7 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
 from fedcohort.report.runs_on_disk import find_runs
+from fedcohort.report.terminal.all_measures import _tables_by_topic
 from fedcohort.report.terminal.layout import Column, fitting_table
 from fedcohort.study.explain_decision import Asked, explain
 from tests.experiments import small
@@ -38,6 +39,17 @@ def test_names_without_room_break_at_their_joints() -> None:
     lines = text_of(columns, 23)
     assert max(map(len, lines)) <= 23
     assert [line.split()[0] for line in lines[-5:]] == ["clustered_", "similarity", "loss_", "proportional", "size"]
+
+
+def test_names_of_rows_wrap_only_for_lack_of_room() -> None:
+    """In the tables of `fedcohort measures` by topic, a third of the width was all that a name had, beside empty space."""
+    name = "selection of the clients with the best data, of two thirds of all"
+    cost = [("bytes", ["1 kB"] * 2), ("client passes", ["9"] * 2)]
+    (wide,) = (terminal.as_text(table, 120).splitlines() for table in _tables_by_topic([name, "uniform"], [cost], 120))
+    assert any(line.startswith(f"{name}  ") for line in wide)
+    (narrow,) = (terminal.as_text(table, 60).splitlines() for table in _tables_by_topic([name, "uniform"], [cost], 60))
+    assert max(map(len, narrow)) <= 60
+    assert not any(name in line for line in narrow)
 
 
 def test_two_columns_of_long_names_share_what_a_table_lacks() -> None:
