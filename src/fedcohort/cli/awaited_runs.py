@@ -4,7 +4,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcohort.core.errors import shown
-from fedcohort.core.formatted_values import first_in_words
 
 __all__ = ["awaited"]
 
@@ -19,6 +18,8 @@ def awaited(runs: str, name: str | None) -> str:
         runs: the folder.
         name: the experiment that the page shows first; None for any.
     """
+    from fedcohort.core.formatted_values import first_in_words
+
     names = _experiments(Path(runs))
     if name in names or (name is None and names):
         return ""
