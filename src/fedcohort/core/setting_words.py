@@ -85,11 +85,11 @@ def expected(detail: ErrorDetails, place: Place) -> str:
     """
     kind, value = detail["type"], detail["input"]
     types = _alternatives(place.type)
-    if len(types) > 1:
-        return f"should be {_any_of(types)}"
     if kind in LIMITS:
         words, key = LIMITS[kind]
         return f"should be {words} {_number(detail['ctx'][key])}"
+    if len(types) > 1:
+        return f"should be {_any_of(types)}"
     match kind:
         case "int_type" | "int_from_float" | "int_parsing":
             return _whole_number(value, place)
