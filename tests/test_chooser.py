@@ -176,7 +176,7 @@ def test_the_selector_that_was_given_is_not_changed() -> None:
     ("make", "message"),
     [
         (lambda: Chooser("uniform", CENSUS), r"selector = 'uniform': is not a strategy"),  # type: ignore[arg-type]
-        (lambda: Chooser(Uniform(), CENSUS, -1), r"seed = -1: should be an integer greater than or equal to 0"),
+        (lambda: Chooser(Uniform(), CENSUS, -1), r"seed = -1: should be a whole number of at least 0"),
         (lambda: Chooser(Uniform(), CENSUS, k=0), r"k = 0: must be between 1 and the number of clients, 12"),
         (lambda: Chooser(Uniform(), CENSUS, k=13), r"k = 13: must be between 1"),
         (lambda: Chooser(FedCBS(), Census(SIZES, 3, K)), r"FedCBS needs the label counts of all clients"),

@@ -83,7 +83,7 @@ class Chooser:
                 f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
             )
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise UsageError(f"seed = {seed!r}: should be an integer greater than or equal to 0")
+            raise UsageError(f"seed = {seed!r}: should be a whole number of at least 0")
         census = dataclasses.replace(census, k=census.k if k is None else k)
         if not 1 <= census.k <= census.num_clients:
             raise UsageError(f"k = {census.k}: must be between 1 and the number of clients, {census.num_clients}")

@@ -139,6 +139,7 @@ def test_the_command_prints_schemas() -> None:
     for name in DOCUMENTS:
         assert json.loads(call("schema", name)) == json_schema(name)
     assert [line.split()[0] for line in call("schema").splitlines() if not line.startswith(" ")] == list(DOCUMENTS)
+    assert json.loads(call("schema", "sweep")) == json_schema("compare"), "a sweep is a comparison"
     result = CliRunner().invoke(cli, ["schema", "compar"])
     assert result.exit_code == 2
     assert "did you mean 'compare'" in result.output

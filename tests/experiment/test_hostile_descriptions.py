@@ -76,7 +76,7 @@ def test_the_fuzzer_notices_an_exception(tmp_path: Path, monkeypatch: pytest.Mon
         ("self = 1", "self: unknown key"),
         ("selection.__dataclass_self__ = 1", "selection.__dataclass_self__: unknown key for 'uniform'"),
         ("selection.parameters = 5", "selection.parameters = 5: should be a table"),
-        ("seeds = [1, 2]", "seeds = [1, 2]: should be a valid integer, not a list (Number of repetitions, with seeds seed,"),
+        ("seeds = [1, 2]", "seeds = [1, 2]: should be a whole number, not a list (Number of repetitions, with seeds seed,"),
         ("systems.availability = { name = 'trace', file = '~nobody/x' }\nselection.k = 0", "selection.k = 0"),
         (f"name = '{'x' * 2_000_000}'", "is longer than 1,000,000 characters"),
     ],

@@ -115,7 +115,7 @@ def test_an_own_class_keeps_its_parameters_in_the_experiment() -> None:
     assert experiment.label == "From"
     assert small(selection={"name": From, "start": 2, "k": 4}).key() == experiment.key()
     assert small(selection={"name": From, "k": 4}).key() != experiment.key()
-    with pytest.raises(UsageError, match=r"^selection\.start = -1: should be greater than or equal to 0"):
+    with pytest.raises(UsageError, match=r"^selection\.start = -1: should be at least 0"):
         small(selection={"name": From, "start": -1})
 
 

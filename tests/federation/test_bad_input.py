@@ -12,15 +12,15 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     # rates outside [0, 1]
     'federation.label_noise={name="constant",rate=1.5}': (
         "federation.label_noise.rate = 1.5",
-        "less than or equal to 1",
+        "at most 1",
     ),
-    'federation.label_noise={name="beta",a=-5}': ("federation.label_noise.a = -5", "greater than or equal to 0"),
+    'federation.label_noise={name="beta",a=-5}': ("federation.label_noise.a = -5", "at least 0"),
     'federation.label_noise={name="some_clients",clients=2}': ("federation.label_noise.clients = 2",),
     "systems.dropout=1.2": ("systems.dropout = 1.2",),
     'systems.availability={name="bernoulli",probability=-0.1}': ("systems.availability.probability = -0.1",),
     'systems.availability={name="markov",p_on=2}': ("systems.availability.p_on = 2",),
     'systems.availability={name="diurnal",mean=0.9,swing=0.4}': ("systems.availability.swing = 0.4", "at most 0.1"),
-    "federation.holdout=1.0": ("federation.holdout = 1.0", "less than 1"),
+    "federation.holdout=1.0": ("federation.holdout = 1.0", "below 1"),
     'federation.partition={name="dominant_class",frac=1.1}': ("federation.partition.frac = 1.1",),
     # matrices that are not row-stochastic
     MATRIX + "[[0.9,0.2],[0,1]]}": ("federation.label_noise.matrix", "row 0 sums to 1.1"),
@@ -41,13 +41,13 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "federation.partition.min_size=500": ("federation.partition.min_size = 500", "use at most 119"),
     'federation.partition={name="dirichlet_class",alpha=1e-6}': (
         "federation.partition.alpha = 1e-06",
-        "what works: alpha =",
+        "what works: federation.partition.alpha =",
     ),
     "federation.partition=natural": ("federation.partition = 'natural'", "writer_id"),
     'federation.partition={name="shards",shards=900}': ("federation.partition.shards = 900", "at most 119"),
     'federation.partition={name="dominant_class",frac=1.0,share=1.0}': (
         "federation.partition.frac = 1",
-        "use at most frac =",
+        "use at most federation.partition.frac =",
     ),
     # a shift that the data cannot have
     'federation.feature_shift={name="brightness_contrast",low=2.0}': ("federation.feature_shift.low = 2", "high = 1.5"),

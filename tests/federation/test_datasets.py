@@ -474,7 +474,7 @@ EMNIST = {"emnist_balanced", "emnist_letters", "emnist_digits", "emnist_47_subse
 
 def test_unknown_names():
     with pytest.raises(
-        UsageError, match=r"data set = 'minst': unknown name.*did you mean 'mnist'.*femnist.*owner/name"
+        UsageError, match=r"data.name = 'minst': unknown name.*did you mean 'mnist'.*femnist.*owner/name"
     ):
         load("minst")
     for name in ("", "a/b/c", "~~"):
@@ -727,7 +727,7 @@ def test_offline_mode(tmp_path):
     code = "from fedcohort.federation.load_dataset import load; load('cifar10')"
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
-    assert "UsageError: data set = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]
+    assert "UsageError: data.name = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]
 
 
 class NotThere(BaseHTTPRequestHandler):
@@ -747,7 +747,7 @@ def test_a_data_set_that_the_hub_does_not_have(hub):
     with ThreadingHTTPServer(("127.0.0.1", 0), NotThere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         hub(f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(UsageError, match="data set = 'owner/nothing': the Hub has no 'owner/nothing'"):
+        with pytest.raises(UsageError, match=r"data\.name = 'owner/nothing': the Hub has no 'owner/nothing'"):
             load("owner/nothing")
         server.shutdown()
 

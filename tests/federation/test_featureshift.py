@@ -236,8 +236,8 @@ def test_rotated_images_must_be_square() -> None:
 @pytest.mark.parametrize(
     ("shift", "message"),
     [
-        ({"name": "gauss", "sigma": -1.0}, r"^federation\.feature_shift\.sigma = -1\.0: should be greater than or equal to 0"),
-        ({"name": "dead_pixels", "share": 2.0}, r"^federation\.feature_shift\.share = 2\.0: should be less than or equal to 1"),
+        ({"name": "gauss", "sigma": -1.0}, r"^federation\.feature_shift\.sigma = -1\.0: should be at least 0"),
+        ({"name": "dead_pixels", "share": 2.0}, r"^federation\.feature_shift\.share = 2\.0: should be at most 1"),
         ({"name": "brightness_contrast", "low": 2}, r"^federation\.feature_shift\.low = 2: must be at most high = 1\.5"),
         ({"name": "rotate", "angle": 90}, r"^federation\.feature_shift\.angle: unknown key for 'rotate'"),
         ({"name": "gaus"}, r"^federation\.feature_shift\.name = 'gaus': no such feature shift; did you mean 'gauss'\?"),

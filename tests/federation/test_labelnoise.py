@@ -272,10 +272,10 @@ def test_classes_without_samples_and_clients_without_samples() -> None:
 @pytest.mark.parametrize(
     ("noise", "message"),
     [
-        ({"name": "beta", "a": 101.0}, r"^federation\.label_noise\.a = 101\.0: should be less than or equal to 100$"),
-        ({"name": "beta", "a": -1}, r"^federation\.label_noise\.a = -1: should be greater than or equal to 0$"),
-        ({"name": "constant", "rate": 1.5}, r"^federation\.label_noise\.rate = 1\.5: should be less than or equal to 1$"),
-        ({"name": "some_clients", "clients": -0.1}, r"^federation\.label_noise\.clients = -0\.1: should be greater than"),
+        ({"name": "beta", "a": 101.0}, r"^federation\.label_noise\.a = 101\.0: should be at most 100$"),
+        ({"name": "beta", "a": -1}, r"^federation\.label_noise\.a = -1: should be at least 0$"),
+        ({"name": "constant", "rate": 1.5}, r"^federation\.label_noise\.rate = 1\.5: should be at most 1$"),
+        ({"name": "some_clients", "clients": -0.1}, r"^federation\.label_noise\.clients = -0\.1: should be at least 0"),
         ({"name": "constant", "flip": "pair"}, r"^federation\.label_noise\.flip = 'pair': should be 'symmetric', 'pairflip'"),
         ({"name": "none", "rate": 0.1}, r"^federation\.label_noise\.rate: unknown key for 'none'"),
         ({"name": "betta"}, r"^federation\.label_noise\.name = 'betta': no such label noise; did you mean 'beta'\?"),

@@ -30,7 +30,7 @@ def test_the_error_names_the_package_and_the_command(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError) as error:
         load(str(folder))
-    assert str(error.value).startswith("data set = '")
+    assert str(error.value).startswith("data.name = '")
     assert str(error.value).endswith(
         f"/images': folders of images and data sets of the Hugging Face Hub need the package {package}, which is not installed; "
         "pip install 'fedcohort[hub]'"

@@ -487,6 +487,7 @@ def test_what_a_function_may_return(functions, name, sizes, num_clients, standar
     assert (data.num_train, len(data.test_labels)) == sizes
     assert (data.num_writers, data.standardise) == (num_clients, standardise)
     assert load(functions(name), standardise=True).standardise
+    assert data.name == ("arrays" if name == "dataset" else f"mine.py:{name}"), "the function alone says little"
 
 
 @pytest.mark.parametrize(
@@ -531,7 +532,7 @@ def test_an_entry_of_the_cache_can_be_written_from_data_as_given(tmp_path):
 
 
 def test_the_old_name_of_emnist_is_refused_with_the_new_ones():
-    with pytest.raises(UsageError, match=r"^data set = 'emnist': stood for two data sets; use ") as error:
+    with pytest.raises(UsageError, match=r"^data.name = 'emnist': stood for two data sets; use ") as error:
         load("emnist")
     new = re.findall(r"'(emnist_\w+)'", str(error.value))
     assert sorted(new) == sorted(name for name in NAMES if name.startswith("emnist"))
@@ -540,7 +541,7 @@ def test_the_old_name_of_emnist_is_refused_with_the_new_ones():
 
 @pytest.mark.parametrize("name", ["emnist_balanced", "emnist_digits", "emnist_47_subset"])
 def test_a_part_of_emnist_that_only_a_mirror_has(name):
-    with pytest.raises(UsageError, match=rf"^data set = '{name}': has no known copy on the Hub; with FEDCOHORT_DATA"):
+    with pytest.raises(UsageError, match=rf"^data.name = '{name}': has no known copy on the Hub; with FEDCOHORT_DATA"):
         load(name)
 
 

@@ -170,7 +170,7 @@ def test_what_the_sizes_alone_propose_works_with_every_seed(rule, name):
     labels = np.arange(6_000) % 10
     with pytest.raises(UsageError) as caught:
         partition(rule, labels, 40, seed=0)
-    proposed = re.search(rf"what works: {name} = ([^\s,]+)", str(caught.value))
+    proposed = re.search(rf"what works: federation.partition.{name} = ([^\s,]+)", str(caught.value))
     assert proposed is not None
     changed = dataclasses.replace(rule, **{name: float(proposed[1])})
     for seed in range(5):

@@ -7,6 +7,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.load_dataset import load
 from fedcohort.federation.public_samples import choose_public, take_away
 
 
@@ -58,6 +59,12 @@ def test_another_data_set() -> None:
     assert np.array_equal(found.features().numpy(), proxy.train_features)
     assert len(found.rest) == 50
     assert found.fingerprint == f"{dataset.fingerprint}+{proxy.fingerprint}"
+
+
+def test_a_data_set_that_cannot_be_loaded_is_that_of_public() -> None:
+    """Its error named the setting of the clients' data."""
+    with pytest.raises(UsageError, match=r"^public\.name = 'x': unknown name, and no such folder; "):
+        choose_public("x", 0.1, data(), 0, load)
 
 
 def test_data_sets_that_do_not_fit() -> None:

@@ -154,5 +154,5 @@ def test_weights_are_unbiased() -> None:
 
 
 def test_always_the_fastest_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"selection.rho = 0: should be greater than 0"):
+    with pytest.raises(UsageError, match=r"selection.rho = 0: should be above 0"):
         make(FEEL, {"rho": 0}, "selection")

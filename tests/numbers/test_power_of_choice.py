@@ -80,7 +80,7 @@ def test_the_batch_of_the_asked_loss_is_a_parameter() -> None:
         default.setup(replace(a_census([10] * 4, 1), batch_size=size))
         default.select(a_round(1, 4, losses=LOSSES, asked=asked))
         assert asked[-1][0] == LocalLoss(batch=size)
-    with pytest.raises(UsageError, match=r"strategy.batch_size = 0: should be greater than or equal to 1"):
+    with pytest.raises(UsageError, match=r"strategy.batch_size = 0: should be at least 1"):
         make(ComputationPowerOfChoice, {"batch_size": 0}, "strategy")
 
 

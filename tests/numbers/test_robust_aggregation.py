@@ -318,9 +318,9 @@ def test_a_row_with_another_base_keeps_its_own_weights() -> None:
 
 
 def test_bounds_of_parameters_are_checked() -> None:
-    with pytest.raises(UsageError, match=r"algorithm.beta = 0.5: should be less than 0.5"):
+    with pytest.raises(UsageError, match=r"algorithm.beta = 0.5: should be below 0.5"):
         Experiment(algorithm={"name": "trimmed_mean", "beta": 0.5})
-    with pytest.raises(UsageError, match=r"algorithm.m = 0: should be greater than or equal to 1"):
+    with pytest.raises(UsageError, match=r"algorithm.m = 0: should be at least 1"):
         Experiment(algorithm={"name": "krum", "m": 0})
     assert set(ROBUST) <= set(ALGORITHMS.builtin)
 

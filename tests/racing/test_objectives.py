@@ -154,6 +154,8 @@ def test_margins_that_cannot_be_used_are_refused(margin: float) -> None:
 
 
 def test_each_objective_needs_its_margin() -> None:
+    with pytest.raises(UsageError, match=r"margin = \[0\.01, 0\.02\]: give one margin for the one objective$"):
+        objectives("accuracy", [0.01, 0.02])
     with pytest.raises(UsageError, match="give one margin for each of 2 objectives"):
         objectives(["accuracy", "time"], [0.1])
 

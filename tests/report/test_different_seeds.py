@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort.record import Run
+from fedcohort.record import ClientRow, Run
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.page import page
@@ -95,6 +95,29 @@ def test_the_headline_calls_none_of_them_the_best(tmp_path: Path) -> None:
     assert "'mine' leads 'uniform' by 13.0 percentage points (95% interval +" in found["How sure?"]
     assert "7 paired seeds, p = 0.016). The difference is clear with these seeds." in found["How sure?"]
     assert "At what cost?" not in found
+
+
+def test_the_headline_calls_no_failed_row_clearly_better(tmp_path: Path) -> None:
+    """A row in which no update entered the model was "clearly better than the reference" without a word of it."""
+    failed = [
+        written(
+            tmp_path / f"failed{seed}",
+            [played(1, [ClientRow(0, "declined"), ClientRow(1, "declined")], test_accuracy=accuracy)],
+            label="failed",
+            seed=seed,
+            selection=UCB,
+        )
+        for seed, accuracy in enumerate(BETTER)
+    ]
+    first = runs_of(tmp_path, "uniform", FIRST[:7])
+    doubt = "'failed' has a clear difference to the reference, but is no sound result: no update entered its model in any round."
+    which = said([*first, *failed])["Which strategy?"]
+    found = "Over these seeds, no row with a sound result is clearly better or worse than the reference, 'uniform'."
+    assert which.endswith(f"{found} {doubt} See Health.")
+    which = said([*first, *failed, *runs_of(tmp_path, "mine", BETTER, selection=UCB)])["Which strategy?"]
+    assert which.endswith(
+        f"Over these seeds, 'mine' is clearly better than the reference, 'uniform'. {doubt} See Health."
+    )
 
 
 def test_terminal_measures_and_papers_say_the_same(different: Story) -> None:

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 import fedcohort
 from fedcohort.cli import cli
+from fedcohort.cli.awaited_runs import awaited
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writing
 from fedcohort.report.live import Live, serve
@@ -328,7 +329,18 @@ def test_the_command_says_what_to_do_with_its_address(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fedcohort.report.live.serve", lambda *_, **__: server)
     result = CliRunner().invoke(cli, ["live", "--runs", str(tmp_path)])
     assert result.stdout == "http://127.0.0.1:1/?token=x\n"
-    assert result.stderr == "Open this address in a browser on this machine. Ctrl-C ends the page.\n"
+    opened = "Open this address in a browser on this machine. Ctrl-C ends the page.\n"
+    assert result.stderr == f"{opened}Waiting for the first run in the folder {tmp_path}: it has none now.\n"
+
+
+def test_a_page_without_runs_says_what_it_waits_for(runs: Path, tmp_path: Path) -> None:
+    """It waited in silence, also for a name that is spelled wrong and in a folder that does not exist."""
+    (name,) = {run.meta["name"] for run in find_runs([runs])}
+    assert awaited(str(runs), None) == awaited(str(runs), name) == ""
+    about = f"Waiting for runs of the experiment 'odd' (--name) in the folder {runs}: it has runs of {name!r}."
+    assert awaited(str(runs), "odd") == about
+    none = str(tmp_path / "none")
+    assert awaited(none, None) == f"Waiting for the first run in the folder {none}: there is no such folder yet."
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")

@@ -1,6 +1,7 @@
 """Tables and notes in narrow terminals: nothing that is a number or a name is cut, and notes explain what is shown."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
 from fedcohort.report.runs_on_disk import find_runs
+from fedcohort.report.terminal.all_measures import _tables_by_topic
 from fedcohort.report.terminal.layout import Column, fitting_table
 from fedcohort.study.explain_decision import Asked, explain
 from tests.experiments import small
@@ -37,6 +39,17 @@ def test_names_without_room_break_at_their_joints() -> None:
     lines = text_of(columns, 23)
     assert max(map(len, lines)) <= 23
     assert [line.split()[0] for line in lines[-5:]] == ["clustered_", "similarity", "loss_", "proportional", "size"]
+
+
+def test_names_of_rows_wrap_only_for_lack_of_room() -> None:
+    """In the tables of `fedcohort measures` by topic, a third of the width was all that a name had, beside empty space."""
+    name = "selection of the clients with the best data, of two thirds of all"
+    cost = [("bytes", ["1 kB"] * 2), ("client passes", ["9"] * 2)]
+    (wide,) = (terminal.as_text(table, 120).splitlines() for table in _tables_by_topic([name, "uniform"], [cost], 120))
+    assert any(line.startswith(f"{name}  ") for line in wide)
+    (narrow,) = (terminal.as_text(table, 60).splitlines() for table in _tables_by_topic([name, "uniform"], [cost], 60))
+    assert max(map(len, narrow)) <= 60
+    assert not any(name in line for line in narrow)
 
 
 def test_two_columns_of_long_names_share_what_a_table_lacks() -> None:
@@ -86,6 +99,59 @@ def test_exchanges_are_readable_beside_long_questions(runs: Path, width: int) ->
     assert ("passes" in lines[start]) != (
         "passes" in printed[printed.index("Hidden") :] if "Hidden" in printed else False
     )
+
+
+@pytest.mark.parametrize("color", [{}, {"FORCE_COLOR": "1"}])
+def test_lines_have_no_spaces_at_their_ends(runs: Path, monkeypatch: pytest.MonkeyPatch, color: dict[str, str]) -> None:
+    """Wrapped notes kept the space before a line break, and cells of the last column those to its width."""
+    for name, value in color.items():
+        monkeypatch.setenv(name, value)
+    one = next(run for run in find_runs([runs]) if run.meta["label"] == "UCB")
+    for command in (["why", one.path, "--round", "3"], ["diagnose", runs], ["strategies", "ucb"]):
+        printed = call(80, *command)
+        assert ("\x1b[" in printed) == bool(color)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+        assert plain.splitlines() == [line.rstrip() for line in plain.splitlines()]
+
+
+def test_columns_of_a_decision_are_explained_if_they_are_shown(runs: Path) -> None:
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    wide, narrow = (
+        " ".join(terminal.as_text(terminal.explanation(found, width), width).split()) for width in (120, 50)
+    )
+    assert (
+        "Score: what the strategy compared. Samples: training samples of the client. Steps: mini-batches that" in wide
+    )
+    assert (
+        "Time: simulated time. Weight: share of the weights of all admitted updates. Loss and accuracy: on the" in wide
+    )
+    assert "an accuracy of 1 is 100%" in wide
+    assert "Score: what the strategy compared." in narrow
+    assert "accuracy" in narrow[narrow.index("Hidden for lack of width") :]
+    assert "Accuracy:" not in narrow
+    assert "an accuracy of 1" not in narrow
+    assert "and accuracy:" not in narrow
+    numeric = terminal.as_text(terminal.explanation(dataclasses.replace(found, labels="numbers")))
+    (heading,) = [line for line in numeric.splitlines() if line.startswith("client ")]
+    assert heading.split().count("score") - heading.count("training score") == 1, "two columns had one name"
+    about = "Loss and training score: on the client's own data during training; the score is 1 − mean squared error"
+    assert about in " ".join(numeric.split())
+    on_machines = terminal.as_text(terminal.explanation(dataclasses.replace(found, clock="wall")))
+    assert "Time: seconds of wall time." in on_machines
+
+
+def test_messages_of_declined_clients_are_explained(runs: Path) -> None:
+    """Where all clients were declined, messages were half of those of a usual round, beside bytes that clients sent."""
+    found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
+    about = "A declined client sends no update; the numbers that it reports count as bytes only."
+    assert about not in " ".join(terminal.as_text(terminal.explanation(found)).split())
+    declined = [dataclasses.replace(each, status="declined") if each.selected else each for each in found.candidates]
+    one = dataclasses.replace(found, candidates=declined, selected=1, admitted=1, available=1)
+    printed = " ".join(terminal.as_text(terminal.explanation(one)).split())
+    assert about in printed
+    assert "Of 1 available client, " in printed
+    assert "and 1 was selected; " in printed
+    assert "and 1 was admitted." in printed
 
 
 def test_many_selected_clients_leave_room_for_others(runs: Path) -> None:
@@ -152,7 +218,7 @@ def test_a_race_without_strategies_names_the_reasons() -> None:
     with pytest.raises(UsageError) as error:
         candidates(small(), Given(), over={"selection.k": [0]})
     assert str(error.value) == (
-        "strategies: none of 38 can race: selection.k = 0: should be greater than or equal to 1 (uniform and 31 more); "
+        "strategies: none of 38 can race: selection.k = 0: should be at least 1 (uniform and 31 more); "
         "federation.holdout = 0: 'conformal' needs a held-out part of each client's data; use a value above 0, such as 0.2 "
         "(conformal and 5 more)"
     )

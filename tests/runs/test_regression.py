@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "large threshold of classes": (
         {"training": {"loss": "ce"}, "selection": {"name": "conformal", "theta": 1.5}},
-        "selection.theta = 1.5: should be less than or equal to 1",
+        "selection.theta = 1.5: should be at most 1",
     ),
 }
 

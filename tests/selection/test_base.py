@@ -299,7 +299,7 @@ def test_clients_that_choose_adds_have_inclusion_probability_1() -> None:
 
 @pytest.mark.parametrize(("clients", "k"), [([1], 2), ([0, 1, 2], 2), ([], 1), ([0, 1, 2, 3], 3)])
 def test_choose_refuses_a_cohort_of_the_wrong_size(clients: list[int], k: int) -> None:
-    message = rf"Fixed\.select returned {len(clients)} clients instead of {k} in round 1"
+    message = rf"Fixed\.select returned {len(clients)} client{'s' * (len(clients) != 1)} instead of {k} in round 1"
     with pytest.raises(UsageError, match=message):
         choose(Fixed(clients), a_round(k, 4))
     assert choose(FixedSize(clients), a_round(k, 4)).clients.tolist() == clients

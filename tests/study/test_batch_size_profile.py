@@ -98,6 +98,23 @@ def test_without_rounds_there_is_no_trade_off() -> None:
     assert [one.rule for one in recommend(blind)] == ["throughput"]
 
 
+def test_sizes_above_the_data_of_all_clients_are_not_recommended() -> None:
+    """The fastest size was recommended, although no client has so many samples."""
+    known = [dataclasses.replace(one, largest_client=40) for one in SIZES]
+    assert {one.batch_size for one in recommend(known)} <= {8, 16, 32}
+    some = Profile("x", 3, known, recommend(known))
+    assert some.warnings[0].startswith(
+        "No client has as many training samples as batch size 64: the largest has 40 training samples."
+    )
+    assert " 64" not in " ".join(some.advice)
+    none = Profile("x", 3, known[3:], recommend(known[3:]))
+    first = "No recommendation: the largest client has 40 training samples. Give smaller batch sizes with --batch-size."
+    assert none.advice == [first]
+    assert first in " ".join(terminal.as_text(terminal.profile(none)).split())
+    assert "No recommendation" in gallery("Batch sizes", "x", none.advice, profiles(none, PAGE), warnings=none.warnings)
+    assert not Profile("x", 3, SIZES, recommend(SIZES)).warnings, "saved before the largest client was measured"
+
+
 def test_every_step_is_timed_once() -> None:
     with a_run_state(training={"batch_size": 16}, engine={"plan": "loop", "workers": 1}) as run_state:
         plain = {
@@ -131,6 +148,7 @@ def test_a_size_is_measured_in_a_process_of_its_own() -> None:
     found = profile(small(), sizes=[32], rounds=1, seconds=0.5, precision=0.5)
     (one,) = found.sizes
     assert one.batch_size == 32
+    assert one.largest_client >= max(row["samples"] for row in one.clients) > 0
     assert one.where == "resident"
     assert 0 < one.memory_before <= one.memory < 8e9
     assert one.memory == max(row["memory"] for row in one.clients)

@@ -81,7 +81,9 @@ def test_the_note_says_what_too_few_seeds_cannot_show() -> None:
         "Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for 2 comparisons; better or worse if "
         "p is at most 0.05. With 3 seeds, p cannot be below 0.5; a difference can be clear from 7 seeds on."
     )
-    assert about_verdicts(paired(FIRST, BETTER)).endswith("for 1 comparison; better or worse if p is at most 0.05.")
+    assert about_verdicts(paired(FIRST, BETTER)).endswith(
+        "differences, two-sided; better or worse if p is at most 0.05."
+    )
 
 
 def runs_of(folder: Path, label: str, accuracies: list[float]) -> Row:

@@ -191,8 +191,8 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     if damaged := [entry for entry in kept if entry.damage]:
         first = f"'{damaged[0].name}' ({damaged[0].damage})"
         raise UsageError(
-            f"{len(damaged)} of {len(kept)} entries are damaged, first {first}; the next use mends them from their source, "
-            "and --clear NAME removes them"
+            f"{len(damaged)} of {formatted_values.counted(len(kept), 'entry', 'entries')} {'is' if len(damaged) == 1 else 'are'} "
+            f"damaged, first {first}; the next use mends them from their source, and --clear NAME removes them"
         )
 
 

@@ -65,7 +65,7 @@ disclosed: number - Numbers that clients send besides their updates.
 name: text - Name of the experiment.
 rounds: integer - Number of rounds that were played for the accuracy.
 sizes: [BatchSize] - Measurements by batch size, ascending.
-recommendations: [Recommendation] - Recommended sizes.
+recommendations: [Recommendation] - Recommended sizes; none if no client has as many samples as any size.
 labels: text - `classes` or `numbers`.
 """,
     "BatchSize": """
@@ -84,6 +84,7 @@ accuracy: number? - Test accuracy after the rounds.
 client_accuracy: number? - Mean accuracy on the clients' own data.
 clients: [ProfiledClient] - Each timed client.
 batch_accuracy: [number?] - Training accuracy of the mini-batches of the rounds, mean over clients.
+largest_client: integer - Largest number of training samples of a client.
 """,
     "ProfiledClient": """
 client: integer - Number of the client.

@@ -125,11 +125,12 @@ def _list_documents() -> None:
 def schema(name: str | None) -> None:
     """Print the JSON Schema of what a command prints with --json.
 
-    NAME is that of a document, such as `compare` or `data-list`; without it, the documents are listed.
+    NAME is that of a document, such as `compare` or `data-list`; without it, the documents are listed. That of `sweep` is `compare`.
     """
     if name is None:
         _list_documents()
         return
+    name = "compare" if name == "sweep" else name
     if name not in DOCUMENTS:
         raise UsageError(f"{name}: no document has this name; {nearest(name, DOCUMENTS)}")
     echo(json.dumps(json_schema(name), indent=2, ensure_ascii=False))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fedcohort.cli.awaited_runs import awaited
 from fedcohort.cli.chosen_experiment import experiment_of
 from fedcohort.cli.json_schema import document
 from fedcohort.cli.options import (
@@ -176,6 +177,8 @@ def live(
     sys.stdout.flush()
     if not until_closed:
         echo("Open this address in a browser on this machine. Ctrl-C ends the page.", err=True)
+        if waiting := awaited(runs, name):
+            echo(waiting, err=True)
 
     def until_input_ends() -> None:
         sys.stdin.read()

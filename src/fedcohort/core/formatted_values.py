@@ -143,14 +143,14 @@ def in_words(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def first_in_words(names: Sequence[str], most: int) -> str:
-    """The first names as :func:`in_words` writes them, and how many more rows there are.
+def first_in_words(names: Sequence[str], most: int, others: str = "more row") -> str:
+    """The first names as :func:`in_words` writes them, and how many more rows, or ``others``, there are.
 
     >>> first_in_words(["a", "b", "c"], 2), first_in_words(["a", "b"], 2)
     ('a, b and 1 more row', 'a and b')
     """
     more = len(names) - most
-    return in_words([*names[:most], *([counted(more, "more row")] if more > 0 else [])])
+    return in_words([*names[:most], *([counted(more, others)] if more > 0 else [])])
 
 
 def rounds(mean: float, reached: int = 0, seeds: int = 0) -> str:

@@ -22,6 +22,7 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.own_code import place_of
+from fedcohort.core.setting_words import Place, expected, place_in
 
 __all__ = ["NotInKey", "Parameter", "defaults", "describe", "docstring", "explain", "in_key", "make", "parameters"]
 
@@ -208,14 +209,16 @@ def _unknown(key: object, fields: Iterable[str]) -> str:
 
 def explain(error: ValidationError, where: str, model: type | None = None) -> UsageError:
     """A pydantic error as one line: the full key, its value, and a value that works."""
-    detail = error.errors(include_url=False)[0]
-    key = ".".join([where, *(str(part) for part in detail["loc"])]).strip(".")
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    details = error.errors(include_url=False)
+    detail, places = details[0], [place_in(model, each["loc"]) for each in details]
+    key = ".".join([where, *places[0].keys]).strip(".")
+    others = len({place.keys for place in places}) - 1
+    more = f" (and {others} more error{'s' * (others > 1)})" if others else ""
     around, section = _model_at(model, detail["loc"][:-1]), _model_at(model, detail["loc"])
-    return UsageError(_message(key, detail, around, section) + more)
+    return UsageError(_message(key, detail, places[0], around, section) + more)
 
 
-def _message(key: str, detail: ErrorDetails, model: type | None, section: type | None) -> str:
+def _message(key: str, detail: ErrorDetails, place: Place, model: type | None, section: type | None) -> str:
     if detail["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{key}: {_unknown(detail['loc'][-1], getattr(model, '__pydantic_fields__', {}))}"
     if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
@@ -223,10 +226,11 @@ def _message(key: str, detail: ErrorDetails, model: type | None, section: type |
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if isinstance(detail["input"], ArgsKwargs):  # parameters that cannot be combined: the message names them
         return f"{key}: {message}"
+    message = _expected_form(detail, section) or expected(detail, place) or message
     if isinstance(detail["input"], list) and detail["type"] in _TYPES_OF_ONE_VALUE:
         doc = _doc_of(model, str(detail["loc"][-1])) if model else ""
         message += f", not a list{f' ({doc})' if doc else ''}"
-    return f"{key} = {shown(detail['input'])}: {_expected_form(detail, section) or message}"
+    return f"{key} = {shown(detail['input'])}: {message}"
 
 
 _TYPES_OF_ONE_VALUE = ("int_type", "float_type", "string_type", "bool_type")
@@ -234,18 +238,13 @@ _TYPES_OF_ONE_VALUE = ("int_type", "float_type", "string_type", "bool_type")
 
 
 def _expected_form(detail: ErrorDetails, section: type | None) -> str | None:
-    """The form that a key needs (a table or a list), if its value has another form; otherwise None."""
-    match detail["type"]:
-        case "model_type" | "dataclass_type" | "dataclass_exact_type":
-            fields = list(getattr(section, "__pydantic_fields__", {}))
-            if isinstance(detail["input"], str) and "name" in fields:
-                return f"should be a table, such as {{ name = {shown(detail['input'])} }}"
-            return f"should be a table of settings (valid: {', '.join(fields)})" if fields else "should be a table"
-        case "dict_type":
-            return "should be a table"
-        case "tuple_type" | "list_type":
-            return "should be a list"
-    return None
+    """The form of a section, if its value is no table; otherwise None."""
+    if detail["type"] not in ("model_type", "dataclass_type", "dataclass_exact_type"):
+        return None
+    fields = list(getattr(section, "__pydantic_fields__", {}))
+    if isinstance(detail["input"], str) and "name" in fields:
+        return f"should be a table, such as {{ name = {shown(detail['input'])} }}"
+    return f"should be a table of settings (valid: {', '.join(fields)})" if fields else "should be a table"
 
 
 def _model_at(model: type | None, path: tuple[int | str, ...]) -> type | None:

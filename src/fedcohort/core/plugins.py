@@ -185,13 +185,19 @@ class _FromText(SourceFileLoader):
         return self.source_to_code(self._content, self.path)
 
 
-def from_file(name: str, where: str) -> Any:
-    """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed."""
+def from_file(name: str, where: str, kind: str = "Class") -> Any:
+    """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed.
+
+    Args:
+        name: the name.
+        where: the setting that names it, for messages.
+        kind: what the object should be, ``Class`` or ``function``, for messages.
+    """
     path_text, _, attribute = name.rpartition(":")
     path = resolved(path_text, Path.cwd())
     if not is_file(path):
-        problem = f"{path_text} is {kind}" if (kind := kind_of(path)) else f"there is no file {path_text}"
-        raise UsageError(f"{where} = {name!r}: {problem}; use 'path/to/file.py:Class'")
+        problem = f"{path_text} is {other}" if (other := kind_of(path)) else f"there is no file {path_text}"
+        raise UsageError(f"{where} = {name!r}: {problem}; use 'path/to/file.py:{kind}'")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -220,6 +226,6 @@ def from_file(name: str, where: str) -> Any:
             key for key, value in vars(module).items() if isinstance(value, kinds) and value.__module__ == module_name
         ]
         raise UsageError(
-            f"{where} = {name!r}: {path_text} defines no {attribute}; it defines {', '.join(own) or 'no class'}"
+            f"{where} = {name!r}: {path_text} defines no {attribute}; it defines {', '.join(own) or f'no {kind.lower()}'}"
         )
     return plugin

@@ -106,7 +106,7 @@ def _with_own_data(section: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         return {**section, "name": str(resolved(name, Path.cwd()))}
     path, _, attribute = name.rpartition(":")
     name = f"{resolved(path, Path.cwd())}:{attribute}"
-    function = from_file(name, where)
+    function = from_file(name, where, "function")
     if not callable(function):
         raise UsageError(
             f"{where} = {name!r}: is an object of type {type(function).__name__}; name a function that returns data"
@@ -187,7 +187,11 @@ def _variant(row: object, position: int) -> Variant:
     """A row of ``[[variants]]`` as its label and its overrides."""
     if isinstance(row, Variant):
         return row
-    if not isinstance(row, Mapping) or not isinstance(row.get("label"), str) or not row["label"].strip():
+    if isinstance(row, Mapping) and not isinstance(row.get("label", ""), str):
+        label = row["label"]
+        example = f", such as '{label}'" if isinstance(label, int | float) else ""
+        raise UsageError(f"variants.{position}.label = {shown(label)}: should be text in quotes{example}")
+    if not isinstance(row, Mapping) or not row.get("label", "").strip():
         raise UsageError(f'variants.{position}.label: required; every [[variants]] table needs a label = "…"')
     for key in row:
         if key in NOT_IN_ROWS:

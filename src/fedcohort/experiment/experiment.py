@@ -236,7 +236,7 @@ class Experiment(Section):
     def single(self, seed: int) -> "Experiment":
         """The base of this experiment as one run under ``seed``."""
         if type(seed) is not int or seed < 0:
-            raise UsageError(f"seed = {shown(seed)}: should be an integer greater than or equal to 0")
+            raise UsageError(f"seed = {shown(seed)}: should be a whole number of at least 0")
         return self.base.model_copy(update={"seed": seed, "seeds": 1})
 
     @property
@@ -275,7 +275,10 @@ class Experiment(Section):
         """The rows for every point of the sweep."""
         points = [dict(zip(self.sweep, values, strict=True)) for values in itertools.product(*self.sweep.values())]
         pairs = [(label, row, point) for label, row in named for point in points]
-        rows = [row.with_overrides(nested(point, "sweep")) for _, row, point in pairs]
+        try:
+            rows = [row.with_overrides(nested(point, "sweep")) for _, row, point in pairs]
+        except UsageError as error:
+            raise UsageError(f"sweep: {error}") from None
         strategies = [row.label if pair[0] == self.label else None for pair, row in zip(pairs, rows, strict=True)]
         labels = swept_labels([label for label, _, _ in pairs], [point for _, _, point in pairs], strategies)
         return list(zip(labels, rows, strict=True))

@@ -60,7 +60,7 @@ def by_name(names: Iterable[str], where: str = "measures.extra") -> dict[str, Ow
     """
     functions: dict[str, OwnMeasure] = {}
     for name in names:
-        function = from_file(name, where)
+        function = from_file(name, where, "function")
         if isinstance(function, type) or not callable(function):
             kind = "a class" if isinstance(function, type) else f"an object of type {type(function).__name__}"
             raise UsageError(

@@ -77,7 +77,7 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
         UsageError: the cache folder cannot be created, or a file of the source cannot be read.
     """
     root = cache_folder("datasets")
-    files = files_in(source, f"data set = '{brief(source)}'") if isinstance(source, Path) else []
+    files = files_in(source, f"data.name = '{brief(source)}'") if isinstance(source, Path) else []
     states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
     key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
     stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]

@@ -41,7 +41,7 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     Raises:
         UsageError: the data set cannot be read, or the Hub cannot be reached.
     """
-    where = f"data set = '{brief(name)}'"
+    where = f"data.name = '{brief(name)}'"
     datasets = _hugging_face(where)
     if isinstance(source, str):
         _ask_hub(source, name)
@@ -94,7 +94,7 @@ def _ask_hub(hub_id: str, name: str) -> None:
         pass  # HF_HUB_OFFLINE=1: the library reads only its cache and sends no request
     except RepositoryNotFoundError:
         raise UsageError(
-            f"data set = '{brief(name)}': the Hub has no '{brief(hub_id)}', or requires a login; check the name, or log in to the Hub"
+            f"data.name = '{brief(name)}': the Hub has no '{brief(hub_id)}', or requires a login; check the name, or log in to the Hub"
         ) from None
     except Exception as error:
         raise _offline(name, error) from error
@@ -102,7 +102,7 @@ def _ask_hub(hub_id: str, name: str) -> None:
 
 def _offline(name: str, error: Exception) -> UsageError:
     return UsageError(
-        f"data set = '{brief(name)}': not in a local mirror, not cached, and the Hub cannot be reached ({type(error).__name__}); "
+        f"data.name = '{brief(name)}': not in a local mirror, not cached, and the Hub cannot be reached ({type(error).__name__}); "
         "name a local mirror with FEDCOHORT_DATA or --data-dir, or connect once so that the Hub copy is cached"
     )
 

@@ -30,6 +30,9 @@ REPEATS = 12
 WORKING_SHARE = 2 / 12
 """Share of the draws of sizes in which a setting must work."""
 
+SECTION = "federation.partition"
+"""The table of an experiment file with the settings of the partition."""
+
 
 @dataclass(frozen=True)
 class Infeasible:
@@ -56,20 +59,20 @@ class Infeasible:
         """The error, which names every setting that would work."""
         rule, name, value = self.rule, "min_size", float(self.rule.min_size)
         smallest = self._min_size_that_works()
-        works = [f"min_size = {smallest}"] if smallest else []
-        works.append("min_size = 0 (clients without samples never take part)")
+        sizes = f"{smallest} or 0" if smallest else "0"
+        works = [f"{SECTION}.min_size = {sizes} (clients without samples never take part)"]
         if rule.evens_out is not None:
             suggested = self._value_that_works(rule.evens_out)
             if suggested is not None:
                 name = rule.evens_out.removeprefix("-")
                 value = getattr(rule, name)
-                works.insert(0, f"{name} = {suggested:g}")
+                works.insert(0, f"{SECTION}.{name} = {suggested:g}")
         fewer = self._number_of_clients_that_works()
         works.append(f"federation.clients = {fewer}" if fewer else "fewer clients")
-        works.append("partition = 'iid'")
+        works.append(f"{SECTION} = 'iid'")
         return UsageError(
-            f"federation.partition.{name} = {value:g}: no draw gives each of {self.num_clients} clients (federation.clients) at least "
-            f"min_size = {rule.min_size} of {len(self.labels)} samples; what works: {', '.join(works[:-1])} or {works[-1]}"
+            f"{SECTION}.{name} = {value:g}: no draw gives each of {self.num_clients} clients {rule.min_size} of {len(self.labels)} "
+            f"samples; what works: {', '.join(works[:-1])} or {works[-1]}"
         )
 
     @cached_property

@@ -173,7 +173,7 @@ def check_no_columns(name: str, image_column: str | None, label_column: str | No
     """
     if image_column or label_column:
         raise UsageError(
-            f"data set = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
+            f"data.name = {brief(name)!r}: has no columns to choose; leave out image_column and label_column"
         )
 
 
@@ -240,7 +240,7 @@ def _mirror(data_dir: str | Path | None) -> Path | None:
 def _find(name: str, mirror: Path | None) -> Path | str:
     """The folder of a data set, or its Hub id."""
     if name in RENAMED:
-        raise UsageError(f"data set = {name!r}: {RENAMED[name]}")
+        raise UsageError(f"data.name = {name!r}: {RENAMED[name]}")
     candidates = SOURCES.get(name, (name,))
     for candidate in candidates:
         if mirror and FOLDER_OR_HUB_ID.fullmatch(candidate) and is_folder(mirror / candidate):
@@ -252,9 +252,9 @@ def _find(name: str, mirror: Path | None) -> Path | str:
         return hub_id
     if name in SOURCES:
         raise UsageError(
-            f"data set = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or --data-dir, name a local mirror that has the "
+            f"data.name = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or --data-dir, name a local mirror that has the "
             f"folder {hub_id!r}"
         )
     others = "a Hub id 'owner/name', a folder, a table (.csv, .parquet, .npz) or 'my.py:function' works too"
     hint = f"{nearest(name[:60], NAMES)}; {others}"
-    raise UsageError(f"data set = '{brief(name)}': unknown name, and no such folder; {hint}")
+    raise UsageError(f"data.name = '{brief(name)}': unknown name, and no such folder; {hint}")

@@ -14,7 +14,7 @@ import numpy as np
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.paths import is_file, kind_of
-from fedcohort.core.plugins import from_file, is_file_name, short_name
+from fedcohort.core.plugins import from_file, is_file_name
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
@@ -100,7 +100,7 @@ def _called(name: str, columns: Columns) -> Dataset:
             f"{where}: is a file of a run directory, which is not run when the record is read; to run it, load the experiment of the "
             "run directory with trust=True"
         )
-    function = from_file(name, "data.name")
+    function = from_file(name, "data.name", "function")
     if not callable(function):
         raise UsageError(f"{where}: is an object of type {type(function).__name__}; name a function that returns data")
     try:
@@ -110,7 +110,7 @@ def _called(name: str, columns: Columns) -> Dataset:
     except BaseException as error:
         raise UsageError(f"{where}: raised {with_place(error)}") from error
     try:
-        return dataset_of_result(result, columns, where, short_name(name))
+        return dataset_of_result(result, columns, where, Path(name).name)
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:  # of an object that the function returned

@@ -63,7 +63,10 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
         return PublicSet(dataset.train_features[:0], None, all_samples, dataset.fingerprint)
     if name == "holdout":
         return PublicSet(dataset.train_features, *take_away(share, dataset.num_train, seed), dataset.fingerprint)
-    proxy = load(name)
+    try:
+        proxy = load(name)
+    except UsageError as error:  # which names the setting of the clients' data
+        raise UsageError(str(error).replace("data.name", "public.name", 1)) from error
     _check(proxy, dataset, name)
     return PublicSet(proxy.train_features, None, all_samples, f"{dataset.fingerprint}+{proxy.fingerprint}")
 

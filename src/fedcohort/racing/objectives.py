@@ -236,7 +236,8 @@ def objectives(
     if not 1 <= len(each) <= 2:
         raise UsageError(f"objective = {shown(each)}: give one objective, or two for their Pareto front")
     if margins and len(margins) != len(each):
-        raise UsageError(f"margin = {shown(list(margins))}: give one margin for each of {len(each)} objectives")
+        of = "the one objective" if len(each) == 1 else f"each of {len(each)} objectives"
+        raise UsageError(f"margin = {shown(list(margins))}: give one margin for {of}")
     found = [_objective(text) for text in each]
     if len({objective.text for objective in found}) < len(found):
         raise UsageError(f"objective = {shown(each)}: is given twice; give two different ones")

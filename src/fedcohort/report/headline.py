@@ -16,6 +16,7 @@ from fedcohort.report.headline_doubts import (
     doubt_about,
     doubt_about_reference,
     doubts,
+    doubts_about_clear_rows,
     never_trained,
     none_learned,
     problem,
@@ -167,17 +168,23 @@ def _beside_reference(compared: Comparison, group: Group, names: Sequence[str]) 
     """Why no row is called the best if seeds differ, and which rows are clearly better or worse than the reference."""
     where = f"At {group.point}, the" if group.point else "The"
     verdicts = {i: compared.verdicts[i].words for i in group.rows if i != group.reference}
-    clear = {words: [names[i] for i, verdict in verdicts.items() if verdict == words] for words in (BETTER, WORSE)}
+    failing = [i for i, verdict in verdicts.items() if verdict in (BETTER, WORSE) and problem(compared, i)]
+    clear = {
+        words: [names[i] for i, verdict in verdicts.items() if verdict == words and i not in failing]
+        for words in (BETTER, WORSE)
+    }
     said = [
         f"{first_in_words(rows, FEW)} {'is' if len(rows) == 1 else 'are'} clearly {words} than the reference"
         for words, rows in clear.items()
         if rows
     ]
-    found = in_words(said) if said else "no row is clearly better or worse than the reference"
+    others = "no row with a sound result" if failing else "no row"
+    found = in_words(said) if said else f"{others} is clearly better or worse than the reference"
     return [
         f"{where} rows {DIFFERENT}, so that none of them is called the best.",
         BY_SEEDS,
         f"Over these seeds, {found}, {names[group.reference]}.",
+        *doubts_about_clear_rows(compared, names, failing),
         *doubt_about_reference(compared, group, names),
     ]
 

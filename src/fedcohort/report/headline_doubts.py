@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from fedcohort.core.formatted_values import counted
 from fedcohort.report.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.failing_rows import one_class_seeds, seeds_in_words
@@ -15,12 +16,16 @@ __all__ = [
     "doubt_about",
     "doubt_about_reference",
     "doubts",
+    "doubts_about_clear_rows",
     "never_trained",
     "none_learned",
     "problem",
     "untrained",
 ]
 
+
+NAMED = 3
+"""Largest number of rows with a clear difference whose training failed that are named."""
 
 FAILED = ("no update", "one class", "chance", "large loss")
 """Kinds of findings about rows in which training failed, the most serious first."""
@@ -83,6 +88,17 @@ def doubt_about_reference(compared: Comparison, group: Group, names: Sequence[st
     return [
         f"The reference, {names[group.reference]}, is no sound result{either}: {reason}. Choose another one with --reference."
     ]
+
+
+def doubts_about_clear_rows(compared: Comparison, names: Sequence[str], failing: Sequence[int]) -> list[str]:
+    """Sentences about rows whose difference to the reference is clear, although their training failed; a few are named."""
+    difference = "a clear difference to the reference"
+    more = len(failing) - NAMED
+    sentences = [
+        f"{names[i]} has {difference}, but is no sound result: {problem(compared, i)}. See Health."
+        for i in failing[:NAMED]
+    ]
+    return [*sentences, *([f"The same holds for {counted(more, 'more row')}."] if more > 0 else [])]
 
 
 def doubt_about(compared: Comparison, group: Group, names: Sequence[str], second: int) -> list[str]:

@@ -242,10 +242,8 @@ def _caption(
         )
     tested = sum(math.isfinite(row["p_holm"]) for row in rows)
     if tested:
-        comparisons = "1 comparison" if tested == 1 else f"{tested} comparisons"
-        sentences.append(
-            f"Verdict: two-sided permutation test of the paired differences, p corrected by Holm for {comparisons}."
-        )
+        corrected = f", p corrected by Holm for {tested} comparisons" if tested > 1 else ""
+        sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
     if _measured(rows, "client_accuracy"):
         sentences.append(
             f"Over clients: {score.name} on each client's own {own}, mean and standard deviation over clients; {worst}: "

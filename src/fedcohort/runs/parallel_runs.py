@@ -28,6 +28,7 @@ from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.find_run import find_run, on_device
+from fedcohort.runs.named_warnings import named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
 from fedcohort.runs.process_objects import Parcel, packed, unpacked
 from fedcohort.runs.run_data import on_data
@@ -288,11 +289,11 @@ def _is_quiet() -> bool:
 def _warnings_of(cell: Cell, *, quiet: bool) -> Iterator[None]:
     """Warnings of the block begin with the name of the run, since several runs write to the same terminal; ``quiet`` drops them."""
     handler = logging.NullHandler() if quiet else logging.StreamHandler()
-    label = cell.label.replace("%", "%%")
-    handler.setFormatter(logging.Formatter(f"fedcohort: {label}, seed {cell.seed}: %(message)s"))
+    handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
     log.addHandler(handler)
     try:
-        yield
+        with named_warnings(cell):
+            yield
     finally:
         log.removeHandler(handler)
 

@@ -24,6 +24,7 @@ from fedcohort.runs.find_run import (
     run_path,
     with_plan,
 )
+from fedcohort.runs.named_warnings import named_warnings
 from fedcohort.runs.own_measures import own_measures, values_of
 from fedcohort.runs.prepare_run import prepare
 from fedcohort.runs.run_data import fingerprint_of, on_data
@@ -116,7 +117,7 @@ def _play(
 ) -> None:
     """Play the rounds that are missing; the caller holds the lock of the run."""
     seconds = cell.experiment.measures.durable_seconds
-    with Writer(record.path, durable_seconds=seconds) as writer, finish_the_round() as stop:
+    with named_warnings(cell), Writer(record.path, durable_seconds=seconds) as writer, finish_the_round() as stop:
         first = _restore(record, run_state, writer)
         _Rounds(cell, run_state, writer, measures, progress).play(first, stop)
 

@@ -87,7 +87,9 @@ def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size
             raise UsageError(f"{where} returned clients that are not available in round {round.t}")
     wanted = min(round.k, len(round.available))
     if not variable_size and cohort.multiplicity is None and len(clients) != wanted:
-        raise UsageError(f"{where} returned {len(clients)} clients instead of {wanted} in round {round.t}")
+        raise UsageError(
+            f"{where} returned {len(clients)} client{'s' * (len(clients) != 1)} instead of {wanted} in round {round.t}"
+        )
 
 
 LONGEST_NOTE = 1000

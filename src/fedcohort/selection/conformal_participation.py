@@ -157,9 +157,7 @@ class Conformal(Selector):
         for name in ("theta", "theta_end", "theta_min", "theta_max"):
             value = getattr(self, name)
             if self.score != "absolute" and value is not None and value > 1:
-                raise UsageError(
-                    f"selection.{name} = {value}: should be less than or equal to 1, the largest score {self.score}"
-                )
+                raise UsageError(f"selection.{name} = {value}: should be at most 1, the largest score {self.score}")
         if self.schedule != "none" and self.theta_end is None and self.alpha_end is None:
             raise UsageError(
                 f"selection.schedule = {self.schedule!r}: needs a final value; set theta_end, alpha_end, or both"

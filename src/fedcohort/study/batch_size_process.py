@@ -87,7 +87,8 @@ def measure(order: Order) -> Size:
         run_state.engine.commit([])
         with BatchAccuracy(run_state.algorithm) as batches:
             accuracy, by_client = _played(run_state, order.rounds, batches)
-    size = _size(order, timing, accuracy, by_client)
+        largest = int(run_state.clock.num_samples.max())
+    size = replace(_size(order, timing, accuracy, by_client), largest_client=largest)
     numeric = label_kind(experiment.training) == "numbers"
     return replace(size, batch_accuracy=[] if numeric else batches.by_position())
 

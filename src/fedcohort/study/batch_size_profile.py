@@ -76,6 +76,7 @@ class Size:
             ``memory`` (the highest of its passes), ``accuracy``.
         batch_accuracy: training accuracy of the mini-batches of the rounds, in order: mean over the clients of a round; empty without
             rounds and for numeric labels.
+        largest_client: largest number of training samples of a client; 0 in profiles that were saved before it was measured.
     """
 
     batch_size: int
@@ -93,6 +94,12 @@ class Size:
     client_accuracy: float
     clients: list[dict[str, float]]
     batch_accuracy: list[float] = field(default_factory=list)
+    largest_client: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether some client has enough samples for a mini-batch of this size."""
+        return not self.largest_client or self.batch_size <= self.largest_client
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ class Profile:
         name: name of the experiment.
         rounds: number of rounds that were played for the accuracy.
         sizes: measurements by batch size, ascending.
-        recommendations: by throughput, and by trade-off.
+        recommendations: by throughput, and by trade-off; none if no client has enough samples for any of the sizes.
         labels: ``classes``, or ``numbers``, for which accuracies are R².
     """
 
@@ -125,6 +132,9 @@ class Profile:
     @property
     def advice(self) -> list[str]:
         """The recommended sizes, and then the reason for each, in sentences."""
+        if not self.recommendations:
+            most = counted(self.sizes[0].largest_client, "training sample")
+            return [f"No recommendation: the largest client has {most}. Give smaller batch sizes with --batch-size."]
         names = {each.rule: RULES.get(each.rule, each.rule) for each in self.recommendations}
         rules: dict[int, list[str]] = {}
         for each in self.recommendations:
@@ -144,13 +154,17 @@ class Profile:
     @property
     def warnings(self) -> list[str]:
         """What limits these measurements, in sentences."""
-        loose = [str(size.batch_size) for size in self.sizes if not size.tight]
-        if not loose:
-            return []
-        sizes = f"batch size{'s' * (len(loose) > 1)} {', '.join(loose)}"
-        return [
-            f"± of the samples per second is more than --precision: {sizes}. Increase --seconds, or use a less busy machine."
-        ]
+        warnings = []
+        if large := [size for size in self.sizes if not size.is_full]:
+            most = counted(large[0].largest_client, "training sample")
+            about = "Mini-batches are then all data of a client, and such sizes are not recommended."
+            warnings.append(
+                f"No client has as many training samples as {_named(large)}: the largest has {most}. {about}"
+            )
+        if loose := [size for size in self.sizes if not size.tight]:
+            about = "Increase --seconds, or use a less busy machine."
+            warnings.append(f"± of the samples per second is more than --precision: {_named(loose)}. {about}")
+        return warnings
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -227,8 +241,12 @@ def profile(
 
 
 def recommend(sizes: Sequence[Size], labels: str = "classes") -> list[Recommendation]:
-    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput."""
+    """The recommendations of both rules, with reasons; without accuracies (R² if ``labels`` are ``numbers``), only by throughput;
+    none of sizes above the data of all clients."""
     score = score_style([labels])
+    sizes = [size for size in sizes if size.is_full]
+    if not sizes:
+        return []
     recommendations = [_by_throughput(sizes, score)]
     if all(math.isfinite(size.accuracy) for size in sizes):
         recommendations.append(_by_tradeoff(sizes, score))
@@ -240,6 +258,11 @@ RULES = {"throughput": "throughput", "tradeoff": "trade-off"}
 
 CLOSE = 0.02
 """Accuracies that differ by at most this are called the same."""
+
+
+def _named(sizes: Sequence[Size]) -> str:
+    """Batch sizes in a sentence."""
+    return f"batch size{'s' * (len(sizes) > 1)} {', '.join(str(size.batch_size) for size in sizes)}"
 
 
 def _more_accurate(sizes: Sequence[Size], best: Size, score: ScoreStyle) -> str:

@@ -126,8 +126,9 @@ class Explanation:
         compared = len(self.candidates)
         most = f"at least {compared:,}" if compared >= KEPT else f"{compared:,}"
         lines.append(
-            f"Of {self.available:,} available clients, {most} were compared and {self.selected:,} were selected; "
-            f"{self.trained:,} trained{self._others()}, and {self.admitted:,} were admitted. "
+            f"Of {self.available:,} available client{'s' * (self.available != 1)}, {most} {_were(compared)} compared and "
+            f"{self.selected:,} {_were(self.selected)} selected; {self.trained:,} trained{self._others()}, and "
+            f"{self.admitted:,} {_were(self.admitted)} admitted. "
             f"The round took {time_in_words(self.round_time, self.clock)}."
         )
         if self.tie is not None:
@@ -168,7 +169,7 @@ class Explanation:
         tied = sum(c.score == candidate.score for c in others)
         place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
         if tied:
-            place = f"It has the same score as {tied:,} of {len(others):,} others"
+            place = f"It has the same score as {_of_all(tied, len(others))}"
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)
@@ -182,7 +183,19 @@ class Explanation:
             return "It was not selected in an earlier round." if self.round > 1 else "This was the first round."
         last = ", ".join(map(str, self.earlier[-5:]))
         more = "…, " if len(self.earlier) > 5 else ""
+        if self.round == 2:
+            return "It was selected in the earlier round."
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _of_all(number: int, others: int) -> str:
+    """A number of the other candidates."""
+    return "the other one" if others == 1 else f"{number:,} of {others:,} others"
+
+
+def _were(number: int) -> str:
+    """The verb for a number of clients."""
+    return "was" if number == 1 else "were"
 
 
 def _between(ends: Sequence[str]) -> str:

@@ -277,10 +277,8 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
         return [about]
     corrected = corrected_for(rows, planned)
     to_come = f", {corrected - len(tested)} of them to come" if corrected > len(tested) else ""
-    note = (
-        f"Verdict: permutation test of the paired differences, two-sided, p corrected by Holm for {_number(corrected)}{to_come}; "
-        f"better or worse if p is at most {LEVEL:g}."
-    )
+    by_holm = f", p corrected by Holm for {_number(corrected)}{to_come}" if corrected > 1 else ""
+    note = f"Verdict: permutation test of the paired differences, two-sided{by_holm}; better or worse if p is at most {LEVEL:g}."
     most = max(row.seeds for row in tested)
     lowest = lowest_p_value(most, corrected)
     if lowest > LEVEL:

@@ -60,7 +60,9 @@ def test_an_oversubscribed_class_is_an_error_that_says_how_far_one_can_go():
         UsageError, match=r"federation\.partition\.frac = 0\.8: .* of a class that has \d+; use at most"
     ) as caught:
         partition(DominantClass(frac=0.8), labels, 20, seed=0)
-    match = re.search(r"use at most frac = (\S+), or a smaller share", str(caught.value))
+    match = re.search(
+        r"use at most federation\.partition\.frac = (\S+), or a smaller federation\.partition\.share", str(caught.value)
+    )
     assert match is not None
     works = float(match[1])
     assert 0 <= works < 0.8
@@ -72,7 +74,8 @@ def test_an_oversubscribed_class_is_an_error_that_says_how_far_one_can_go():
 
 def test_one_class_has_no_others():
     with pytest.raises(
-        UsageError, match=r"federation\.partition\.share = 0\.8: there is only one class; use share = 1"
+        UsageError,
+        match=r"federation\.partition\.share = 0\.8: there is only one class; use federation\.partition\.share = 1",
     ):
         partition(DominantClass(), np.zeros(100, int), 5, seed=0)
     assert (partition(DominantClass(share=1.0), np.zeros(100, int), 5, seed=0).sizes == 20).all()
@@ -113,6 +116,7 @@ def test_writers_that_would_keep_too_little_are_not_skewed():
     report = describe(labels, partition(DominantClass(frac=1 / 3, natural=True), labels, 6, 0, writers), 3)
     assert report.sizes.tolist() == [10, 10, 12, 12, 12, 12]
     with pytest.raises(
-        UsageError, match=r"frac = 0\.5: 3 of 6 writers .* only 2 keep min_size = 10 .* at most frac = 0\.333333"
+        UsageError,
+        match=r"frac = 0\.5: 3 of 6 writers .* only 2 keep .* at most federation\.partition\.frac = 0\.333333",
     ):
         partition(DominantClass(frac=0.5, natural=True), labels, 6, 0, writers)

@@ -46,7 +46,8 @@ def test_impossible_shards_are_named():
         partition(Shards(shards=30), np.zeros(200, int), 10, seed=0)
     assert partition(Shards(shards=20, min_size=0), np.zeros(200, int), 10, seed=0).sizes.min() == 20
     with pytest.raises(
-        UsageError, match=r"min_size = 19: 15 shards of 1 samples are 15; use at most that, or shards = 1"
+        UsageError,
+        match=r"min_size = 19: 15 shards of 1 sample are 15; use at most that, or federation\.partition\.shards = 1",
     ):
         partition(Shards(shards=15, min_size=19), np.zeros(200, int), 10, seed=0)
     assert partition(Shards(shards=1, min_size=19), np.zeros(200, int), 10, seed=0).sizes.min() == 20

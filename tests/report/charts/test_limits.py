@@ -109,7 +109,7 @@ def test_everything_with_an_interval_says_that_it_is_cut(story: Story) -> None:
     compared = story.comparison
     assert compared is not None
     told = " ".join(terminal.as_text(terminal.comparison(compared)).split())
-    assert f"Its 95% interval (Student's t), {CUT}, is not corrected for multiple comparisons" in told
+    assert f"Its 95% interval is that of Student's t, {CUT}." in told
     assert f"with a 95\\% interval (Student's t), {CUT}." in to_latex(compared)
     (sure,) = [sentences for question, sentences in answers(story)[0].answers if question == "How sure?"]
     assert "; the interval ends where no larger difference is possible)." in sure[0]

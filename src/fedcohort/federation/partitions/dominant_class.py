@@ -80,7 +80,8 @@ class DominantClass:
         spread, more = divmod(size - main, max(num_classes - 1, 1))
         if num_skewed and num_classes == 1 and size > main:
             raise UsageError(
-                f"federation.partition.share = {self.share:g}: there is only one class; use share = 1, or frac = 0"
+                f"federation.partition.share = {self.share:g}: there is only one class; use federation.partition.share = 1, or "
+                "federation.partition.frac = 0"
             )
         order, turn = rng.permutation(num_classes), np.arange(num_skewed)
         position = turn % num_classes
@@ -96,7 +97,7 @@ class DominantClass:
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} clients with {main} of {size} samples "
                 f"(share = {self.share:g}) from one class need {counts[:, c].sum()} samples of a class that has {pools[c]}; "
-                f"use at most frac = {eligible / num_clients:.6g}, or a smaller share"
+                f"use at most federation.partition.frac = {eligible / num_clients:.6g}, or a smaller federation.partition.share"
             )
         return counts
 
@@ -112,8 +113,8 @@ class DominantClass:
         if len(eligible) < num_skewed:
             raise UsageError(
                 f"federation.partition.frac = {self.frac:g}: {num_skewed} of {num_clients} writers should be skewed, but only "
-                f"{len(eligible)} keep min_size = {self.min_size} samples; use at most frac = {len(eligible) / num_clients:.6g}, "
-                f"or a smaller min_size or share"
+                f"{len(eligible)} keep min_size = {self.min_size} samples; use at most federation.partition.frac = "
+                f"{len(eligible) / num_clients:.6g}, or a smaller federation.partition.min_size or federation.partition.share"
             )
         skewed = np.zeros(num_clients, bool)
         skewed[rng.permutation(eligible)[:num_skewed]] = True

@@ -45,8 +45,8 @@ class Shards:
             )
         if self.shards * size < self.min_size:
             raise UsageError(
-                f"federation.partition.min_size = {self.min_size}: {self.shards} shards of {size} samples are {self.shards * size}; "
-                f"use at most that, or shards = 1"
+                f"federation.partition.min_size = {self.min_size}: {self.shards} shards of {size} sample{'s' * (size != 1)} are "
+                f"{self.shards * size}; use at most that, or federation.partition.shards = 1"
             )
         kept = rng.permutation(len(labels))[: num_shards * size]
         by_label, _ = grouped(kept, labels[kept], int(labels.max()) + 1)

@@ -26,7 +26,7 @@ from fedcohort.core.formatted_values import (
 )
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.cost_notes import PASSES
-from fedcohort.report.terminal.layout import WIDE, Column, dimmed, natural_width, plain_table
+from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table, natural_width, plain_table
 from fedcohort.report.worst_clients import ABOUT_ONE
 from fedcohort.study.targets import about_reached
 
@@ -240,7 +240,7 @@ def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[Re
         even = math.ceil(
             len(rest) / tables
         )  # a table that has a single column left would be hard to compare with the others
-        yield plain_table([first, *rest[:even]])
+        yield fitting_table([first, *rest[:even]], width)[0]
         rest = rest[even:]
 
 

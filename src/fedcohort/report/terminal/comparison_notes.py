@@ -14,7 +14,7 @@ from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.targets import about_reached, numbers_reached
-from fedcohort.study.verdicts import UNCLEAR, about_cut, with_intervals
+from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -162,6 +162,8 @@ def _about_intervals(compared: "Comparison") -> str:
         return "One seed gives no interval."
     cut = about_cut(rows)
     about = f"Its 95% interval (Student's t){cut}{',' if cut else ''} is not corrected for multiple comparisons"
+    if (table["verdict"] != BASELINE).sum() == 1:
+        about = f"Its 95% interval is that of Student's t{cut}"
     unclear = table["verdict"] == UNCLEAR
     if (unclear & ((table["difference_low"] > 0) | (table["difference_high"] < 0))).any():
         return f"{about}: it can exclude 0 although the verdict is {UNCLEAR}."

@@ -39,7 +39,7 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
-    if one_line(VERDICT) in hidden:  # an interval alone would say more than the test
+    if one_line(_verdict(rows)) in hidden:  # an interval alone would say more than the test
         printed, hidden = fitting_table(_columns(compared, rows, width, below=True), width, ends)
     return Group(
         Text(compared.name, style="bold"),
@@ -57,7 +57,9 @@ def _ends(compared: "Comparison") -> list[int]:
     return [end - 1 for end in itertools.accumulate(sizes)]
 
 
-VERDICT = "verdict,\np (Holm)"
+def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The heading of verdicts; p-values of several comparisons are corrected."""
+    return "verdict,\np (Holm)" if sum(row["verdict"] != BASELINE for row in rows) > 1 else "verdict, p"
 
 
 def _columns(
@@ -80,8 +82,11 @@ def _columns(
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
         Column(f"test\n{score.name}", score.means(rows)),
-        Column("difference" + "\n[95% interval]" * with_intervals(rows) + "\nverdict, p (Holm)" * below, differences),
-        *([Column(VERDICT, verdicts, 50)] if rows[1:] and not below else []),
+        Column(
+            "difference" + "\n[95% interval]" * with_intervals(rows) + f"\n{one_line(_verdict(rows))}" * below,
+            differences,
+        ),
+        *([Column(_verdict(rows), verdicts, 50)] if rows[1:] and not below else []),
         *_of_clients(rows, score, in_comparison(compared)),
         *(
             Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)

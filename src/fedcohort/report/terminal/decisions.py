@@ -10,6 +10,7 @@ from rich.text import Text
 from fedcohort.core.formatted_values import count, counted, number, percent, size
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.report.cost_notes import PASSES
+from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -28,7 +29,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     terms = list(dict.fromkeys(name for candidate in shown for name in candidate.terms))
     reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
-    heads |= {"accuracy": "score"} if decision.labels == "numbers" else {}
+    heads |= {"accuracy": TRAINING_SCORE} if decision.labels == "numbers" else {}
     heads |= {name: f"{name} in training" for name in terms if name in reports}  # beside what a question was answered
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
@@ -77,6 +78,8 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         *dimmed(
             _about_untried(shown, random=decision.random),
             _about_others(decision, shown),
+            about_columns(decision, _explained(columns, hidden)),
+            about_messages(decision),
             PASSES if decision.asked and "passes" not in hidden else "",
             about_hidden(hidden),
         ),
@@ -91,6 +94,12 @@ def _shown(decision: "Explanation") -> "list[Candidate]":
     others = [candidate for candidate in decision.candidates if not candidate.selected]
     first = selected[: SHOWN_CLIENTS - min(len(others), NOT_SELECTED)]
     return [*first, *others[: SHOWN_CLIENTS - len(first)]]
+
+
+def _explained(columns: Sequence[Column], hidden: Sequence[str]) -> list[str]:
+    """The headings of columns that are shown and have a value in some row."""
+    filled = [column.heading for column in columns if any(str(cell) not in ("–", "") for cell in column.cells)]
+    return [heading for heading in filled if heading not in hidden]
 
 
 def _about_others(decision: "Explanation", shown: "Sequence[Candidate]") -> str:

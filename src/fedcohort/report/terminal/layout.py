@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -42,6 +42,10 @@ _STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 """Control characters, and those that change the direction of writing. Rich counts them as having no width."""
 
 
+_ENDS_OF_LINES = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")
+"""Spaces at the ends of lines, and codes of colors between them and behind them."""
+
+
 class Screen(Console):
     """A console for text that others wrote, which lets the command end quietly if the program that reads its output has ended."""
 
@@ -50,6 +54,16 @@ class Screen(Console):
         for segment in super().render(renderable, options):
             harmless = segment.control or _STEERING.search(segment.text) is None
             yield segment if harmless else segment._replace(text=_STEERING.sub("", segment.text))
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """See :class:`rich.console.Console`. Lines have no spaces at their ends, except beside progress, which is drawn over."""
+        if self.stderr or self.legacy_windows:
+            super().print(*objects, **options)
+            return
+        with self.capture() as printed:
+            super().print(*objects, **options)
+        self.file.write(_ENDS_OF_LINES.sub(lambda end: end[0].replace(" ", ""), printed.get()))
+        self.file.flush()
 
     def on_broken_pipe(self) -> None:
         """See :class:`rich.console.Console`."""
