@@ -61,6 +61,7 @@ class Timing:
 
     Attributes:
         clients: the timed clients.
+        num_samples: training samples of each client of the federation.
         steps: the steps of all passes.
         passes: the passes.
         where: where memory was measured: ``resident`` or ``device``.
@@ -69,6 +70,7 @@ class Timing:
     """
 
     clients: Indices
+    num_samples: Indices
     where: str
     memory_before: float
     steps: list[Step] = field(default_factory=list)
@@ -87,8 +89,7 @@ def measure(order: Order) -> Size:
         run_state.engine.commit([])
         with BatchAccuracy(run_state.algorithm) as batches:
             accuracy, by_client = _played(run_state, order.rounds, batches)
-        largest = int(run_state.clock.num_samples.max())
-    size = replace(_size(order, timing, accuracy, by_client), largest_client=largest)
+    size = _size(order, timing, accuracy, by_client)
     numeric = label_kind(experiment.training) == "numbers"
     return replace(size, batch_accuracy=[] if numeric else batches.by_position())
 
@@ -96,7 +97,8 @@ def measure(order: Order) -> Size:
 def _timed(run_state: RunState, order: Order) -> Timing:
     """Time passes over the clients until the interval is small enough or the time is up."""
     memory = PeakMemory(str(run_state.device))
-    timing = Timing(_spread(np.flatnonzero(run_state.clock.num_samples > 0)), memory.where, memory.now())
+    num_samples = run_state.clock.num_samples
+    timing = Timing(_spread(np.flatnonzero(num_samples > 0)), num_samples, memory.where, memory.now())
     timer = StepTimer(run_state.algorithm, memory.wait)
     start = time.perf_counter()
 
@@ -265,6 +267,7 @@ def _size(order: Order, timing: Timing, accuracy: float, by_client: Values) -> S
         accuracy=accuracy,
         client_accuracy=float(np.nanmean(by_client)) if np.isfinite(by_client).any() else math.nan,
         clients=rows,
+        largest_client=int(timing.num_samples.max()),
     )
 
 
@@ -274,7 +277,7 @@ def _client(steps: Sequence[Step], timing: Timing, batch_size: int, accuracy: fl
     client, samples = steps[0].client, sum(step.samples for step in steps)
     return {
         "client": client,
-        "samples": samples / len(timing.passes),
+        "samples": float(timing.num_samples[client]),
         "batch_seconds": mean,
         "batch_seconds_sd": sd,
         "memory": timing.peaks[client],
