@@ -6,6 +6,7 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.record import Run
 
 __all__ = [
+    "MESSAGES",
     "HIDDEN_BYTES",
     "NO_TIME",
     "PASSES",
@@ -14,6 +15,12 @@ __all__ = [
     "asks_about_the_model",
     "costs_of_questions",
 ]
+
+MESSAGES = (
+    "Messages of the training: one to each selected client, and one for each update sent back. A declined client sends no update; "
+    "the numbers that it reports count as bytes only."
+)
+"""What counts as a message of the training, said where some clients were declined."""
 
 PASSES = "A client pass is one forward pass of a client over its training data; an epoch of training counts as three."
 

@@ -11,7 +11,7 @@ from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import whole_runs
 from fedcohort.report.client_orders import client_orders
-from fedcohort.report.cost_notes import PASSES, about_questions
+from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.figure import Figure, Spec, columns, spec
@@ -73,6 +73,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "answers": answers(story, going_on=going_on),
         "about_questions": about_questions(reading.run for reading in story.everything),
         "about_passes": PASSES,
+        "about_messages": MESSAGES,
         "states": unfinished(story),
         "made": _now(),
         "payload": payload(drawn)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import in_words
+from fedcohort.report.cost_notes import MESSAGES
 
 if TYPE_CHECKING:
     from fedcohort.study.explain_decision import Explanation
@@ -47,7 +48,4 @@ def about_messages(decision: "Explanation") -> str:
     declined = any(each.status == "declined" for each in decision.candidates)
     if not declined or all(exchange.kind != "training" for exchange in decision.asked):
         return ""
-    return (
-        "Messages of the training: one to each selected client, and one for each update sent back. A declined client sends no update; "
-        "the numbers that it reports count as bytes only."
-    )
+    return MESSAGES
