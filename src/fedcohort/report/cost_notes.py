@@ -6,8 +6,8 @@ from fedcohort.core.formatted_values import in_words
 from fedcohort.record import Run
 
 __all__ = [
-    "MESSAGES",
     "HIDDEN_BYTES",
+    "MESSAGES",
     "NO_TIME",
     "PASSES",
     "TWO_DOWNLOADS",
