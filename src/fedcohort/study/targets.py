@@ -35,6 +35,9 @@ TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
 DIVERGED = "with diverged updates"
 """Why a row does not count although its model has learned something."""
 
+BEHIND = "with unfinished runs"
+"""Why a row does not count yet: its best accuracy may still rise."""
+
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
 
@@ -58,7 +61,7 @@ def failure(runs: Sequence[Measured]) -> str:
 def _behind(runs: Sequence[Measured], most: int) -> str:
     """That a row has unfinished runs with fewer than ``most`` rounds, whose best accuracy may still rise, in words; empty if not."""
     behind = any(run.num_rounds < min(most, run.experiment.rounds) and not run.run.finished for run in runs)
-    return "with unfinished runs" if behind else ""
+    return BEHIND if behind else ""
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ def common_target(
         names: labels of the rows, for the words.
         failing: why each row fails, as :func:`failure` says it, or an empty text. Rows with diverged updates, which have learned
             something, count if there are no others. If training failed in all rows, there is no target: what their models have at
-            the beginning would be reached at once.
+            the beginning would be reached at once. There is none yet if the others have unfinished runs.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
         score: name of the score, for the words.
@@ -230,7 +233,10 @@ def common_target(
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
     if not known:
         return Target(math.nan, f"none, because no row has a test {score}")
-    whole = [i for i in known if not failing[i]] or [i for i in known if failing[i] == DIVERGED]
+    sound = [i for i in known if not failing[i]]
+    if not sound and any(failing[i] == BEHIND for i in known):
+        return Target(math.nan, "none yet, because runs are not finished")
+    whole = sound or [i for i in known if failing[i] == DIVERGED]
     if not whole:
         return Target(math.nan, f"none, because training failed{' in every row' * (len(accuracies) > 1)}")
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
