@@ -104,7 +104,14 @@ class FirstRounds(Run):
 
     def __init__(self, run: Run, last: int) -> None:
         super().__init__(run.path)
-        self._last = min(last, run.last_round)
+        recorded = run.last_round
+        self._last = min(last, recorded)
+        self._whole = self._last == recorded
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds have been played and are read."""
+        return self._whole and super().finished
 
     @property
     def last_round(self) -> int:

@@ -32,8 +32,8 @@ __all__ = [
 
 def how_to_go_on(run: Run) -> str:
     """How an unfinished run is continued, in words."""
-    if run.meta["given"]:
-        return f"from Python, with the same {run.meta['given']}"
+    if given := run.meta.get("given"):
+        return f"from Python, with the same {given}"
     return f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
 
 

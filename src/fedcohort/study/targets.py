@@ -18,6 +18,7 @@ __all__ = [
     "FAILING",
     "TO_TARGET",
     "Target",
+    "about_not_reached",
     "about_reached",
     "about_targets",
     "common_target",
@@ -159,18 +160,28 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 
 
 def _never(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a comparison's table was tested and did not reach its target under any seed."""
-    return row["reached"] == 0 and math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed."""
+    known = math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+    return known and row["reached"] == 0 and not row.get("unfinished")
 
 
 def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
-    """A cost of the target as tables show it: infinite if no seed reached the target, which the table of a comparison has as NaN.
+    """A cost of the target as tables show it: infinite if no seed reached the target, which the table of a comparison has as NaN. It
+    is not known yet while the row has rounds left to play.
 
     Args:
         row: a row of the table.
         cost: the column, one of :data:`TO_TARGET`.
     """
     return math.inf if _never(row) else float(row[cost])
+
+
+def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
+    """What "–" means in the costs of rows that have not reached their target yet, in a sentence after a space; empty without any."""
+    waiting = any(
+        row["reached"] == 0 and row.get("unfinished") and math.isfinite(row["target_accuracy"]) for row in rows
+    )
+    return " –: not reached yet, since runs are not finished." if waiting else ""
 
 
 def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:
