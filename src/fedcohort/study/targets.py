@@ -242,14 +242,9 @@ def common_target(
         several_seeds: whether accuracies are means over seeds, for the words about a single row.
     """
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
-    if not known:
-        return Target(math.nan, f"none, because no row has a test {score}")
-    sound = [i for i in known if not failing[i]]
-    if not sound and any(failing[i] == BEHIND for i in known):
-        return Target(math.nan, "none yet, because runs are not finished")
-    whole = sound or [i for i in known if failing[i] == DIVERGED]
+    whole = _whole(known, failing)
     if not whole:
-        return Target(math.nan, f"none, because training failed{' in every row' * (len(accuracies) > 1)}")
+        return Target(math.nan, f"none{_why_none(score, [failing[i] for i in known], len(accuracies))}")
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [i for i in whole if i not in working]
     left_out = {i: failing[i] for i in known if i not in whole} | dict.fromkeys(low, "far below the best")
@@ -257,6 +252,23 @@ def common_target(
     level = level_below(min(accuracies[i] for i in working))
     of_rows = f"{'mean ' * (several_seeds or len(accuracies) > 1)}best {score}{' of every row' * (len(accuracies) > 1)}"
     return Target(level, f"taken from these results, a level that the {of_rows} reaches{without}")
+
+
+def _whole(rows: Sequence[int], failing: Sequence[str]) -> list[int]:
+    """The rows that do not fail; without any, those with diverged updates, unless others can still turn out well."""
+    sound = [i for i in rows if not failing[i]]
+    if sound or any(failing[i] == BEHIND for i in rows):
+        return sound
+    return [i for i in rows if failing[i] == DIVERGED]
+
+
+def _why_none(score: str, failing: Sequence[str], rows: int) -> str:
+    """Why there is no target, in words that follow "none"; ``failing`` is that of the rows with a known score."""
+    if not failing:
+        return f", because no row has a test {score}"
+    if BEHIND in failing:
+        return " yet, because runs are not finished"
+    return f", because training failed{' in every row' * (rows > 1)}"
 
 
 def _without(reasons: Mapping[int, str], names: Sequence[str]) -> str:
