@@ -349,7 +349,7 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     assert "stopped" not in page.locator("#status").inner_text()
     os.utime(target / "run.sqlite", (then := time.time() - 200, then))
     quiet = "No new round of 'uniform' (seed 0) for 3 minutes. If the command that plays it was stopped, start it again"
-    page.wait_for_function(f"document.getElementById('status').innerText.includes({quiet!r})", timeout=9000)
+    page.wait_for_function(f"document.querySelector('#status.quiet')?.innerText.includes({quiet!r})", timeout=9000)
     shutil.copy(source / "run.sqlite", target / "run.sqlite")
     page.wait_for_function(f"{drawn} === 8", timeout=15000)
     page.wait_for_function("!document.getElementById('status').innerText.includes('No new round')", timeout=9000)

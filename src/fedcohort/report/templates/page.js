@@ -812,10 +812,10 @@ function stay() {
 }
 
 /* Says how the page and its runs are; the same words are not said again, which screen readers would read. */
-function report(text, lost = false) {
+function report(text, kind = "") {
   const here = document.getElementById("status");
   if (here.textContent !== text) here.textContent = text;
-  here.classList.toggle("lost", lost);
+  here.className = `status ${kind}`.trim();
 }
 
 async function follow() {
@@ -828,12 +828,12 @@ async function follow() {
       if (!answer.ok) throw new Error(answer.status);
       const {version, quiet} = await answer.json();
       if (version !== document.body.dataset.live) { await renew(); await askSeed(); }
-      report(["Connected. This page follows the runs.", quiet].filter(Boolean).join(" "));
+      report(["Connected. This page follows the runs.", quiet].filter(Boolean).join(" "), quiet && "quiet");
       wait = 2000;
     } catch (error) {
       report(error.message === "403"
         ? "The server has been started again with another address. The page shows the last data that it received; open the new address."
-        : "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.", true);
+        : "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.", "lost");
       wait = Math.min(wait * 1.5, 10000);
     }
   }
