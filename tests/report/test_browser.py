@@ -359,6 +359,7 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     server.server_close()
     page.wait_for_function("document.getElementById('status').innerText.includes('No connection')", timeout=15000)
     assert page.locator("#status.lost").count() == 1
+    assert "finished runs, use fedcohort report" in page.locator("#status").inner_text()
     server = serve(tmp_path / "runs", port, token=token)
     watch(server)
     page.wait_for_selector("#status:not(.lost)", timeout=20000)

@@ -833,7 +833,7 @@ async function follow() {
     } catch (error) {
       report(error.message === "403"
         ? "The server has been started again with another address. The page shows the last data that it received; open the new address."
-        : "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.", "lost");
+        : "No connection to the server, which ends with its command. The page shows the last data that it received, and continues by itself when the server is back. For a page of finished runs, use fedcohort report.", "lost");
       wait = Math.min(wait * 1.5, 10000);
     }
   }
