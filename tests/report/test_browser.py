@@ -9,6 +9,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -346,19 +347,19 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     cut(target, 5)
     page.wait_for_function(f"{drawn} === 5", timeout=15000)
     assert "stopped" not in page.locator("#status").inner_text()
-    page.evaluate("fedcohort.news -= 200000")
-    page.wait_for_function(
-        "document.getElementById('status').innerText.includes('No round has ended for 3 minutes')", timeout=9000
-    )
+    os.utime(target / "run.sqlite", (then := time.time() - 200, then))
+    quiet = "No new round of 'uniform' (seed 0) for 3 minutes. If the command that plays it was stopped, start it again"
+    page.wait_for_function(f"document.querySelector('#status.quiet')?.innerText.includes({quiet!r})", timeout=9000)
     shutil.copy(source / "run.sqlite", target / "run.sqlite")
     page.wait_for_function(f"{drawn} === 8", timeout=15000)
-    page.wait_for_function("!document.getElementById('status').innerText.includes('No round')", timeout=9000)
+    page.wait_for_function("!document.getElementById('status').innerText.includes('No new round')", timeout=9000)
     server.live.token = "another"
     page.wait_for_function("document.getElementById('status').innerText.includes('another address')", timeout=20000)
     server.shutdown()
     server.server_close()
     page.wait_for_function("document.getElementById('status').innerText.includes('No connection')", timeout=15000)
     assert page.locator("#status.lost").count() == 1
+    assert "finished runs, use fedcohort report" in page.locator("#status").inner_text()
     server = serve(tmp_path / "runs", port, token=token)
     watch(server)
     page.wait_for_selector("#status:not(.lost)", timeout=20000)

@@ -1,5 +1,6 @@
 """The numbers of a live page agree: how many runs there are, and up to which round everything is counted."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from fedcohort.record import Run, writing
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.live import Live
-from fedcohort.report.live_progress import Planned
+from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.missing_runs import SO_FAR, UNPLANNED
+from fedcohort.report.quiet_runs import about_quiet
 from fedcohort.study.references import differences_of_cells
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
@@ -96,3 +98,72 @@ def test_a_single_row_has_no_best_mean_to_mark(tmp_path: Path) -> None:
     prose = Page(Live(tmp_path).page(None)).prose
     assert "after the last round of each run so far" in prose
     assert "No best mean is marked" not in prose
+
+
+def test_runs_whose_rows_are_all_behind_have_no_target_yet(tmp_path: Path) -> None:
+    """It was "none, because training failed", while the second seed of the first row was played."""
+    for seed, rounds in ((0, 5), (1, 2)):
+        written(tmp_path / str(seed), [one_round(t + 1) for t in range(rounds)], seed=seed, rounds=5)
+    prose = Page(Live(tmp_path).page(None)).prose
+    assert "Target accuracy: none yet, because runs are not finished." in prose
+    assert "training failed" not in prose
+
+
+def test_no_time_is_left_if_it_is_not_known_which_runs_are_to_come(tmp_path: Path) -> None:
+    """It was that of the runs that had begun: two seconds, with two of 20 runs begun."""
+    run = written(tmp_path / "one", [one_round(1)], rounds=50)
+    paces = [Pace("small", planned, iter((0.0, 9.0)).__next__) for planned in (None, Planned(150, 3))]
+    for pace in paces:
+        pace.overall("small", [run])
+    with writing(run) as writer:
+        writer.record([one_round(2)])
+    unknown, known = (pace.overall("small", [run])["words"] for pace in paces)
+    assert unknown == "2 of 50 rounds of the run that has begun. Runs: 0 finished, 1 not finished."
+    assert known.startswith("2 of 150 rounds of all 3 runs, 22:12 left at this pace.")
+
+
+def test_runs_without_a_new_round_are_named(tmp_path: Path) -> None:
+    """A page of a command that was killed said for ever that it follows the runs."""
+    seconds = dict.fromkeys(("selection", "training", "aggregation", "evaluation", "recording", "total"), 40.0)
+    quick = written(tmp_path / "quick", [one_round(1)], rounds=5)
+    slow = written(tmp_path / "slow", [played(1, wall=seconds)], label="b", rounds=5)
+    none = written(tmp_path / "none", [], label="c", rounds=5)
+    ended = written(tmp_path / "ended", [one_round(1)], label="d", rounds=1)
+    with writing(ended) as writer:
+        writer.finish({})
+    for run in (quick, slow, none, ended):
+        os.utime(run.path / "run.sqlite", (1000, 1000))
+
+    def after(seconds: int) -> str:
+        return about_quiet([quick, slow, none, ended], clock=lambda: 1000.0 + seconds)
+
+    assert after(29) == ""
+    assert after(31).startswith(
+        "No new round of 'uniform' (seed 0) for half a minute. If the command that plays it was"
+    )
+    assert after(119).startswith("No new round of 'uniform' (seed 0) for a minute.")
+    assert after(199).startswith("No new round of 'uniform' (seed 0) and 'c' (seed 0) for 3 minutes or longer. If")
+    assert after(201).startswith("No new round of 'uniform' (seed 0), 'b' (seed 0) and 'c' (seed 0) for 3 minutes or")
+    assert about_quiet([quick], played=True) == re.sub(" If .*", "", about_quiet([quick])), "its command goes on"
+    assert Live(tmp_path).state(None)["quiet"].startswith("No new round of ")
+    assert "2 more runs for" in about_quiet([quick, slow, none, quick, slow])
+
+
+def test_experiments_keep_their_order_and_tell_how_many_runs_they_have(tmp_path: Path) -> None:
+    """The one with the latest round came first, so that links changed places while readers wanted to use them."""
+    names = ("first", "second")
+    runs = [written(tmp_path / name, [one_round(1)], name=name, rounds=3) for name in names]
+    for i, run in enumerate(runs):
+        os.utime(run.path / "experiment.toml", (1000 + i, 1000 + i))
+    live, seen = Live(tmp_path), []
+    for latest in (0, 1, 0):
+        for i, run in enumerate(runs):
+            os.utime(run.path / "run.sqlite", (2000 + (i == latest), 2000 + (i == latest)))
+        assert next(iter(live.groups())) == names[latest]
+        seen.append((live.state("first")["version"], re.findall(r'href="/[?]name=(\w+)', live.page("first"))))
+    assert seen == [seen[0]] * 3
+    assert seen[0][1] == ["first", "second"]
+    with writing(runs[1]) as writer:
+        writer.finish({})
+    assert live.state("first")["version"] != seen[0][0]
+    assert re.search("second 1 run(?!, 1 not)", Page(live.page("first")).prose)

@@ -1,17 +1,25 @@
 """Pages and figures of unfinished runs say how far they are, and compare no rows after unequal numbers of rounds."""
 
+import html
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedcohort.core import formatted_values
 from fedcohort.record import Run, writing
+from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts import accuracy_and_cost
+from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import Story, gather
+from fedcohort.study.compare_existing_runs import read
+from fedcohort.study.targets import shown_cost
+from fedcohort.study.unfinished_rows import counted_runs
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, UNEVEN
 from tests.experiments import UCB
 from tests.records import exchange, played, written
@@ -107,3 +115,56 @@ def test_rows_after_equal_numbers_of_rounds_are_compared(tmp_path: Path) -> None
     story = gather([run for run in runs_of(tmp_path / "a", "a", 2, finished=False) if run.meta["seed"] == "1"])
     assert story.comparison is not None
     assert not story.comparison.uneven
+
+
+def test_a_run_behind_its_row_is_not_in_the_numbers_of_the_row(uneven: Story) -> None:
+    """Means of two seeds after all rounds and one after a few were numbers of nothing, such as 70.3 ± 44.3."""
+    compared = uneven.comparison
+    assert compared is not None
+    said = "Runs that are behind the others of their row are not in its numbers yet: 'stopped' with seed 1."
+    ended, stopped = compared.table.to_dict("records")
+    assert [(row["seeds"], row["unfinished"]) for row in (ended, stopped)] == [(3, 0), (2, 1)]
+    for name in ("accuracy", "best_accuracy", "bytes", "client_passes", "simulated_time"):
+        assert stopped[name] == pytest.approx(ended[name]), name
+    shown = Page(page(uneven))
+    assert said in shown.prose
+    for table in ("results", "fairness", "classes", "ledger", "wall"):
+        own = ("strategy", "accuracy_sd", "difference", "p_holm")
+        first, other = ({name: text for name, text in row.items() if name not in own} for row in shown.texts[table])
+        assert first == other, table
+    assert [row["accuracy_sd"] for row in shown.texts["results"]] == ["± 0.0seeds 0 to 2", "± 0.0seeds 0, 2"]
+    latex, notes = to_latex(compared), comparison_in_notebook(compared)["text/html"]
+    for text in (terminal.as_text(terminal.comparison(compared)), latex, html.unescape(str(notes))):
+        assert said in " ".join(text.split())
+    assert to_latex(gather([reading.run for reading in uneven.readings[0]]).comparison).count("behind") == 0  # type: ignore[arg-type]
+
+
+def test_the_runs_that_are_furthest_stand_for_a_row_without_a_finished_one(tmp_path: Path) -> None:
+    lengths = {0: 3, 1: 5, 2: 5}
+    runs = {
+        seed: written(tmp_path / str(seed), [played(t, [0]) for t in range(1, last + 1)], seed=seed, rounds=9)
+        for seed, last in lengths.items()
+    }
+    assert list(counted_runs(runs)) == [1, 2]
+    with writing(runs[0]) as writer:
+        writer.finish({})
+    assert list(counted_runs(runs)) == [0], "a stopping rule has ended it"
+    assert list(counted_runs({seed: runs[seed] for seed in (1, 2)})) == [1, 2]
+
+
+def test_a_target_that_runs_can_still_reach_is_not_called_missed(tmp_path: Path) -> None:
+    """It was ∞, "no seed reached it", while half of the rounds were to be played."""
+    target = {"target_accuracy": 0.9}
+    ended = runs_of(tmp_path, "ended", 6, finished=True, measures=target)
+    stopped = runs_of(tmp_path, "stopped", 2, finished=False, selection=UCB, measures=target)
+    story = gather([*ended, *stopped])
+    shown = Page(page(story))
+    assert [row["rounds_to_target"] for row in shown.texts["results"]] == ["∞", "–"]
+    assert "∞: no seed reached it. –: not reached yet, since runs are not finished." in shown.prose
+    compared = story.comparison
+    assert compared is not None
+    printed = terminal.as_text(terminal.comparison(compared))
+    assert "–: not reached yet, since runs are not finished." in " ".join(printed.split())
+    partial = read([run.path for run in (*ended, *stopped)], partial=True)
+    costs = [shown_cost(row, "rounds_to_target") for row in partial.table.to_dict("records")]
+    assert list(map(formatted_values.rounds, costs)) == ["–"] * 2, "no run is compared up to its end"

@@ -55,7 +55,8 @@ advice: text - What to try.
 label: text - Label of the row.
 selection: text - Name of the strategy.
 algorithm: text - Name of the algorithm.
-seeds: integer - Number of seeds.
+seeds: integer - Number of seeds that the means cover: while runs are not finished, those that are equally far.
+unfinished: integer - Number of runs with rounds left to play.
 point: text - The point of a sweep in words; empty without a sweep.
 reference: text - Label of the row that it is compared with.
 accuracy: number? - Test accuracy after the last round, mean over seeds; fractions, or R² for numeric labels.

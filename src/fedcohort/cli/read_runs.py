@@ -59,7 +59,8 @@ def measure(
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    found, missing = found_and_missing(paths, runs, settings)
+    all_found, missing = found_and_missing(paths, runs, settings)
+    found = _with_rounds(all_found)
     summaries = summarize(found, target)
     sets = (
         [conformal_coverage.conformal(run, conformal, data_dir=data_dir, trust=trust) for run in found]
@@ -78,6 +79,17 @@ def measure(
     else:
         screen = terminal.screen()
         screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
+
+
+def _with_rounds(runs: "Sequence[Run]") -> "Sequence[Run]":
+    """The runs with a finished round; the others are named on standard error. All of them if none has one, which is an error."""
+    played = [run for run in runs if run.last_round]
+    if not played:
+        return runs
+    for run in runs:
+        if not run.last_round:
+            echo(f"fedcohort: {run.path}: left out, because no round is finished yet", err=True)
+    return played
 
 
 def _named(run: "Run") -> dict[str, object]:
@@ -173,7 +185,8 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     from fedcohort.report.terminal.layout import dimmed
     from fedcohort.study import diagnose_run
 
-    found, missing = found_and_missing(paths, runs, settings)
+    all_found, missing = found_and_missing(paths, runs, settings)
+    found = _with_rounds(all_found)
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
         rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]

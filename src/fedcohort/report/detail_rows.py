@@ -9,6 +9,7 @@ from fedcohort.core import formatted_values
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.cost import OVERLAPPING, WALL
 from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.seed_notes import counted
 from fedcohort.report.table_rows import Cell, strategies, unmarked_rows
 
 __all__ = ["CLASSES", "PARTS", "class_rows", "wall_rows"]
@@ -25,7 +26,7 @@ def class_rows(story: Story) -> dict[str, Any]:
 
     Empty if no run was tested by class, or if rows have different classes.
     """
-    known = [_class_means(readings) for _, readings in story.played]
+    known = [_class_means(readings) for _, readings in counted(story)]
     measured = [values for values in known if values is not None]
     names = _names(story)
     if len(names) != 1:
@@ -67,7 +68,7 @@ def _last(reading: Reading) -> np.ndarray | None:
 def wall_rows(story: Story) -> list[dict[str, Any]]:
     """Seconds of wall time in each part of a round, mean over seeds, and the shares of the total of parts that belong to it."""
     rows = []
-    for (label, readings), strategy in zip(story.played, strategies(story), strict=True):
+    for (label, readings), strategy in zip(counted(story), strategies(story), strict=True):
         seconds = _mean_seconds(readings)
         total = seconds["total"]
         cells = [

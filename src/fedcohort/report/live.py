@@ -6,7 +6,6 @@ that a web site with a name that points to 127.0.0.1 gets no data. Every request
 command printed, so that other users of the machine get no data either. It writes no file, and its answers contain no absolute path.
 """
 
-import hashlib
 import hmac
 import json
 import os
@@ -15,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,20 +23,18 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.record.verification import signature
 from fedcohort.report.cached_run import FinishedRuns
 from fedcohort.report.damaged_runs import (
-    Damaged,
     Inspector,
-    changed,
     damage_in,
-    reason,
     separated,
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.live_folder import scan, seeds_of, version
 from fedcohort.report.live_progress import Pace, Planned
-from fedcohort.report.report_data import Story, begun, gather
+from fedcohort.report.quiet_runs import about_quiet
+from fedcohort.report.report_data import Story, gather
 
 __all__ = ["PORT", "TOKEN", "Live", "LiveServer", "beside", "serve"]
 
@@ -75,26 +72,7 @@ class Live:
 
     def groups(self) -> dict[str, list[Run]]:
         """Runs by the name of their experiment; the experiment that changed last comes first."""
-        return self._scan()[0]
-
-    def _scan(self) -> tuple[dict[str, list[Run]], list[Damaged]]:
-        """The groups of runs, and the runs that cannot be opened."""
-        runs: dict[str, list[Run]] = {}
-        newest: dict[str, int] = {}
-        damaged = []
-        for path in sorted(self.folder.iterdir(), key=begun) if self.folder.is_dir() else []:
-            if not (path / "run.sqlite").exists():  # not a run, or a run that is being created
-                continue
-            try:
-                run = Run(path)
-                name = run.meta["name"]
-            except Exception as error:  # a damaged or forged record can raise anything
-                if (path / "run.sqlite").exists():  # it has not been deleted meanwhile
-                    damaged.append(Damaged(path.name, reason(error, path)))
-                continue
-            runs.setdefault(name, []).append(run)
-            newest[name] = max(newest.get(name, 0), changed(path))
-        return {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}, damaged
+        return scan(self.folder).groups
 
     def chosen(self, groups: dict[str, list[Run]], asked: str | None) -> str:
         """The experiment to show: the one that the address asks for, the one that the server was started with, or the latest."""
@@ -104,44 +82,47 @@ class Live:
         return next(iter(groups), "")
 
     def state(self, asked: str | None) -> dict[str, str]:
-        """The version of the page; a page that shows another version loads itself again."""
-        groups, damaged = self._scan()
-        return {"version": _version(groups, self.chosen(groups, asked), damaged)}
+        """The version of the page, which loads itself again if it shows another one; and which runs are ``quiet``, in words."""
+        found = scan(self.folder)
+        name = self.chosen(found.groups, asked)
+        planned = self._pace.planned if name == self._pace.name else None
+        quiet = about_quiet(found.groups.get(name, []), played=planned is not None)
+        return {"version": version(found, name), "quiet": quiet}
 
     def page(self, asked: str | None, seed: int | None = None) -> str:
         """The page as HTML; it is made again only if the runs have changed. Damaged runs are listed, and the others are shown.
 
         ``seed`` is that of the charts of single clients; by default, or if no run has it, the first one.
         """
-        groups, damaged = self._scan()
+        found = scan(self.folder)
+        groups = found.groups
         name = self.chosen(groups, asked)
-        version = _version(groups, name, damaged)
-        if seed not in _seeds(groups.get(name, [])):
+        latest = version(found, name)
+        if seed not in seeds_of(groups.get(name, [])):
             seed = None  # such seeds share the page of the first one
         with self._lock:
-            if self._pages.get((name, seed), ("", ""))[0] != version:
+            if self._pages.get((name, seed), ("", ""))[0] != latest:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
                 sound = [self._finished.kept(run) for run in sound]
-                self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == version}
+                self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == latest}
                 planned = self._pace.planned if name == self._pace.name else None
                 live = {
-                    "version": version,
+                    "version": latest,
+                    "name": quote(name, safe=""),
                     "seed": seed,
                     "overall": self._pace.overall(name, sound),
                     "planned": planned is not None,
-                    "others": self._links(groups, name),
+                    "others": self._links(found.counts, name),
                     "token": quote(self.token),
-                    "damaged": damaged + more,
+                    "damaged": found.damaged + more,
                 }
                 comparisons = planned.comparisons if planned is not None else 0
-                self._pages[name, seed] = (version, _page(sound, name, live, self.folder, comparisons))
+                self._pages[name, seed] = (latest, _page(sound, name, live, self.folder, comparisons))
             return self._pages[name, seed][1]
 
-    def _links(self, groups: dict[str, list[Run]], current: str) -> list[dict[str, object]]:
+    def _links(self, counts: dict[str, str], current: str) -> list[dict[str, object]]:
         links = []
-        for name, runs in groups.items():
-            going = sum(run.meta.get("status") != "finished" for run in runs)
-            words = f"{len(runs)} run{'s' * (len(runs) > 1)}" + (f", {going} not finished" if going else "")
+        for name, words in counts.items():
             address = f"/?{urlencode({'name': name, 'token': self.token}, quote_via=quote)}"
             links.append({"name": name[:60], "href": address, "current": name == current, "words": words})
         return links
@@ -174,32 +155,9 @@ def _drawn(runs: list[Run], name: str, live: dict[str, object], comparisons: int
     return page(story, live=live)
 
 
-def _facts(run: Run) -> tuple[object, ...]:
-    """What a page compares of a run: its last round, and, once it is finished or damaged, its files."""
-    try:
-        status, last = run.meta["status"], run.last_round
-    except Exception as error:  # a damaged or forged record can raise anything
-        status, last = type(error).__name__, 0
-    return run.path.name, last, status, signature(run.path) if status != "running" else ()
-
-
 def _whole(text: str) -> int | None:
     """The whole number that a text is; None if it is not one, or longer than any seed."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
-
-
-def _seeds(runs: list[Run]) -> set[int]:
-    """The seeds of these runs; runs with unreadable records are left out."""
-    seeds = set()
-    for run in runs:
-        with suppress(Exception):  # a damaged or forged record can raise anything
-            seeds.add(int(run.meta["seed"]))
-    return seeds
-
-
-def _version(groups: dict[str, list[Run]], name: str, damaged: list[Damaged]) -> str:
-    facts = [_facts(run) for run in groups.get(name, [])]
-    return hashlib.sha256(repr([facts, list(groups), damaged]).encode()).hexdigest()[:16]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -44,8 +44,8 @@ class Pace:
         ] = {}  # by experiment: when it was first seen, and the rounds at that time
 
     def overall(self, name: str, runs: Sequence[Run]) -> dict[str, Any]:
-        """Rounds ``done``, the ``total``, and in ``words`` both, the estimated time left, and how far the runs are; empty once all are
-        done."""
+        """Rounds ``done``, the ``total``, and in ``words`` both, the estimated time left if a plan tells which runs are still to come,
+        and how far the runs are; empty once all are done."""
         planned = self.planned if name == self.name else None
         done = sum(run.last_round for run in runs)
         total = sum(int(run.described.rounds) for run in runs)
@@ -59,7 +59,7 @@ class Pace:
         words = (
             f"{formatted_values.count(done)} of {limit}{formatted_values.count(total)} rounds of {_all(runs, planned)}"
         )
-        if done > before and now > start:
+        if planned is not None and done > before and now > start:  # others may begin runs that are not known yet
             left = formatted_values.clock((now - start) / (done - before) * (total - done))
             words += f", {limit}{left} left at this pace"
         return {"done": done, "total": total, "words": f"{words}. {_how_far(runs, planned)}"}

@@ -19,7 +19,7 @@ from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.report.worst_clients import worst as worst_of
-from fedcohort.study.targets import about_reached, numbers_reached, shown_cost
+from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     if len(records) == 1:
         heads, rows = [*heads[:2], *heads[4:]], [[*row[:2], *row[4:]] for row in rows]
     seeds = compared.seeds
-    of_rows = over_seeds(seeds, (len(row.runs) for row in compared.rows))
+    of_rows = over_seeds(seeds, (len(row.runs) for row in compared.counted))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
         compared.note,
@@ -115,7 +115,8 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),
-        compared.about_targets + about_reached(numbers_reached(records)),
+        compared.about_counted,
+        compared.about_targets + about_reached(numbers_reached(records)) + about_not_reached(records),
         compared.place,
     ]
     runs = {row.runs[seed].path: row.runs[seed] for row in compared.rows for seed in sorted(row.runs)}

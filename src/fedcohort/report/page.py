@@ -22,7 +22,7 @@ from fedcohort.report.page_sections import SEEDS, parts, sections
 from fedcohort.report.panel_rows import about_lines, about_panels
 from fedcohort.report.quick_drawing import quick_drawing
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.seed_notes import counted, mean_over
 from fedcohort.report.table_rows import (
     chart_names,
     fairness_rows,
@@ -36,7 +36,7 @@ from fedcohort.report.terminal.comparison_notes import about_federations, about_
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
 from fedcohort.report.worst_clients import about_worst, worst
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached, numbers_reached
+from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals
 
 __all__ = ["framed", "gallery", "page", "payload"]
@@ -82,7 +82,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "seed": next(iter(asked or ()), None),
         "of_runs": whole_runs(story),
         "all_seeds": len(story.seeds),
-        "over": mean_over(story.played),
+        "over": mean_over(counted(story)),
         "orders": orders,
         "results": result_rows(story),
         "score": score,
@@ -129,6 +129,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         words = dict.fromkeys(
             (
                 "about_chance",
+                "about_counted",
                 "about_federations",
                 "about_points",
                 "about_references",
@@ -154,7 +155,8 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         if compared.about_verdicts and (going_on or story.missing)
         else []
     )
-    reached = about_reached(numbers_reached(compared.table.to_dict("records")))
+    records = compared.table.to_dict("records")
+    reached = about_reached(numbers_reached(records))
     return {
         "health": [
             *map(about_missing, story.missing),
@@ -165,9 +167,10 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),
         "when": compared.when,
-        "about_targets": compared.about_targets + reached,
+        "about_counted": compared.about_counted,
+        "about_targets": compared.about_targets + reached + about_not_reached(records),
         "some_reached": bool(reached),
-        "intervals": with_intervals(compared.table.to_dict("records")),
+        "intervals": with_intervals(records),
         "several_targets": len(set(compared.targets)) > 1,
         "about_points": _about_points(compared),
         "about_times": compared.about_times,

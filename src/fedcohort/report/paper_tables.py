@@ -17,7 +17,7 @@ from fedcohort.report.terminal.comparison_notes import about_federations, own_sa
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.targets import about_reached, numbers_reached, shown_cost
+from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals
 
 __all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
@@ -54,7 +54,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
-    about_targets += about_reached(numbers_reached(records))
+    about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
     notes, score = (
         [
             about_different_seeds(compared),
@@ -62,6 +62,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
             about_judged(compared),
             about_targets,
             compared.note,
+            compared.about_counted,
         ],
         compared.score,
     )

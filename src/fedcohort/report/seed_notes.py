@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING
 from fedcohort.study.step_sizes import value_range
 
 if TYPE_CHECKING:
-    from fedcohort.report.report_data import Reading
+    from fedcohort.report.report_data import Reading, Story
 
-__all__ = ["listed", "mean_over", "mean_with_deviation", "over_seeds", "own_seeds"]
+__all__ = ["counted", "listed", "mean_over", "mean_with_deviation", "over_seeds", "own_seeds"]
+
+
+def counted(story: "Story") -> "list[tuple[str, list[Reading]]]":
+    """The rows with a finished round: label, and the runs that their means cover, see
+    :func:`~fedcohort.study.unfinished_rows.counted_runs`."""
+    rows = story.comparison.counted if story.comparison is not None else []
+    return [
+        (label, [reading for reading in readings if reading.seed in row.runs])
+        for (label, readings), row in zip(story.played, rows, strict=True)
+    ]
 
 
 def listed(numbers: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.failed_training import failed
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.seed_notes import own_seeds
+from fedcohort.report.seed_notes import counted, own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
@@ -143,7 +143,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     compared = story.comparison
     if compared is None:
         return []
-    rows, seeds = [], own_seeds([row.runs for row in compared.rows])
+    rows, seeds = [], own_seeds([row.runs for row in compared.counted])
     table, styles, unmarked = compared.table.to_dict("records"), strategies(story), unmarked_rows(story)
     for i in compared.in_groups:
         own, strategy = table[i], styles[i]
@@ -241,7 +241,7 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
             **_participation(readings),
             **_admitted(readings),
         }
-        for (label, readings), strategy in zip(story.played, strategies(story), strict=True)
+        for (label, readings), strategy in zip(counted(story), strategies(story), strict=True)
     ]
     mark_best(rows, BEST_OF_CLIENTS)
     return rows

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.formatted_values import counted, first_in_words
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.study.run_measures import how_to_go_on
 from fedcohort.study.unfinished_rows import about_unfinished
 
 if TYPE_CHECKING:
@@ -23,22 +25,24 @@ def read(paths: Iterable[str | Path], *, partial: bool = False, reference: str =
 
     Args:
         paths: run directories.
-        partial: also take unfinished runs. All runs are then compared up to the last round that all of them have played.
+        partial: also take unfinished runs. All runs are then compared up to the last round that all of them have played; runs without
+            a finished round are left out, and named in the note.
         reference: label of the reference row; see :class:`~fedcohort.study.comparison.Comparison`.
 
     Raises:
-        UsageError: a directory is not a run, or two directories are the same run; a run is not finished, or, if ``partial``, it has no
-            finished round.
+        UsageError: a directory is not a run, or two directories are the same run; a run is not finished, or, if ``partial``, none
+            has a finished round.
     """
-    runs = [open_run(path) for path in paths]
-    for run in runs:
+    opened = [open_run(path) for path in paths]
+    runs = [run for run in opened if run.last_round] if partial else opened
+    for run in runs or opened:
         if not run.finished and not (partial and run.last_round):
-            raise UsageError(_how_to_finish(run))
+            raise UsageError(_how_to_finish(run, some_played=any(one.last_round for one in opened)))
     if all(run.finished for run in runs):
-        return Comparison(names_of(runs), side_by_side(runs), reference=reference)
+        return Comparison(names_of(runs), side_by_side(runs), _left_out(opened).strip(), reference)
     last = min(run.last_round for run in runs)
     rows = side_by_side([FirstRounds(run, last) for run in runs])
-    return Comparison(names_of(runs), rows, _about_partial(runs, last), reference)
+    return Comparison(names_of(runs), rows, _about_partial(runs, last) + _left_out(opened), reference)
 
 
 NAMED = 3
@@ -53,15 +57,11 @@ def names_of(runs: Iterable[Run]) -> str:
     return ", ".join(names[:NAMED]) + left_out or "runs"
 
 
-def _how_to_finish(run: Run) -> str:
-    """What is missing in an unfinished run, and how to finish it."""
-    how = (
-        f"from Python, with the same {run.meta['given']}"
-        if run.meta["given"]
-        else f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
-    )
-    compare_so_far = ", or compare unfinished runs with --partial" if run.last_round else ""
-    return f"{run.path}: stopped after round {run.last_round:,} of {run.described.rounds:,}; finish it first, {how}{compare_so_far}"
+def _how_to_finish(run: Run, *, some_played: bool) -> str:
+    """What is missing in an unfinished run, and how to finish it, or else to compare the runs that have a finished round."""
+    compare_so_far = ", or compare unfinished runs with --partial" if some_played else ""
+    ended = f"stopped after round {run.last_round:,} of {run.described.rounds:,}"
+    return f"{run.path}: {ended}; finish it first, {how_to_go_on(run)}{compare_so_far}"
 
 
 def _about_partial(runs: list[Run], last: int) -> str:
@@ -73,6 +73,16 @@ def _about_partial(runs: list[Run], last: int) -> str:
         f"Not final: {unfinished} of {len(runs)} runs {'is' if unfinished == 1 else 'are'} unfinished. All runs are compared over "
         f"{rounds} of {of}, which all of them have played. {_how_far(runs)}"
     )
+
+
+def _left_out(runs: Iterable[Run]) -> str:
+    """Which runs have no finished round, in a sentence after a space; empty if all have one."""
+    without: dict[str, list[int]] = {}
+    for run in runs:
+        if not run.last_round:
+            without.setdefault(run.meta["label"], []).append(int(run.meta["seed"]))
+    rows = [f"{label!r} with {seeds_in_words(sorted(seeds))}" for label, seeds in without.items()]
+    return f" Left out, because no round is finished yet: {first_in_words(rows, NAMED)}." if rows else ""
 
 
 def _how_far(runs: list[Run]) -> str:
@@ -94,7 +104,14 @@ class FirstRounds(Run):
 
     def __init__(self, run: Run, last: int) -> None:
         super().__init__(run.path)
-        self._last = min(last, run.last_round)
+        recorded = run.last_round
+        self._last = min(last, recorded)
+        self._whole = self._last == recorded
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds have been played and are read."""
+        return self._whole and super().finished
 
     @property
     def last_round(self) -> int:

@@ -20,7 +20,7 @@ from fedcohort.study.measured_values import Result, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
-from fedcohort.study.unfinished_rows import rounds_left, uneven_rows, without_difference
+from fedcohort.study.unfinished_rows import about_counted, counted_runs, rounds_left, uneven_rows, without_difference
 from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, difference_columns, verdicts
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class Comparison:
     def table(self) -> "pd.DataFrame":
         """One row for each strategy, with means over its seeds; NaN is unknown.
 
-        * ``label``, ``selection``, ``algorithm``, and ``seeds``, their number.
+        * ``label``, ``selection``, ``algorithm``, ``seeds``, the number of seeds that the means cover (see :attr:`counted`), and
+          ``unfinished``, the number of runs with rounds left to play.
         * ``point``, the point of the sweep (empty without several), and ``reference``, the label of the row that this one is compared
           with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
@@ -194,6 +195,16 @@ class Comparison:
         """The positions of rows that cannot be compared with their reference yet, see
         :func:`~fedcohort.study.unfinished_rows.without_difference`."""
         return without_difference(self.groups, [row.runs for row in self.rows])
+
+    @cached_property
+    def counted(self) -> list[Row]:
+        """The rows with the runs that their means cover, see :func:`~fedcohort.study.unfinished_rows.counted_runs`."""
+        return [Row(row.label, row.experiment, counted_runs(row.runs)) for row in self.rows]
+
+    @property
+    def about_counted(self) -> str:
+        """Which runs are not in the means of their rows yet, in words; empty if all are."""
+        return about_counted({row.label: (self.counted[i].runs, row.runs) for i, row in enumerate(self.rows)})
 
     @property
     def when(self) -> str:
@@ -274,7 +285,7 @@ class Comparison:
     def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
         """A row of the table."""
         row, reference = self.rows[position], self.references[position]
-        results = self.results[row.label]
+        results = [own for own in self.results[row.label] if own.seed in self.counted[position].runs]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in _AVERAGED}
         return {
@@ -282,6 +293,7 @@ class Comparison:
             "selection": row.given("selector") or short_name(row.experiment.selection.name),
             "algorithm": row.given("algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
+            "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             "point": next(group.point for group in self.groups if position in group.rows),
             "reference": self.rows[reference].label,
             "accuracy": accuracy,
@@ -292,7 +304,7 @@ class Comparison:
             "p_value": verdict.p_value,
             "p_holm": verdict.p_holm,
             "verdict": verdict.words,
-            **costs_of_target(self._measured(row), self._target_of(position).accuracy),
+            **costs_of_target(self._measured(self.counted[position]), self._target_of(position).accuracy),
             **values,
             **self._own_measures(results),
         }

@@ -15,6 +15,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.study.measured_values import plain
+from fedcohort.study.run_measures import without_round
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,7 +116,7 @@ def diagnose(run: Run) -> Diagnosis:
     """
     rounds = run.rounds
     if rounds.empty:
-        raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
+        raise UsageError(without_round(run))
     decisions, clients = run.decisions, run.clients
     scored = decisions[np.isfinite(decisions["score"])]
     prediction, predicted = predictions(decisions)

@@ -18,7 +18,28 @@ from fedcohort.study.chance import Chance, chance_in
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Cost", "Measured", "Personal", "bytes_per_round", "evenness_of_admitted", "level_below"]
+__all__ = [
+    "Cost",
+    "Measured",
+    "Personal",
+    "bytes_per_round",
+    "evenness_of_admitted",
+    "how_to_go_on",
+    "level_below",
+    "without_round",
+]
+
+
+def how_to_go_on(run: Run) -> str:
+    """How an unfinished run is continued, in words."""
+    if given := run.meta.get("given"):
+        return f"from Python, with the same {given}"
+    return f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+
+
+def without_round(run: Run) -> str:
+    """That a run has nothing to measure yet, and how it goes on, in words."""
+    return f"{run.path}: has no finished round yet; start it again {how_to_go_on(run)}"
 
 
 def level_below(accuracy: float) -> float:
@@ -79,7 +100,7 @@ class Measured:
         self.run, self.experiment = run, run.described
         self.rounds = run.rounds
         if self.rounds.empty:
-            raise UsageError(f"{run.path}: has no finished round yet; start it again with `fedcohort run`")
+            raise UsageError(without_round(run))
         self.num_rounds = len(self.rounds)
 
     @cached_property

@@ -18,6 +18,7 @@ __all__ = [
     "FAILING",
     "TO_TARGET",
     "Target",
+    "about_not_reached",
     "about_reached",
     "about_targets",
     "common_target",
@@ -34,6 +35,9 @@ TO_TARGET = ("rounds_to_target", "time_to_target", "bytes_to_target")
 
 DIVERGED = "with diverged updates"
 """Why a row does not count although its model has learned something."""
+
+BEHIND = "with unfinished runs"
+"""Why a row does not count yet: its best accuracy may still rise."""
 
 FAILING = 1 / 3
 """Rows with less than this share of the best accuracy of their group do not lower the target."""
@@ -58,7 +62,7 @@ def failure(runs: Sequence[Measured]) -> str:
 def _behind(runs: Sequence[Measured], most: int) -> str:
     """That a row has unfinished runs with fewer than ``most`` rounds, whose best accuracy may still rise, in words; empty if not."""
     behind = any(run.num_rounds < min(most, run.experiment.rounds) and not run.run.finished for run in runs)
-    return "with unfinished runs" if behind else ""
+    return BEHIND if behind else ""
 
 
 @dataclass(frozen=True)
@@ -156,18 +160,28 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 
 
 def _never(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a comparison's table was tested and did not reach its target under any seed."""
-    return row["reached"] == 0 and math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed."""
+    known = math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+    return known and row["reached"] == 0 and not row.get("unfinished")
 
 
 def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
-    """A cost of the target as tables show it: infinite if no seed reached the target, which the table of a comparison has as NaN.
+    """A cost of the target as tables show it: infinite if no seed reached the target, which the table of a comparison has as NaN. It
+    is not known yet while the row has rounds left to play.
 
     Args:
         row: a row of the table.
         cost: the column, one of :data:`TO_TARGET`.
     """
     return math.inf if _never(row) else float(row[cost])
+
+
+def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
+    """What "–" means in the costs of rows that have not reached their target yet, in a sentence after a space; empty without any."""
+    waiting = any(
+        row["reached"] == 0 and row.get("unfinished") and math.isfinite(row["target_accuracy"]) for row in rows
+    )
+    return " –: not reached yet, since runs are not finished." if waiting else ""
 
 
 def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:
@@ -221,18 +235,16 @@ def common_target(
         names: labels of the rows, for the words.
         failing: why each row fails, as :func:`failure` says it, or an empty text. Rows with diverged updates, which have learned
             something, count if there are no others. If training failed in all rows, there is no target: what their models have at
-            the beginning would be reached at once.
+            the beginning would be reached at once. There is none yet if the others have unfinished runs.
         groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
             not count.
         score: name of the score, for the words.
         several_seeds: whether accuracies are means over seeds, for the words about a single row.
     """
     known = [i for i, accuracy in enumerate(accuracies) if not math.isnan(accuracy)]
-    if not known:
-        return Target(math.nan, f"none, because no row has a test {score}")
-    whole = [i for i in known if not failing[i]] or [i for i in known if failing[i] == DIVERGED]
+    whole = _whole(known, failing)
     if not whole:
-        return Target(math.nan, f"none, because training failed{' in every row' * (len(accuracies) > 1)}")
+        return Target(math.nan, f"none{_why_none(score, [failing[i] for i in known], len(accuracies))}")
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [i for i in whole if i not in working]
     left_out = {i: failing[i] for i in known if i not in whole} | dict.fromkeys(low, "far below the best")
@@ -240,6 +252,23 @@ def common_target(
     level = level_below(min(accuracies[i] for i in working))
     of_rows = f"{'mean ' * (several_seeds or len(accuracies) > 1)}best {score}{' of every row' * (len(accuracies) > 1)}"
     return Target(level, f"taken from these results, a level that the {of_rows} reaches{without}")
+
+
+def _whole(rows: Sequence[int], failing: Sequence[str]) -> list[int]:
+    """The rows that do not fail; without any, those with diverged updates, unless others can still turn out well."""
+    sound = [i for i in rows if not failing[i]]
+    if sound or any(failing[i] == BEHIND for i in rows):
+        return sound
+    return [i for i in rows if failing[i] == DIVERGED]
+
+
+def _why_none(score: str, failing: Sequence[str], rows: int) -> str:
+    """Why there is no target, in words that follow "none"; ``failing`` is that of the rows with a known score."""
+    if not failing:
+        return f", because no row has a test {score}"
+    if BEHIND in failing:
+        return " yet, because runs are not finished"
+    return f", because training failed{' in every row' * (rows > 1)}"
 
 
 def _without(reasons: Mapping[int, str], names: Sequence[str]) -> str:

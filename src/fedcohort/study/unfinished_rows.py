@@ -2,11 +2,21 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.record import Run
+from fedcohort.study.failing_rows import seeds_in_words
 from fedcohort.study.references import Group
 from fedcohort.study.step_sizes import value_range
 
-__all__ = ["UNEQUAL", "about_unfinished", "rounds_left", "uneven_rows", "without_difference"]
+__all__ = [
+    "UNEQUAL",
+    "about_counted",
+    "about_unfinished",
+    "counted_runs",
+    "rounds_left",
+    "uneven_rows",
+    "without_difference",
+]
 
 UNEQUAL = "have played unequal numbers of rounds, since some runs are not finished"
 """What texts say of the rows of :func:`uneven_rows`."""
@@ -58,6 +68,35 @@ def _are_uneven(runs: Sequence[Run]) -> bool:
     if all(run.finished for run in runs):
         return False
     return len({len(run.rounds) for run in runs}) > 1 and any(map(rounds_left, runs))
+
+
+def counted_runs(runs: Mapping[int, Run]) -> dict[int, Run]:
+    """The runs of a row, by seed, that its means cover.
+
+    These are all runs, unless some have rounds left to play and not all have played the same number: then those that have none left,
+    or if all have, those that have played the most rounds.
+    """
+    if not _are_uneven(list(runs.values())):
+        return dict(runs)
+    ended = {seed: run for seed, run in runs.items() if not rounds_left(run)}
+    most = max(len(run.rounds) for run in runs.values())
+    return ended or {seed: run for seed, run in runs.items() if len(run.rounds) == most}
+
+
+def about_counted(rows: Mapping[str, tuple[Iterable[int], Iterable[int]]]) -> str:
+    """A sentence on the runs that are not in the means of their rows yet; empty if all are.
+
+    Args:
+        rows: the seeds that the means of each row cover, by its label, and all its seeds.
+
+    >>> print(about_counted({"a": ([0, 1], [0, 1]), "b": ([0], [0, 1, 2])}))
+    Runs that are behind the others of their row are not in its numbers yet: 'b' with seeds 1 and 2.
+    """
+    behind = {label: sorted(set(seeds) - set(counted)) for label, (counted, seeds) in rows.items()}
+    listed = [f"{label!r} with {seeds_in_words(seeds)}" for label, seeds in behind.items() if seeds]
+    if not listed:
+        return ""
+    return f"Runs that are behind the others of their row are not in its numbers yet: {first_in_words(listed, LISTED)}."
 
 
 def about_unfinished(rows: Mapping[str, Sequence[tuple[int, int, bool]]]) -> str:

@@ -135,8 +135,8 @@ def _rows(compared: Comparison, labels: Sequence[str], look: Look) -> pd.DataFra
     unless training failed in them, or they are not ranked at all."""
     rows, table, without = [], compared.table.to_dict("records"), failed(compared)
     ranked = {i for i, lost in enumerate(without) if not lost} - unranked(compared)
-    for label, row, own, lost in zip(labels, compared.rows, table, without, strict=True):
-        values = [result.accuracy for result in compared.results[row.label]]
+    for label, row, own, lost in zip(labels, compared.counted, table, without, strict=True):
+        values = [result.accuracy for result in compared.results[row.label] if result.seed in row.runs]
         low = high = math.nan
         if len(values) >= FEWEST:
             _, low, high = measures.paired_interval(values, np.zeros(len(values)), limits=compared.score.limits)

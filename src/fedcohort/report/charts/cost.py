@@ -28,7 +28,7 @@ from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.seed_notes import counted, mean_over
 
 __all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "wall", "whole_runs"]
 
@@ -43,7 +43,7 @@ OVERLAPPING = "recording"
 def ledger(story: Story) -> pd.DataFrame:
     """The costs of whole runs, means over seeds: one row for each strategy and kind of exchange."""
     frames = []
-    for label, readings in story.played:
+    for label, readings in counted(story):
         parts = []
         for reading in readings:
             columns = ["messages", "bytes_down", "bytes_up", "passes", "seconds"]
@@ -94,7 +94,7 @@ def cost(story: Story, look: Look) -> Figure | None:
         x = _stacked(field, title, number, frame, look)
         chart = _bars("ledger", x, "exchange", exchanges, labels, look, tooltip)
         views.append(View(title, [Panel(chart)], ABOUT_COSTS.get(field, "")))
-    note = f"{whole_runs(story)}, {mean_over(story.played)}."
+    note = f"{whole_runs(story)}, {mean_over(counted(story))}."
     data = {"ledger": with_texts(frame, formats)}
     return Figure("cost", "Bytes, client passes and messages", note, views, data, wide=False)
 
@@ -107,7 +107,7 @@ def whole_runs(story: Story) -> str:
 def wall(story: Story, look: Look) -> Figure | None:
     """Wall time of the simulator by part of a round."""
     frames = []
-    for label, readings in story.played:
+    for label, readings in counted(story):
         total = np.mean([reading.wall[list(WALL)].sum().to_numpy(np.float64) for reading in readings], axis=0)
         frames.append(pd.DataFrame({"strategy": label, "part": WALL, "seconds": total}))
     if not frames:
@@ -116,7 +116,7 @@ def wall(story: Story, look: Look) -> Figure | None:
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
-    note = f"Wall time of the simulator on this machine, {mean_over(story.played)}. "
+    note = f"Wall time of the simulator on this machine, {mean_over(counted(story))}. "
     note += "It does not depend on the simulated speed of clients. "
     note += "Rounds are recorded while clients train" + (
         "; the table above shows how long that takes." if look.page else "."

@@ -11,7 +11,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.failed_training import about_failed
 from fedcohort.report.report_data import Story
 from fedcohort.report.screen_words import POINT_AT_ROW
-from fedcohort.report.seed_notes import mean_over
+from fedcohort.report.seed_notes import counted, mean_over
 from fedcohort.report.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
@@ -38,7 +38,7 @@ def caption(story: Story, compared: Comparison, frame: pd.DataFrame, look: Look,
         look: page or paper.
         dodged: whether rows with the same cost are drawn side by side.
     """
-    over = mean_over(story.played)
+    over = mean_over(counted(story))
     note = f"{over[0].upper()}{over[1:]}{',' if over != 'mean over seeds' else ''} {compared.when}.{_about_front(compared, look)}"
     if seeds := about_different_seeds(compared):
         note += f" {seeds}"

@@ -25,7 +25,7 @@ from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.panel_rows import about_colors
 from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import mean_with_deviation
+from fedcohort.report.seed_notes import counted, mean_with_deviation
 from fedcohort.report.unranked_rows import about_different_seeds
 
 __all__ = ["bars", "mean_and_deviation"]
@@ -64,7 +64,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     around = around.encode(alt.X("low:Q", scale=scale, **without_axis), y, x2=alt.X2("high:Q"))
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
-    note = f"Test {score.name} {compared.when}: {mean_with_deviation(story.played)}."
+    note = f"Test {score.name} {compared.when}: {mean_with_deviation(counted(story))}."
     if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if look.strong(labels):

@@ -33,7 +33,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.panel_rows import NAMES, OWN_COLORS
 from fedcohort.report.report_data import Story
 from fedcohort.report.screen_words import POINT_AT_MARK
-from fedcohort.report.seed_notes import mean_over, mean_with_deviation
+from fedcohort.report.seed_notes import counted, mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import about_different_seeds
 
@@ -103,7 +103,7 @@ def swept(story: Story) -> Swept | None:
         frame[key] = [values[key] for values in settings]
     frame["accuracy"], frame["sd"], frame["seeds"] = table["accuracy"], table["accuracy_sd"], table["seeds"]
     texts = {key: _texts(settings, labels, key) for key in keys}
-    over = mean_over(story.played), mean_with_deviation(story.played)
+    over = mean_over(counted(story)), mean_with_deviation(counted(story))
     seeds = about_different_seeds(compared)
     comparable = not (compared.uneven or seeds)
     return Swept(keys, frame, [cut[name] for name in distinct], texts, compared.when, *over, seeds, comparable)

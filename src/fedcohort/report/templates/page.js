@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], news: Date.now(), sheet: 1200}; // sheet: height of a chart that fits one with its title and caption
+const state = {data: {}, charts: {}, config: {}, clients: {}, views: new Map(), hidden: [], away: [], dimmed: [], problems: [], sheet: 1200}; // sheet: height of a chart that fits one with its title and caption
 window.fedcohort = state;
 
 const NARROW = 520;
@@ -310,6 +310,7 @@ function ordered(place, clients) {
   if (by === "own" || !known) return null;
   const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
   const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
+  if (!key) return null;
   const keys = new Map(clients.map(client => [client, key(known.place[client])]));
   const compare = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] - b[i]; return 0; };
   return [...clients].sort((a, b) => compare(keys.get(a), keys.get(b)));
@@ -686,6 +687,14 @@ function remember() {
 
 const initial = {};
 
+/* Notes what controls show that the reader has not touched yet; those of a live page appear with the first runs. */
+function noteControls() {
+  for (const name of ["seed", "order"]) initial[name] ||= value(name);
+}
+
+/* Whether a select has an option. */
+const has = (select, chosen) => [...select.options].some(option => option.value === chosen);
+
 /* Sorts a table as the address says. */
 function sortAsAddressed(table, parts) {
   const [column, direction] = (parts.get(`sort-${table.id}`) || "").split(".");
@@ -703,7 +712,7 @@ function restore(scrolls = true) {
   if (parts.has("point")) check(`.points input[value="${CSS.escape(parts.get("point"))}"]`);
   const log = document.querySelector('.controls input[name="log"]'), select = document.querySelector('.controls select[name="order"]');
   if (log) log.checked = parts.get("log") === "1";
-  if (select && [...select.options].some(option => option.value === parts.get("order"))) select.value = parts.get("order");
+  if (select && has(select, parts.get("order"))) select.value = parts.get("order");
   lit = all(".strategies .light").some(button => button.dataset.name === parts.get("strategy")) ? parts.get("strategy") : "";
   const off = new Set((parts.get("off") || "").split("."));
   all(".strategies input").forEach((box, i) => { box.checked = !off.has(String(i)); });
@@ -794,37 +803,64 @@ function resized() {
 
 /* --- live: ask for news, and replace the old page by the new one ----------------------------------------------------------- */
 
-/* How long no round has ended, if runs are left and it is a minute or more: the time left does not tell that runs have stopped. */
-function stillness() {
-  const minutes = Math.floor((Date.now() - state.news) / 60000);
-  if (minutes < 1 || !document.querySelector(".overall")) return "";
-  return ` No round has ended for ${minutes === 1 ? "a minute" : `${minutes} minutes`}: the runs may have stopped.`;
+/* Puts the name of the experiment into an address without one: the page stays with it also if another one has the latest round. */
+function stay() {
+  const address = new URL(location.href), name = document.body.dataset.name;
+  if (!name || address.searchParams.has("name")) return;
+  address.searchParams.set("name", decodeURIComponent(name));
+  history.replaceState(null, "", address);
+}
+
+/* Says how the page and its runs are; the same words are not said again, which screen readers would read. */
+function report(text, kind = "") {
+  const here = document.getElementById("status");
+  if (here.textContent !== text) here.textContent = text;
+  here.className = `status ${kind}`.trim();
 }
 
 async function follow() {
-  const status = document.getElementById("status");
   let wait = 2000;
   for (;;) {
     await new Promise(done => setTimeout(done, wait));
     if (document.hidden) continue;
     try {
-      const news = await fetch(`/state${location.search}`, {cache: "no-store"});
-      if (!news.ok) throw new Error(news.status);
-      const version = (await news.json()).version;
-      const here = document.getElementById("status");
-      here.textContent = `Connected. This page follows the runs.${stillness()}`;
-      here.classList.remove("lost");
+      const answer = await fetch(`/state${location.search}`, {cache: "no-store"});
+      if (!answer.ok) throw new Error(answer.status);
+      const {version, quiet} = await answer.json();
+      if (version !== document.body.dataset.live) { await renew(); await askSeed(); }
+      report(["Connected. This page follows the runs.", quiet].filter(Boolean).join(" "), quiet && "quiet");
       wait = 2000;
-      if (version !== document.body.dataset.live) { state.news = Date.now(); await renew(); }
     } catch (error) {
-      const here = document.getElementById("status") || status;
-      here.textContent = error.message === "403"
+      report(error.message === "403"
         ? "The server has been started again with another address. The page shows the last data that it received; open the new address."
-        : "No connection to the server. The page shows the last data that it received, and continues by itself when the server is back.";
-      here.classList.add("lost");
+        : "No connection to the server, which ends with its command. The page shows the last data that it received, and continues by itself when the server is back. For a page of finished runs, use fedcohort report.", "lost");
       wait = Math.min(wait * 1.5, 10000);
     }
   }
+}
+
+/* What tells the columns of a table from each other while others begin between them: their fields, or else their headings. */
+function namesOfColumns(table) {
+  const fields = all("tbody tr:first-child > *", table).map(cell => cell.dataset.field);
+  return all("thead th", table).map((head, i) => fields[i] && fields.indexOf(fields[i]) === fields.lastIndexOf(fields[i]) ? fields[i] : head.textContent.trim());
+}
+
+/* The columns that the reader has hidden in each table of the page, and the one that sorts it. */
+function chosenColumns() {
+  return all("main table[data-equipped]").filter(table => !table.closest(".sheet")).map(table => {
+    const names = namesOfColumns(table), list = listOf(table), heads = all("thead th", table), sorted = heads.findIndex(head => head.hasAttribute("aria-sort"));
+    const gone = list ? all("input", list).map((box, i) => box.checked ? "" : names[i + 1]).filter(Boolean) : [];
+    return {id: table.id, names, gone, by: names[sorted], direction: sorted < 0 ? "none" : heads[sorted].getAttribute("aria-sort")};
+  });
+}
+
+/* Hides and sorts columns again in a table whose columns are others now: the address has their numbers. */
+function keepColumns({id, names, gone, by, direction}) {
+  const table = document.getElementById(id), now = table ? namesOfColumns(table) : names, list = table && listOf(table);
+  if (now.join() === names.join()) return;
+  if (list) { all("input", list).forEach((box, i) => { box.checked = !gone.includes(now[i + 1]); }); columns(table); }
+  sort(table, Math.max(0, now.indexOf(by)), now.includes(by) ? direction : "none");
+  remember();
 }
 
 /* What tells a foldable part from the others of the page: its place, its kind, and the table or the row that it is about. */
@@ -853,7 +889,7 @@ async function renew() {
   const unchecked = all(".strategies input").filter(box => !box.checked).map(box => box.value), here = point();
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
   const chosenControls = ["seed", "order"].map(name => [name, value(name)]), log = document.querySelector('.controls input[name="log"]:checked');
-  const old = {data: state.data, charts: state.charts};
+  const old = {data: state.data, charts: state.charts}, ofTables = chosenColumns(), known = new Set(all(".strategies input").map(box => box.value));
 
   document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
   read();
@@ -873,14 +909,16 @@ async function renew() {
   for (const [name, chosen] of chosenControls) {
     const radio = document.querySelector(`.controls input[name="${name}"][value="${CSS.escape(chosen)}"]`), select = document.querySelector(`.controls select[name="${name}"]`);
     if (radio) radio.checked = true;
-    if (select) select.value = chosen;
+    if (select && has(select, chosen)) select.value = chosen;
   }
   const logBox = document.querySelector('.controls input[name="log"]');
   if (logBox) logBox.checked = Boolean(log);
   equip();
   all("details").forEach(part => { part.open = open.get(nameOf(part)) ?? part.open; });
+  noteControls();
   restore(false);
-  all(".strategies input").forEach(box => { box.checked = !unchecked.includes(box.value); });
+  all(".strategies input").filter(box => known.has(box.value)).forEach(box => { box.checked = !unchecked.includes(box.value); });
+  ofTables.forEach(keepColumns);
   mark();
   for (const place of all(".chart")) {
     const was = before.get(place.dataset.chart), key = place.dataset.chart;
@@ -891,7 +929,8 @@ async function renew() {
     if (same) { place.replaceWith(was); continue; }
     place.append(...was.childNodes);
   }
-  document.body.dataset.live = fresh.body.dataset.live;
+  Object.assign(document.body.dataset, {live: fresh.body.dataset.live, name: fresh.body.dataset.name});
+  stay();
   await drawAll();
 }
 
@@ -934,12 +973,12 @@ window.addEventListener("afterprint", printed);
 matchMedia("print").addEventListener("change", ({matches}) => { if (matches) hurry(); else printed(); });
 read();
 equip();
-for (const name of ["seed", "order"]) initial[name] = value(name);
+noteControls();
 restore();
 mark();
 reserve();
 state.ready = drawAll();
 state.drawAll = drawAll;
 if (matchMedia("print").matches) hurry();
-if (document.body.dataset.live !== undefined) { askSeed(); follow(); }
+if (document.body.dataset.live !== undefined) { stay(); askSeed(); follow(); }
 })();

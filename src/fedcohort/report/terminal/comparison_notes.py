@@ -13,7 +13,7 @@ from fedcohort.report.failed_training import about_judged
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
-from fedcohort.study.targets import about_reached, numbers_reached
+from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
     without_time = f"time {goal}" in hidden
     return [
         compared.note,
+        compared.about_counted,
         about_federations(compared),
         _about_accuracy(compared),
         _about_clients(compared, rows, hidden),
@@ -174,7 +175,7 @@ def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> 
     note = compared.about_targets
     if all(math.isnan(target.accuracy) for target in compared.targets):
         return note
-    return note + about_reached(numbers_reached(rows))
+    return note + about_reached(numbers_reached(rows)) + about_not_reached(rows)
 
 
 def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:

@@ -1,0 +1,68 @@
+"""Say which runs have had no new round for longer than their rounds take, for the live page."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from fedcohort.core.formatted_values import count, in_words
+from fedcohort.record import Run
+from fedcohort.report.damaged_runs import changed
+
+__all__ = ["about_quiet"]
+
+LEAST = 30.0
+"""Seconds without a new round that are never worth a sentence."""
+
+FIRST = 120.0
+"""The same before the first round, which waits for data and models."""
+
+ROUNDS = 5
+"""So many times its longest recent round may a run take for the next one."""
+
+RECENT = 10
+"""Number of rounds from which the longest one is taken."""
+
+NAMED = 3
+"""Largest number of runs that the sentence names."""
+
+
+def about_quiet(runs: Sequence[Run], *, played: bool = False, clock: Callable[[], float] = time.time) -> str:
+    """Which unfinished runs have had no new round for too long, and what to do, in sentences; empty if there are none.
+
+    Args:
+        runs: the runs of one experiment; damaged ones are left out.
+        played: whether the command that plays them is known to go on.
+        clock: the time in seconds since 1970.
+    """
+    quiet = []
+    for run in runs:
+        with suppress(Exception):  # a damaged or forged record can raise anything
+            seconds = clock() - changed(run.path) / 1e9
+            if not run.finished and seconds > _patience(run):
+                quiet.append((f"{run.meta['label']!r} (seed {run.meta['seed']})", seconds))
+    if not quiet:
+        return ""
+    names = [name for name, _ in quiet[:NAMED]]
+    if more := len(quiet) - NAMED if len(quiet) > NAMED else 0:
+        names.append(f"{more} more run{'s' * (more > 1)}")
+    longer = " or longer" if quiet[1:] else ""
+    said = f"No new round of {in_words(names)} for {_in_words(min(seconds for _, seconds in quiet))}{longer}."
+    if played:
+        return said
+    them = "them" if quiet[1:] else "it"
+    return f"{said} If the command that plays {them} was stopped, start it again: it goes on after the last finished round."
+
+
+def _patience(run: Run) -> float:
+    """How long the next round of a run may take, in seconds."""
+    recent = run.query(f"SELECT MAX(total) FROM (SELECT total FROM wall ORDER BY round DESC LIMIT {RECENT})")
+    longest = recent[0][0]
+    return FIRST if longest is None else max(LEAST, ROUNDS * float(longest))
+
+
+def _in_words(seconds: float) -> str:
+    """A time in whole minutes, hours or days, rounded down: half a minute, 5 minutes, an hour, 3 days."""
+    for size, one, many in ((86400, "a day", "days"), (3600, "an hour", "hours"), (60, "a minute", "minutes")):
+        if (number := int(seconds // size)) > 0:
+            return one if number == 1 else f"{count(number)} {many}"
+    return "half a minute"
