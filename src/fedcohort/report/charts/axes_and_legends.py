@@ -65,6 +65,9 @@ LISTED = LINES
 strategies above the charts has the colors of all, and the lines of the best rows are named; in papers, captions say that there is no
 legend."""
 
+SWATCH = 34
+"""Width of the lines in legends: twice the longest pattern of dashes, so that each can be told from the others."""
+
 PALE = 0.3
 """Opacity of the lines of many rows that are not named."""
 
@@ -241,25 +244,34 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
     if look.page:
         if not NAMED < _most(labels, look.rows.groups) <= LISTED:
             return None
-        beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
-        return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, **beside)
+        return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, orient="right", **_swatch())
     listed = look.strong(labels) or list(labels)
     if len(listed) > LISTED:
         return None
     return alt.Legend(
         title=None,
         values=listed,
-        columns=legend_columns(listed, look),
-        symbolType="stroke",
-        symbolOpacity=1,
-        symbolSize=260,
+        columns=legend_columns(listed, look, SWATCH),
         symbolStrokeWidth=1.6,
+        **_swatch(),
     )
 
 
-def legend_columns(labels: Sequence[str], look: Look) -> int:
-    """Number of legend entries that fit side by side below the chart; a column is as wide as its longest name."""
-    widths = [len(label) * look.size * 0.52 + 40 for label in labels]
+def _swatch() -> dict[str, Any]:
+    """The settings of a legend whose symbols are lines :data:`SWATCH` wide: a path, since a larger symbol would make its row as high."""
+    height = 10
+    return {
+        "symbolType": f"M{-SWATCH / height:g},0L{SWATCH / height:g},0",  # in halves of the height
+        "symbolSize": height**2,
+        "symbolOffset": (SWATCH - height) / 2,
+        "labelOffset": 4 + (SWATCH - height) / 2,
+        "symbolOpacity": 1,
+    }
+
+
+def legend_columns(labels: Sequence[str], look: Look, symbol: float = 16) -> int:
+    """Number of legend entries that fit side by side below the chart; a column is as wide as its longest name beside its symbol."""
+    widths = [len(label) * look.size * 0.52 + 24 + symbol for label in labels]
 
     def total_width(columns: int) -> float:
         return sum(max(widths[first::columns]) for first in range(columns))
