@@ -20,8 +20,8 @@ APART, SPREAD = 0.012, 0.024
 the axis."""
 
 BESIDE, FARTHEST = 10.0, 0.12
-"""In papers, that distance in points, so that symbols cover little of each other, and the largest distance: their axes are short, and have no
-tooltips with the costs."""
+"""In papers, that distance in points, so that symbols cover little of each other, and the largest distance as a share: their axes
+are short, and have no tooltips with the costs."""
 
 
 def side_by_side(

@@ -769,6 +769,9 @@ async function together(places) {
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${frame.width}" height="${frame.height}" viewBox="0 0 ${frame.width} ${frame.height}">${parts.join("")}</svg>`;
 }
 
+/* Columns of tables that only tell how to draw: the texts of numbers, where marks stand, and which of them have a name. */
+const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing)$/;
+
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
   const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away")), sheet = figure.querySelector(".sheet");
@@ -785,7 +788,7 @@ async function save(button) {
   for (const name of names) {
     const rows = tableOf(`${key}.`, name);
     if (/_(ends|key|names)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
-    const columns = Object.keys(rows[0]).filter(column => !column.endsWith("_text")); // numbers only, not their texts
+    const columns = Object.keys(rows[0]).filter(column => !ONLY_DRAWN.test(column) && !(column === "name" && "strategy" in rows[0]));
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
   }
 }
