@@ -65,8 +65,8 @@ LISTED = LINES
 strategies above the charts has the colors of all, and the lines of the best rows are named; in papers, captions say that there is no
 legend."""
 
-SWATCH = 34
-"""Width of the lines in legends: twice the longest pattern of dashes, so that each can be told from the others."""
+SWATCH = 26
+"""Width of the lines in legends: one and a half times the longest pattern of dashes, so that each can be told from the others."""
 
 PALE = 0.3
 """Opacity of the lines of many rows that are not named."""
@@ -251,7 +251,7 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
     return alt.Legend(
         title=None,
         values=listed,
-        columns=legend_columns(listed, look, SWATCH),
+        columns=legend_columns(listed, look),
         symbolStrokeWidth=1.6,
         **_swatch(),
     )
@@ -270,9 +270,9 @@ def _swatch() -> dict[str, Any]:
     }
 
 
-def legend_columns(labels: Sequence[str], look: Look, symbol: float = 16) -> int:
-    """Number of legend entries that fit side by side below the chart; a column is as wide as its longest name beside its symbol."""
-    widths = [len(label) * look.size * 0.52 + 24 + symbol for label in labels]
+def legend_columns(labels: Sequence[str], look: Look) -> int:
+    """Number of legend entries that fit side by side below the chart; a column is as wide as its longest name."""
+    widths = [len(label) * look.size * 0.52 + 40 for label in labels]
 
     def total_width(columns: int) -> float:
         return sum(max(widths[first::columns]) for first in range(columns))
