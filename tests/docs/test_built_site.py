@@ -355,6 +355,8 @@ def test_letters_in_pictures_can_be_read(width: int, site: Path, browser: Any) -
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.goto((site / "strategy" / "ucb.html").as_uri())
     assert page.evaluate("document.querySelector('.picks text').getBoundingClientRect().height") >= 12
+    shadow = page.evaluate("getComputedStyle(document.querySelector('figure.picks')).backgroundImage")
+    assert shadow.count("linear-gradient") == 4, "it shows that it goes on"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     box = page.evaluate(
         "(picks => { picks.scrollLeft = 200; const box = picks.querySelector('figcaption').getBoundingClientRect();"
