@@ -53,17 +53,18 @@ def main() -> None:
 
 
 def head_of_report(folder: Path) -> None:
-    """The three answers at the head of the page about the comparison of the first tutorial."""
+    """The three answers at the head of the page about the comparison of the first tutorial, in light and in dark mode."""
     runs = folder / "first"
     fedcohort.compare(fedcohort.load_experiment(FIRST), runs=runs)
     file = folder / "first.html"
     file.write_text(page(gather(find_runs([runs]))), encoding="utf-8")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program(), args=["--no-sandbox"])
-        shown = opened(browser, file.as_uri(), 1000, 900, "light")
-        end = shown.locator("nav").first.bounding_box()
-        assert end is not None
-        shown.screenshot(path=DOCS / "report-head.png", clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] - 4})
+        for scheme, name in (("light", "report-head.png"), ("dark", "report-head-dark.png")):
+            shown = opened(browser, file.as_uri(), 1000, 900, scheme)
+            end = shown.locator("nav").first.bounding_box()
+            assert end is not None
+            shown.screenshot(path=DOCS / name, clip={"x": 0, "y": 0, "width": 1000, "height": end["y"] - 4})
         browser.close()
 
 

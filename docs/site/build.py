@@ -21,7 +21,7 @@ from command_pages import command_pages, experiment_schema
 from entry_pages import entry_pages, without_entries
 from formulas import typeset
 from gallery import LARGE, gallery_page
-from links import relink
+from links import in_both_themes, relink
 from navigation import CLONE, DOCS, PARTS, handwritten
 from picks import pictures
 from public_names import ENTRIES, api_pages, undocumented
@@ -126,7 +126,7 @@ def pages_by_hand() -> dict[str, str]:
         text = (CLONE / file).read_text(encoding="utf-8")
         if file == "docs/strategies.md":
             text = typeset(without_entries(text))
-        pages[name] = relink(text, file, names, entries)
+        pages[name] = in_both_themes(relink(text, file, names, entries), (DOCS / name).parent)
     pages["tutorials/index"] = _overview("tutorials/index")
     return pages
 

@@ -3,13 +3,15 @@
 import posixpath
 import re
 from collections.abc import Callable, Mapping
+from html import escape
 from pathlib import Path
 
 from navigation import CLONE, REPOSITORY
 
-__all__ = ["BrokenLinkError", "relink"]
+__all__ = ["BrokenLinkError", "in_both_themes", "relink"]
 
 LINK = re.compile(r"(\]\(|<img src=\")([^)\s\"]+)(?=[)\"\s])")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\.png\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 PICTURES = (".png", ".svg", ".gif", ".jpg")
 
@@ -38,6 +40,25 @@ def relink(text: str, file: str, names: Mapping[str, str], entries: Mapping[str,
         return match[1] + _target(match[2], file, names, entries)
 
     return _outside_of_code(text, lambda part: LINK.sub(link, part))
+
+
+def in_both_themes(text: str, folder: Path) -> str:
+    """The text of a page with two pictures in place of each one that has a dark twin, ``name-dark.png`` beside ``name.png``: the
+    theme shows one of them.
+
+    Args:
+        text: the page in Markdown. Code blocks are left as they are.
+        folder: the folder of the pictures.
+    """
+
+    def both(match: re.Match[str]) -> str:
+        dark = f"{match[2]}-dark.png"
+        if not (folder / dark).exists():
+            return match[0]
+        shown = {"only-light": f"{match[2]}.png", "only-dark": dark}
+        return "".join(f'<img src="{name}" alt="{escape(match[1])}" class="{theme}">' for theme, name in shown.items())
+
+    return _outside_of_code(text, lambda part: PICTURE.sub(both, part))
 
 
 def _outside_of_code(text: str, change: Callable[[str], str]) -> str:

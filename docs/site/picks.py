@@ -19,7 +19,7 @@ import fedcohort
 __all__ = ["FILE", "drawn_accuracy", "drawn_picks", "pictures"]
 
 FILE = CLONE / "experiments" / "all_strategies_digits.toml"
-CELL, GAP, LEFT, TOP = 17, 3, 92, 30
+CELL, GAP, LEFT, TOP = 17, 3, 104, 30
 FEDERATION = (
     "12 clients with skewed classes, partly wrong labels and unequal speeds; 3 clients per round, 30 rounds, seed 0"
 )
@@ -88,7 +88,9 @@ def drawn_picks(state: NDArray[np.int8], samples: Sequence[int], label: str) -> 
     step = CELL + GAP
     counts = (state > 0).sum(axis=1)
     marks = [
-        f'<text x="0" y="14" class="secondary">samples</text><text x="{LEFT}" y="14" class="secondary">round 1</text>'
+        '<text x="0" y="14" class="secondary">samples</text>',
+        f'<text x="{LEFT - 12}" y="14" text-anchor="end" class="secondary">client</text>',
+        f'<text x="{LEFT}" y="14" class="secondary">round 1</text>',
     ]
     marks.append(f'<text x="{LEFT + rounds * step}" y="14" text-anchor="end" class="secondary">{rounds}</text>')
     marks.append(f'<text x="{LEFT + rounds * step + 8}" y="14" class="secondary">rounds</text>')

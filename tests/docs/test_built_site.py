@@ -339,6 +339,34 @@ def test_a_click_on_a_figure_of_the_gallery_fills_the_window_with_it(site: Path,
     page.close()
 
 
+@pytest.mark.parametrize("width", [375, 1200])
+def test_letters_in_pictures_can_be_read(width: int, site: Path, browser: Any) -> None:
+    """Figures of the gallery had letters of 8 points, and on phones, the picture of a report and that of picks of 5 pixels."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark")
+    page.goto((site / "gallery.html").as_uri())
+    pictures = page.locator('article a[href^="figures/"] img')
+    assert min(pictures.evaluate_all("all => all.map(picture => picture.clientWidth)")) >= 340
+    assert pictures.first.evaluate("picture => getComputedStyle(picture).filter") == "brightness(0.75)"
+    page.goto((site / "index.html").as_uri())
+    shown = "[...document.querySelectorAll('article img')].filter(picture => picture.offsetParent)"
+    assert page.evaluate(
+        f"{shown}.map(p => [p.src.split('/').pop(), p.clientWidth >= 700, getComputedStyle(p).filter])"
+    ) == [["report-head-dark.png", True, "none"]]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.goto((site / "strategy" / "ucb.html").as_uri())
+    assert page.evaluate("document.querySelector('.picks text').getBoundingClientRect().height") >= 12
+    shadow = page.evaluate("getComputedStyle(document.querySelector('figure.picks')).backgroundImage")
+    assert shadow.count("linear-gradient") == 4, "it shows that it goes on"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    box = page.evaluate(
+        "(picks => { picks.scrollLeft = 200; const box = picks.querySelector('figcaption').getBoundingClientRect();"
+        " return [box.left, box.right]; })(document.querySelector('figure.picks'))"
+    )
+    assert box[0] >= 0, "the caption stays where it is"
+    assert box[1] <= width
+    page.close()
+
+
 @pytest.mark.parametrize("name", ["stratified", "ocs", "powd", "fedcor", "oort"])
 def test_words_beside_formulas_are_not_squeezed_on_a_phone(name: str, site: Path, browser: Any) -> None:
     """The last column of a formula was as narrow as a letter, so that its sentence was as long as five screens."""

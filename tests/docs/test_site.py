@@ -183,6 +183,7 @@ def test_the_picture_of_picks_has_a_filled_cell_for_every_admitted_update(module
     assert picture.count('class="empty"') == 2
     assert picture.index("1,200") < picture.index(">10<")  # the larger client first
     assert "a &lt; b" in picture
+    assert all(f">{heading}</text>" in picture for heading in ("samples", "client", "round 1", "rounds"))
     assert "hollow" in picture
 
 
@@ -190,6 +191,19 @@ def test_the_flower_guide_says_how_a_simulation_keeps_away_from_a_ray_cluster(pa
     before, command, _ = pages["flower"].partition("$ flwr run . --stream --federation-config")
     assert command
     assert "`RAY_ADDRESS=local`" in before, "Ray joins any cluster that runs on the machine"
+
+
+def test_a_picture_with_a_dark_twin_follows_the_theme(
+    modules: dict[str, Any], pages: dict[str, str], tmp_path: Path
+) -> None:
+    """The first picture of the site was white in dark mode."""
+    (tmp_path / "head-dark.png").touch()
+    text = modules["links"].in_both_themes('![A "head"](head.png)\n\n![B](other.png)\n', tmp_path)
+    assert text == (
+        '<img src="head.png" alt="A &quot;head&quot;" class="only-light"><img src="head-dark.png" alt="A &quot;head&quot;" '
+        'class="only-dark">\n\n![B](other.png)\n'
+    )
+    assert 'src="report-head-dark.png"' in pages["index"]
 
 
 def test_the_home_page_is_that_of_the_folder(pages: dict[str, str]) -> None:

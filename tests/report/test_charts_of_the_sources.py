@@ -86,6 +86,13 @@ def test_the_parts_of_wall_time_stand_side_by_side(shown: Any) -> None:
     for part in ("training", "selection", "aggregation", "evaluation", "total", "recording", "each round"):
         assert part in heads
     assert shown.locator("#wall tbody tr").count() == 3
+    assert "Wall time of all rounds, by part" in texts(shown, "#cost h3"), "its parts are not those of one round"
+    with shown.expect_download() as download:
+        shown.locator('#figure-tradeoff [data-save="csv"]').click()
+    columns = Path(download.value.path()).read_text(encoding="utf-8").split("\n")[0].split(",")
+    assert sorted(columns) == ["accuracy", "failed", "front", "high", "low", "strategy", "x"], (
+        "none that only tells how to draw"
+    )
 
 
 def test_cells_of_a_small_heat_map_contain_their_counts(shown: Any, runs: Path) -> None:

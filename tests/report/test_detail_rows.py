@@ -40,6 +40,18 @@ def test_wall_time_is_that_of_the_record(runs: Path) -> None:
     assert row["cells"][5]["cell"].value == pytest.approx(np.mean([run.wall["recording"].sum() for run in own]))
 
 
+def test_numbers_of_a_column_of_wall_time_have_the_same_decimals(tmp_path: Path) -> None:
+    """0.00994 stood above 0.0126."""
+    own = []
+    for name, seconds in (("uniform", 0.00994), ("mine", 0.0126)):
+        parts = {"selection": seconds, "training": 1234.5, "aggregation": 0.0, "evaluation": 0.0, "recording": 0.0}
+        parts["total"] = sum(parts.values())
+        own.append(written(tmp_path / name, [played(1, [0], wall=parts)], label=name))
+    rows = wall_rows(gather(own))
+    shown = [[row["cells"][i]["cell"].text for row in rows] for i in range(3)]
+    assert shown == [["1,234", "1,234"], ["0.0099", "0.0126"], ["0", "0"]]
+
+
 def test_only_parts_that_took_no_time_are_0_percent(tmp_path: Path) -> None:
     """A part of 0.2% of the total was 0%."""
     parts = {
@@ -121,6 +133,8 @@ def test_measures_are_means_over_seeds(runs: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "Means over seeds" in text
     assert about_worst([5, 20]) == " Of at most 10 clients, the worst tenth is one client."
+    assert about_worst([15, 15]) == " Of 15 clients with data, the worst tenth is 2 clients.", "that is 13% of them"
+    assert about_worst([20]) == ""
     assert about_worst([5, 20]) in " ".join(text.split()), "the sentence of other tables"
     wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
     assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"

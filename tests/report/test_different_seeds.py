@@ -19,7 +19,7 @@ from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
 from tests.records import exchange, played, written
-from tests.report.pages import Page
+from tests.report.pages import Page, caption
 from tests.report.test_answers import BETTER, FIRST, runs_of, said
 
 WORDS = "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
@@ -158,12 +158,17 @@ def test_heat_maps_take_no_differences_of_means_over_different_seeds(tmp_path: P
 
     (figure,) = studies(swept(tmp_path / "lacking", 1), PAGE)
     assert [view.name for view in figure.views] == ["accuracy"]
-    assert "orange" not in figure.note
-    assert WORDS in figure.note
+    assert "orange" not in caption(figure)
+    assert WORDS in caption(figure)
     (figure,) = studies(swept(tmp_path / "all", 0), PAGE)
     assert [view.name for view in figure.views] == ["accuracy", "difference"]
     assert np.isfinite(figure.data["heat_difference"]["accuracy"]).all()
-    assert "negative ones are orange." in figure.note
+    cells, difference = (view.note for view in figure.views)
+    assert cells.startswith("Test accuracy in % ")
+    assert difference.startswith(
+        "Difference in test accuracy to 'uniform' with the same settings, in percentage points, "
+    )
+    assert difference.endswith("Negative differences are orange."), "captions of papers had that of the accuracies"
 
 
 def test_captions_of_papers_do_not_speak_of_filled_points_if_none_is(tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ def test_lines_have_a_legend_with_dashes(runs: Path) -> None:
     assert {"uniform", "UCB", "loss", "test accuracy", "round"} <= words
     dashes = {path.get("stroke-dasharray") for path in root.iter(f"{SVG}path") if path.get("stroke-dasharray")}
     assert len(dashes) >= 2
+    legend = next(group for group in root.iter(f"{SVG}g") if "role-legend" in (group.get("class") or "").split())
+    swatches = [path.get("d") or "" for path in legend.iter(f"{SVG}path") if path.get("stroke-dasharray")]
+    ends = [[float(part.split(",")[0]) for part in re.findall(r"[-0-9.]+,0", path)] for path in swatches]
+    assert len(ends) == 3
+    assert all(right - left >= 1.5 * max(map(sum, DASHES)) for left, right in ends), "a whole pattern of dashes"
 
 
 def luminance_of(color: str) -> float:

@@ -15,7 +15,7 @@ from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
 
-PHONE = {"viewport": {"width": 375, "height": 700}}
+PHONE = {"viewport": {"width": 375, "height": 700}, "has_touch": True}
 SHOWN = "#figure-accuracy .view:not([hidden])"
 LISTED = f"[...document.querySelectorAll('{SHOWN} .names span')].filter(s => s.offsetParent).map(s => s.textContent)"
 CHART = f"{SHOWN} .chart svg"
@@ -172,6 +172,8 @@ def test_the_verdict_is_inside_the_window(phone: Any) -> None:
     right = "[...document.querySelectorAll('#results .verdict')].map(cell => cell.getBoundingClientRect().right)"
     assert len(phone.evaluate(right)) == 3
     assert max(phone.evaluate(right)) <= 375
+    verdicts = phone.locator("#results td.verdict").all_text_contents()
+    assert any(verdict.startswith("not\u00a0clear, ") for verdict in verdicts), "in two lines, not in three"
 
 
 def test_long_headings_of_the_table_of_fairness_have_room(phone: Any) -> None:
@@ -202,6 +204,7 @@ def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> 
     page.evaluate(f"""window.wide = 0;
         new MutationObserver(() => {{ if (document.querySelector('{CHART}')) window.wide = Math.max(window.wide, {width}); }})
             .observe(document.querySelector('#figure-accuracy'), {{childList: true, subtree: true}})""")
+    assert "hold Shift" not in page.locator("footer").inner_text(), "a phone has no such key"
     page.pdf(format="A4")
     assert before < 375
     assert page.evaluate("window.wide") > 1000

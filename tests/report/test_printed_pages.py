@@ -111,6 +111,11 @@ def test_the_table_of_clients_names_its_strategy_on_paper(browser: Any, file: st
     chosen = page.locator("figure:not(.away) .sheet .of")
     assert chosen.evaluate("label => getComputedStyle(label).display") != "none"
     assert chosen.locator("select").evaluate("s => s.selectedOptions[0].textContent") == "uniform"
+    views = page.locator("#reasons figure:not(.away) .switch :checked + span")
+    assert views.count() > 0
+    lines = "spans => spans.map(span => span.getBoundingClientRect().height / parseFloat(getComputedStyle(span).lineHeight))"
+    page.evaluate("document.body.style.width = '703px'")
+    assert max(views.evaluate_all(lines)) < 1.6, "the name of a view is not broken, as score was"
     page.close()
 
 

@@ -111,12 +111,17 @@ def test_clients_are_ordered_and_axes_become_logarithmic(shown: Watched) -> None
     drawn = page.evaluate(heights)
     assert len(drawn) == 12
     assert drawn == sorted(drawn, reverse=True)
-    assert "most often selected first" in " ".join(texts(page, "#figure-raster text"))
+    assert "client, most often selected first" in texts(page, "#figure-raster text"), "each panel is about its own row"
+    assert "client, most often selected first,by all strategies together" in texts(
+        page, "#figure-classes-of-clients text"
+    )
     choose(page, "document.querySelector('.controls input[name=log]').click()")
     assert "round (log)" in texts(page, "#figure-loss text")
     names = {text.rstrip(" ↑↓") for text in texts(page, "#figure-loss text")}
     assert {"uniform", "UCB", "loss"} <= names, "names at the ends of lines stay, at places of their own"
     assert "test accuracy (log)" not in texts(page, "#figure-accuracy text"), "an accuracy has no logarithmic axis"
+    assert "round (log)" in texts(page, "#figure-jain text")
+    assert "Jain's index" in texts(page, "#figure-jain text"), "an index neither"
     choose(page, "document.querySelector('.controls input[name=log]').click()")
     order_by(page, "own")
     assert page.evaluate("location.hash") == ""

@@ -57,10 +57,10 @@ def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> N
     watched = Watched(browser)
     page = watched.open(file)
     marks = page.locator("#results .ours")
-    assert marks.all_inner_texts() == ["not published"]
+    assert marks.all_inner_texts() == ["own version"]
     assert marks.get_attribute("title").startswith("round_robin: an own design or reading of its source")
     words = page.locator("#result .note").first.inner_text()
-    assert '"Not published" marks rows with a part that is an own design' in words
+    assert '"Own version" marks rows with a part that is an own design' in words
     page.close()
 
 

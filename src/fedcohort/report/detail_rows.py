@@ -1,5 +1,6 @@
 """Make the rows of the page's tables of details: accuracy of each class, and the wall time of each part of a round."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,20 +69,39 @@ def _last(reading: Reading) -> np.ndarray | None:
 def wall_rows(story: Story) -> list[dict[str, Any]]:
     """Seconds of wall time in each part of a round, mean over seeds, and the shares of the total of parts that belong to it."""
     rows = []
-    for (label, readings), strategy in zip(counted(story), strategies(story), strict=True):
-        seconds = _mean_seconds(readings)
-        total = seconds["total"]
+    played = counted(story)
+    means = [_mean_seconds(readings) for _, readings in played]
+    rounds = [float(np.mean([reading.num_rounds for reading in readings])) for _, readings in played]
+    columns = {name: _in_column([seconds[name] for seconds in means]) for name in PARTS}
+    each = _in_column([1e3 * seconds["total"] / number for seconds, number in zip(means, rounds, strict=True)])
+    for i, ((label, _), strategy) in enumerate(zip(played, strategies(story), strict=True)):
+        total = means[i]["total"]
         cells = [
             {
-                "cell": Cell(formatted_values.number(value, 3), value),
-                "share": formatted_values.part(value / total) if name in WALL and total > 0 else "",
+                "cell": cells[i],
+                "share": formatted_values.part(means[i][name] / total) if name in WALL and total > 0 else "",
             }
-            for name, value in seconds.items()
+            for name, cells in columns.items()
         ]
-        rounds = float(np.mean([reading.num_rounds for reading in readings]))
-        each = Cell(formatted_values.number(1e3 * total / rounds, 3), 1e3 * total / rounds)
-        rows.append({"label": label, "strategy": strategy, "cells": cells, "each": each})
+        rows.append({"label": label, "strategy": strategy, "cells": cells, "each": each[i]})
     return rows
+
+
+def _in_column(values: Sequence[float]) -> list[Cell]:
+    """The cells of a column, all with as many decimals: three digits of the largest number, and one of others down to 0.0001."""
+    known = [abs(value) for value in values if math.isfinite(value) and value != 0]
+    decimals = 0
+    if known:
+        decimals = max(0, 2 - _power(max(known)), min(4, -_power(min(known))))
+    return [
+        Cell(f"{value:,.{decimals}f}" if math.isfinite(value) else formatted_values.number(value), value)
+        for value in values
+    ]
+
+
+def _power(value: float) -> int:
+    """The power of ten of the first digit."""
+    return math.floor(math.log10(value))
 
 
 def _mean_seconds(readings: Sequence[Reading]) -> dict[str, float]:

@@ -61,7 +61,8 @@ def export(
             file = folder / f"{name}{f'-part-{number}' if several else ''}.{format_}"
             drawn[file] = converted(svg, format_)
             part = f", part {number} of {len(pages)}{content}" if several else ""
-            captions.append(f"{file.name}\n{_title(figure, view)}{part}. {figure.note} {view.note}".rstrip())
+            about = [f"{file.name}\n{_title(figure, view)}{part}.", figure.note, view.note]
+            captions.append(" ".join(filter(None, about)))
     if note:
         captions.append(f"All figures\n{note}")
     if names:

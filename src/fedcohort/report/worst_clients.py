@@ -1,7 +1,10 @@
 """Name the tenth of the clients with the lowest accuracy: of at most ten clients, it is one client."""
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from fedcohort.core import formatted_values
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -35,11 +38,17 @@ def numbers_of_clients(compared: "Comparison") -> list[int]:
 
 
 def about_worst(clients: Iterable[int]) -> str:
-    """A sentence with a space before it, if the worst tenth is one client in some runs and several clients in others.
+    """A sentence with a space before it, if the worst tenth is one client in some runs and several clients in others, or is not
+    exactly a tenth. Clients without data have no accuracy, and do not count.
 
     >>> about_worst([5, 20]), about_worst([5]), about_worst([20])
     (' Of at most 10 clients, the worst tenth is one client.', '', '')
+    >>> about_worst([15, 15])
+    ' Of 15 clients with data, the worst tenth is 2 clients.'
     """
     known = set(clients)
-    mixed = known and min(known) <= ONE < max(known)
-    return f" {ABOUT_ONE}" if mixed else ""
+    if known and min(known) <= ONE < max(known):
+        return f" {ABOUT_ONE}"
+    if len(known) == 1 and (number := max(known)) > ONE and number % 10:
+        return f" Of {formatted_values.count(number)} clients with data, the worst tenth is {math.ceil(number / 10)} clients."
+    return ""

@@ -1,5 +1,7 @@
 """Accuracy against cost: which strategies are on the front, and with which interval."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy_and_cost import HEIGHT, accuracy_and_cost, front
 from fedcohort.report.charts.cost_caption import ALL_NAMED
 from fedcohort.report.charts.names_beside_points import WIDTHS
-from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.paper_figures import composed, draw, drawn_to_width
 from fedcohort.report.report_data import gather
 from tests.experiments import UCB
 from tests.records import exchange
@@ -203,3 +205,20 @@ def test_rows_are_drawn_near_their_costs_and_in_their_order(tmp_path: Path) -> N
     assert (shown["at"].diff().dropna() >= 0).all()
     assert ((shown["at"] - shown["x"]).abs() <= 0.025 * shown["x"].max()).all()
     assert shown["at"].nunique() == len(costs), "no interval covers another"
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_rows_with_the_same_cost_can_be_told_apart_in_papers(columns: int, tmp_path: Path) -> None:
+    """They were as near as on the page, which is wider: symbols covered symbols, and intervals."""
+    runs = [
+        run
+        for name in ("uniform", "ucb", "powd")
+        for run in runs_of(tmp_path, name, [0.5, 0.51, 0.52], [exchange(100, 0)])
+    ]
+    figure = accuracy_and_cost(gather(runs), paper(columns))
+    assert figure is not None
+    svg = drawn_to_width(figure, figure.views[0], paper(columns))
+    places = sorted(float(x) for x in re.findall(r'aria-roledescription="point" transform="translate\(([0-9.]+)', svg))
+    assert len(places) == 3
+    assert min(b - a for a, b in pairwise(places)) >= 6, "a symbol is 7 points wide"
+    assert places[2] - places[0] <= 0.12 * (paper(columns).width or 0)

@@ -109,7 +109,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     data: dict[str, pd.DataFrame] = {}
     marks = [_marks(story.comparison, labels, cost, span, look) for cost in TO_TARGET]
     for (name, (frame, title, x_format)), reached in zip(frames.items(), marks, strict=True):
-        axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format)
+        axes = Axes(title, f"test {score.name}", span, percent=not score.numeric, x_format=x_format, linear=True)
         key = f"accuracy_{name.split()[-1]}"
         chart, own = lines(key, frame, labels, look, axes, targets=targets, reached=reached)
         about = f"{_about_view(story, name)} {about_points(frame, full, over_rounds=name == 'rounds')}".strip()

@@ -112,7 +112,7 @@ class _Shown:
 def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
     """Where points and names stand, for the rows with a known cost and accuracy; and whether a point was moved aside."""
     own = frame[np.isfinite(frame["accuracy"]) & np.isfinite(frame["x"])].copy()
-    own["at"], beside = side_by_side(compared, own["x"], 0.0, float(own["x"].max()))
+    own["at"], beside = side_by_side(compared, own["x"], 0.0, float(own["x"].max()), look.width)
     log = log_x_range(own["x"]) if look.page else None
     if log is not None:
         places, _ = side_by_side(compared, np.log10(own["x"]), *np.log10(log).tolist())

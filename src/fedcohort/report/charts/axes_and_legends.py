@@ -65,6 +65,9 @@ LISTED = LINES
 strategies above the charts has the colors of all, and the lines of the best rows are named; in papers, captions say that there is no
 legend."""
 
+SWATCH = 26
+"""Width of the lines in legends: one and a half times the longest pattern of dashes, so that each can be told from the others."""
+
 PALE = 0.3
 """Opacity of the lines of many rows that are not named."""
 
@@ -241,8 +244,7 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
     if look.page:
         if not NAMED < _most(labels, look.rows.groups) <= LISTED:
             return None
-        beside: dict[str, Any] = {"orient": "right", "symbolType": "stroke", "symbolSize": 260, "symbolOpacity": 1}
-        return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, **beside)
+        return alt.Legend(title=None, labelLimit=NAME_WIDTH, columns=1, orient="right", **_swatch())
     listed = look.strong(labels) or list(labels)
     if len(listed) > LISTED:
         return None
@@ -250,11 +252,22 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
         title=None,
         values=listed,
         columns=legend_columns(listed, look),
-        symbolType="stroke",
-        symbolOpacity=1,
-        symbolSize=260,
         symbolStrokeWidth=1.6,
+        **_swatch(),
     )
+
+
+def _swatch() -> dict[str, Any]:
+    """The settings of a legend whose symbols are lines :data:`SWATCH` wide. They are paths: a symbol of this size would make its row
+    as high."""
+    height = 10
+    return {
+        "symbolType": f"M{-SWATCH / height:g},0L{SWATCH / height:g},0",  # in halves of the height
+        "symbolSize": height**2,
+        "symbolOffset": (SWATCH - height) / 2,
+        "labelOffset": 4 + (SWATCH - height) / 2,
+        "symbolOpacity": 1,
+    }
 
 
 def legend_columns(labels: Sequence[str], look: Look) -> int:

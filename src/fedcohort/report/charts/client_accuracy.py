@@ -66,7 +66,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
         banded = has_band(frame)
         drawn = as_drawn(frame, labels, look)
         span = domain(drawn["mean"], drawn["low"], drawn["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
-        axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric)
+        axes = Axes("round", f"{name_of_score}, {name}", span, percent=not score.numeric, linear=True)
         chart, own = lines(f"clients_{key}", frame, labels, look, axes)
         about = f"{about_points(frame, names_by_label(story))} {about_equal(frame, shown_together(story, look))}"
         views.append(View(name, [Panel(chart)], about.strip()))

@@ -19,25 +19,30 @@ APART, SPREAD = 0.012, 0.024
 """Distance of neighbors among the rows with one cost, and the largest distance between the first and the last of them, as shares of
 the axis."""
 
+BESIDE, FARTHEST = 10.0, 0.12
+"""In papers, that distance in points, so that symbols cover little of each other, and the largest distance as a share: their axes
+are short, and have no tooltips with the costs."""
+
 
 def side_by_side(
-    compared: Comparison, costs: "pd.Series[float]", low: float, high: float
+    compared: Comparison, costs: "pd.Series[float]", low: float, high: float, width: int | None = None
 ) -> tuple["pd.Series[float]", bool]:
     """Where rows are drawn along the axis of costs, from ``low`` to the largest cost, ``high``; and whether any is moved.
 
     Rows of a point with almost the same cost are moved apart, so that their intervals can be told apart, by at most
-    :data:`SPREAD`. Rows are drawn in the order of their costs.
+    :data:`SPREAD`, or in papers, which are ``width`` points wide, by :data:`FARTHEST`. Rows are drawn in the order of their costs.
     """
     whole = max(high - low, 1e-9)
+    apart, spread = (APART, SPREAD) if width is None else (BESIDE / width, FARTHEST)
     places, moved = costs.astype(float).copy(), False
     for group in compared.groups:
         own = costs[costs.index.isin(group.rows)].sort_values(kind="stable")
         last = low
         for cluster in _same_costs(own, APART / 2 * whole):
-            each = min(APART, SPREAD / max(1, len(cluster) - 1)) * whole
+            each = min(apart, spread / max(1, len(cluster) - 1)) * whole
             first = max(last, own[cluster[0]] - each * (len(cluster) - 1) / 2)
             for i, member in enumerate(cluster):
-                places[member] = min(first + each * i, own[member] + SPREAD * whole)
+                places[member] = min(first + each * i, own[member] + spread * whole)
             if len(cluster) > 1:
                 last, moved = float(places[cluster[-1]]) + each, True
     return places, moved

@@ -26,6 +26,7 @@ class Axes:
         whole: whether values are whole numbers, so that the y axis has no ticks between them.
         log: whether the y axis is logarithmic.
         cut: whether lines leave the chart at the end of the y axis.
+        linear: whether the y axis stays linear when readers choose logarithmic axes: that of scores and indices.
     """
 
     x: str
@@ -36,6 +37,7 @@ class Axes:
     whole: bool = False
     log: bool = False
     cut: bool = False
+    linear: bool = False
 
 
 def ending_at_ticks(axes: Axes) -> Axes:

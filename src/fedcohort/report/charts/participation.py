@@ -33,7 +33,8 @@ def fairness(story: Story, look: Look) -> Figure | None:
     chance, about = _chance_of_points(story, look)
     several = len(about) > 1
     span = domain(frame["mean"], chance.get("mean", []), floor=0.0, ceiling=1.0)
-    chart, data = lines("jain", frame, labels, look, Axes("round", "Jain's index", span), reference=len(chance) > 0)
+    axes = Axes("round", "Jain's index", span, linear=True)
+    chart, data = lines("jain", frame, labels, look, axes, reference=len(chance) > 0)
     data |= {"jain_reference": chance} if len(chance) else {}
     note = (
         f"Jain's index of how often each client was selected so far; 1 is even.{'' if several or not about else f' {about[0]}'} "

@@ -144,7 +144,8 @@ class _Lines:
         """The axes that readers can make logarithmic, with their ranges: those of positive numbers that differ several times."""
         own = {"x": log_range(self.frame["x"], 8)}
         values = log_range(self.frame["mean"], 3)
-        if values is not None and not (self.axes.percent or self.axes.whole or self.axes.log):
+        linear = self.axes.percent or self.axes.whole or self.axes.log or self.axes.linear
+        if values is not None and not linear:
             own["y"] = [values[0] / 1.2, values[1] * 1.2]
         return {axis: span for axis, span in own.items() if span is not None}
 

@@ -277,7 +277,9 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     axes = list(sweep.texts[across].values()), list(sweep.texts[up].values())
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
-    views, data, signs = [View(score.name, cells)], {"heat": frame}, ""
+    about = f"{sweep.when}, {sweep.over}, for {across} × {up}."
+    note = f"Test {score.name}{score.in_unit} {about}{sweep.about_seeds and ' '}{sweep.about_seeds}"
+    views, data = [View(score.name, cells, note)], {"heat": frame}
     if len(labels) > 1 and sweep.differences:
         gaps = _differences(frame, labels, score)
         shade = _Shade("size", 0, max(float(gaps["size"].max()), 1e-9), *axes)
@@ -288,13 +290,10 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
             )
             for label in labels[1:]
         ]
-        views.append(View("difference", differences))
+        note = f"Difference in test {score.name} to '{labels[0]}' with the same settings{score.points and ', in'}{score.points}, "
+        views.append(View("difference", differences, f"{note}{about} Negative differences are orange."))
         data["heat_difference"] = gaps
-        negative = "Negative differences" if score.numeric else "Differences are in percentage points; negative ones"
-        signs = f" {negative} are orange."
-    note = f"Test {score.name}{score.in_unit} {sweep.when}, {sweep.over}, for {across} × {up}.{signs}"
-    note += f" {sweep.about_seeds}" if sweep.about_seeds else ""
-    return Figure("heat", f"Test {score.name} over {across} and {up}", note, views, data)
+    return Figure("heat", f"Test {score.name} over {across} and {up}", "", views, data)
 
 
 def _differences(frame: pd.DataFrame, labels: Sequence[str], score: ScoreStyle) -> pd.DataFrame:

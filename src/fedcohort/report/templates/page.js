@@ -302,13 +302,19 @@ function dimmable(spec) {
 
 /* --- order of clients --------------------------------------------------------------------------------------------------------- */
 
+/* What is known about the clients of a chart, and how often its row selected them, if it is a chart of one row. */
+function clientsOf(place) {
+  const figure = place.closest("figure"), panel = place.closest("[data-strategy]"), federation = (state.federations || [])[point()];
+  const other = place.closest("[data-own-seed]"), seed = other ? other.dataset.ownSeed : figure.dataset.seed;
+  const known = state.clients[federation ? `${seed}~${federation}` : seed];
+  return {known, own: known && panel ? known.times[panel.dataset.strategy] : undefined};
+}
+
 /* The clients of a chart in the chosen order; null if the chart keeps its own. */
 function ordered(place, clients) {
-  const by = value("order"), figure = place.closest("figure"), panel = place.closest("[data-strategy]");
-  const federation = (state.federations || [])[point()], other = place.closest("[data-own-seed]"), seed = other ? other.dataset.ownSeed : figure.dataset.seed;
-  const known = state.clients[federation ? `${seed}~${federation}` : seed];
+  const by = value("order"), {known, own} = clientsOf(place);
   if (by === "own" || !known) return null;
-  const row = panel && known.times[panel.dataset.strategy], times = row || known.selected;
+  const times = own || known.selected;
   const key = {number: i => [i], size: i => [-known.size[i], i], class: i => [known.class[i], -known.share[i], i], times: i => [-times[i], i]}[by];
   if (!key) return null;
   const keys = new Map(clients.map(client => [client, key(known.place[client])]));
@@ -317,6 +323,12 @@ function ordered(place, clients) {
 }
 
 const ORDERS = {number: "by number", size: "largest first", class: "by largest class", times: "most often selected first"};
+
+/* The title of an axis of clients in the chosen order: charts of all rows count what all of them selected, also hidden ones. */
+function titleOfOrder(place) {
+  const by = value("order"), {known, own} = clientsOf(place), title = `client, ${ORDERS[by]}`;
+  return by === "times" && !own && Object.keys(known.times).length > 1 ? [`${title},`, "by all strategies together"] : title;
+}
 
 /* Puts the clients of a chart in the chosen order: names on an axis, or rows of cells that the payload places by number. */
 function reorder(spec, place) {
@@ -329,7 +341,7 @@ function reorder(spec, place) {
       spec.datasets[name] = spec.datasets[name].map(row => row.client === undefined ? row : {...row, y: position.get(row.client) - 0.5, y2: position.get(row.client) + 0.5, at: position.get(row.client)});
     }
     const names = JSON.stringify(order);
-    encodings(spec, "y", y => { if (y.field !== undefined) { y.title = `client, ${ORDERS[value("order")]}`; y.axis = {...y.axis, labelExpr: `${names}[datum.value]`}; } });
+    encodings(spec, "y", y => { if (y.field !== undefined) { y.title = titleOfOrder(place); y.axis = {...y.axis, labelExpr: `${names}[datum.value]`}; } });
     return;
   }
   encodings(spec, "x", x => {
@@ -339,7 +351,7 @@ function reorder(spec, place) {
     if (!order) return;
     const step = Math.max(1, Math.ceil(order.length / 30));
     x.sort = order;
-    x.title = `client, ${ORDERS[value("order")]}`;
+    x.title = titleOfOrder(place);
     if (x.axis && x.axis.values) x.axis = {...x.axis, values: order.filter((_, i) => i % step === 0)};
   });
 }
@@ -766,6 +778,9 @@ async function together(places) {
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${frame.width}" height="${frame.height}" viewBox="0 0 ${frame.width} ${frame.height}">${parts.join("")}</svg>`;
 }
 
+/* Columns of tables that only tell how to draw: the texts of numbers, where marks stand, and which of them have a name. */
+const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing)$/;
+
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
   const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away")), sheet = figure.querySelector(".sheet");
@@ -782,7 +797,7 @@ async function save(button) {
   for (const name of names) {
     const rows = tableOf(`${key}.`, name);
     if (/_(ends|key|names)$/.test(name) || !rows.length) continue; // these tables only tell where to draw
-    const columns = Object.keys(rows[0]).filter(column => !column.endsWith("_text")); // numbers only, not their texts
+    const columns = Object.keys(rows[0]).filter(column => !ONLY_DRAWN.test(column) && !(column === "name" && "strategy" in rows[0]));
     download(`${key}-${name}.csv`, "text/csv", [columns.join(","), ...rows.map(row => columns.map(c => quote(row[c])).join(","))].join("\n"));
   }
 }
