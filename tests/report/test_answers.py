@@ -170,7 +170,7 @@ def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) ->
         f"'best' leads 'uniform' by 13.5 percentage points (corrected 95% interval {ends}, 8 paired seeds"
     )
     assert found.count("(corrected 95% interval") == found.count("95% interval") == 2
-    head = page(gather(runs)).partition('<table id="results">')[2].partition("</thead>")[0]
+    head = page(gather(runs)).partition('<table id="results"')[2].partition("</thead>")[0]
     assert "difference <small>95% interval,</small> <small>not corrected</small>" in head
     assert found.endswith(
         "The intervals and p-values here are corrected, because the best of 3 rows was chosen by its results. The intervals in the "

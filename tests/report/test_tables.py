@@ -96,5 +96,5 @@ def test_intervals_stand_below_differences_where_numbers_of_seeds_take_their_pla
         ]
         shown = Page(report(gather(runs)))
         (table,) = [found for tag, found in shown.tags if tag == "table" and found.get("id") == "results"]
-        assert (table.get("class") == "full") == some
+        assert (table.get("class") == "wide") == some
         assert "uniform seeds 0, 1, 2 " in shown.prose, "it was the seed of several"
