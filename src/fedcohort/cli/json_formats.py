@@ -56,7 +56,6 @@ label: text - Label of the row.
 selection: text - Name of the strategy.
 algorithm: text - Name of the algorithm.
 seeds: integer - Number of seeds that the means cover: while runs are not finished, those that are equally far.
-unfinished: integer - Number of runs with rounds left to play.
 point: text - The point of a sweep in words; empty without a sweep.
 reference: text - Label of the row that it is compared with.
 accuracy: number? - Test accuracy after the last round, mean over seeds; fractions, or R² for numeric labels.
@@ -78,6 +77,7 @@ rounds_to_target: number? - Rounds until the target, mean over the seeds that re
 time_to_target: number? - Simulated time until the target; seconds on real machines.
 bytes_to_target: number? - Bytes until the target.
 reached: integer - Number of seeds that reached the target.
+unfinished: integer - Number of runs with rounds left to play.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.
 jain: number? - Jain's index of how often each client was selected.
 jain_random: number? - Its mean under uniform selection of as many available clients.

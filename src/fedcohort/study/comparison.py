@@ -153,8 +153,7 @@ class Comparison:
     def table(self) -> "pd.DataFrame":
         """One row for each strategy, with means over its seeds; NaN is unknown.
 
-        * ``label``, ``selection``, ``algorithm``, ``seeds``, the number of seeds that the means cover (see :attr:`counted`), and
-          ``unfinished``, the number of runs with rounds left to play.
+        * ``label``, ``selection``, ``algorithm``, and ``seeds``, the number of seeds that the means cover, see :attr:`counted`.
         * ``point``, the point of the sweep (empty without several), and ``reference``, the label of the row that this one is compared
           with: the row itself if it is a reference.
         * ``accuracy``, ``accuracy_sd``, ``best_accuracy``, ``early_stop_accuracy``, ``local_accuracy``: see :class:`Result`.
@@ -163,7 +162,7 @@ class Comparison:
           the interval that is corrected (Bonferroni) for :attr:`comparisons`; NaN without a verdict.
         * ``paired_seeds``, their number, ``p_value``, ``p_holm`` and ``verdict``: see :class:`~fedcohort.study.verdicts.Verdict`.
         * ``target_accuracy``, ``rounds_to_target``, ``time_to_target`` (see :attr:`about_times`), ``bytes_to_target``: means over
-          the seeds that reached the target, and ``reached``, their number.
+          the seeds that reached the target, and ``reached``, their number; ``unfinished``, the number of runs with rounds left.
         * For each own measure (``measures.extra``), a column with its name, and one with ``_sd`` added: mean and standard deviation
           over the seeds of its value in the last evaluated round. They are the last columns.
         * ``jain``, ``jain_random``, ``bytes``, ``client_passes``, ``simulated_time``, ``wall_seconds``, ``updates``, ``diverged``,
@@ -293,7 +292,6 @@ class Comparison:
             "selection": row.given("selector") or short_name(row.experiment.selection.name),
             "algorithm": row.given("algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
-            "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             "point": next(group.point for group in self.groups if position in group.rows),
             "reference": self.rows[reference].label,
             "accuracy": accuracy,
@@ -305,6 +303,7 @@ class Comparison:
             "p_holm": verdict.p_holm,
             "verdict": verdict.words,
             **costs_of_target(self._measured(self.counted[position]), self._target_of(position).accuracy),
+            "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             **values,
             **self._own_measures(results),
         }
