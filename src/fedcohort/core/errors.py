@@ -19,7 +19,7 @@ LONGEST = 300
 LONGEST_VALUE = 100
 """Length in characters of the longest value in a message."""
 
-LONGEST_LIST = 150
+LONGEST_LIST = 130
 """Length in characters of the longest list of valid names in a message."""
 
 LONGEST_NAME = 100
