@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,37 @@ def ask(
     text = answer.read().decode()
     connection.close()
     return answer.status, text, dict(answer.getheaders())
+
+
+def test_an_open_page_gets_the_last_rounds_before_the_server_ends(tmp_path: Path) -> None:
+    """The server ended with its command, so that an open page never showed the end."""
+    run = written(tmp_path / "one", [played(1, [0])], rounds=2)
+    server = serve(tmp_path, 0, None, TOKEN)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    ask(server.server_port)
+    ask(server.server_port, "/state")
+    with writing(run) as writer:
+        writer.record([played(2, [0])])
+        writer.finish({})
+    ending = threading.Thread(target=server.finish)
+    ending.start()
+    ending.join(0.3)
+    assert ending.is_alive(), "the page has not asked again yet"
+    assert 'data-live="' + json.loads(ask(server.server_port, "/state")[1])["version"] in ask(server.server_port)[1]
+    ending.join(2)
+    assert not ending.is_alive()
+    server.server_close()
+
+
+def test_a_server_without_an_open_page_ends_at_once(tmp_path: Path) -> None:
+    written(tmp_path / "one", [played(1, [0])], rounds=2)
+    server = serve(tmp_path, 0, None, TOKEN)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    ask(server.server_port)  # a page that was closed, or is hidden, asks for no news
+    begin = time.monotonic()
+    server.finish()
+    assert time.monotonic() - begin < 2
+    server.server_close()
 
 
 def test_it_serves_the_report_and_tells_news(tmp_path: Path, runs: Path) -> None:

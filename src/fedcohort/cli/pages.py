@@ -182,7 +182,7 @@ def live(
 
     def until_input_ends() -> None:
         sys.stdin.read()
-        server.shutdown()
+        server.finish()
 
     if until_closed:  # the run that started this process has ended when standard input is closed
         threading.Thread(target=until_input_ends, daemon=True).start()

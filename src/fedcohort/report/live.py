@@ -8,11 +8,13 @@ command printed, so that other users of the machine get no data either. It write
 
 import hmac
 import json
+import math
 import os
 import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -45,6 +47,10 @@ HOST = "127.0.0.1"
 
 TOKEN = "FEDCOHORT_LIVE_TOKEN"
 """Environment variable with the token of the address, for an address that stays the same when the server starts again."""
+
+LAST_PAGE = 5.0
+"""Largest number of seconds for which a server goes on after its command, so that an open page, which asks for news every two seconds,
+shows the end of the runs."""
 
 NAMES = (HOST, "localhost", "[::1]")
 """Host names that a request may use for this machine."""
@@ -176,8 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
         asked = query.get("name", [None])[0]
         try:
             if where.path == "/":
+                shown = self.server.live.state(asked)["version"]
                 self._answer(200, "text/html", self.server.live.page(asked, _whole(query.get("seed", [""])[0])))
+                self.server.shown = shown
             elif where.path == "/state":
+                self.server.asked = (time.monotonic(), asked)
                 self._answer(200, "application/json", json.dumps(self.server.live.state(asked)))
             elif where.path == "/vega.js":
                 from fedcohort.report.page_assets import scripts
@@ -218,14 +227,29 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class LiveServer(ThreadingHTTPServer):
-    """A server on the loopback address; see :func:`serve`."""
+    """A server on the loopback address; see :func:`serve`.
+
+    Attributes:
+        live: the pages.
+        asked: when a page last asked for news, on the monotonic clock in seconds, and the experiment in its address.
+        shown: the version of the page that was sent last.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
 
     def __init__(self, port: int, live: Live) -> None:
         super().__init__((HOST, port), _Handler)
-        self.live = live
+        self.live, self.shown = live, ""
+        self.asked: tuple[float, str | None] = (-math.inf, None)
+
+    def finish(self) -> None:
+        """Shut down as soon as a page that is open has got the last rounds, or after :data:`LAST_PAGE` seconds."""
+        begin, (when, name) = time.monotonic(), self.asked
+        if begin - when < LAST_PAGE:  # else no page is open
+            while time.monotonic() - begin < LAST_PAGE and self.shown != self.live.state(name)["version"]:
+                time.sleep(0.1)
+        self.shutdown()
 
     @property
     def address(self) -> str:
