@@ -400,6 +400,8 @@ def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row)
         "no seed reached the target accuracy, 95%",
     )
     assert "lower measures.target_accuracy" in finding.advice
+    going_on = row(tmp_path / "g", "high", played(1, [0], **GOOD), rounds=5, measures={"target_accuracy": 0.95})
+    assert "target" not in [found.kind for found in Comparison("x", (going_on,)).health], "more rounds can reach it"
 
 
 def test_rows_with_other_seeds_are_not_compared_without_a_word(tmp_path: Path, good: Row) -> None:

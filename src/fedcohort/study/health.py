@@ -8,6 +8,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.equal_rows import equal_findings
 from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
 from fedcohort.study.targets import Target
+from fedcohort.study.unfinished_rows import rounds_left
 from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, UNEVEN, Verdict, comparisons, lowest_p_value, needed_for
 
 __all__ = ["Checked", "Finding", "findings", "training_findings"]
@@ -39,9 +40,10 @@ def training_findings(rows: Sequence[Checked], score: ScoreStyle) -> list[Findin
 
 
 def _targets_missed(rows: Sequence[Checked], failing: set[str], score: ScoreStyle) -> Iterator[Finding]:
-    """The rows that did not reach their target, target by target."""
-    for target in dict.fromkeys(row.target for row in rows):
-        missed = [row.label for row in rows if not row.reached and row.target == target]
+    """The rows that did not reach their target, target by target; runs that are not finished can still reach it."""
+    ended = [row for row in rows if not any(rounds_left(run.run) for run in row.runs)]
+    for target in dict.fromkeys(row.target for row in ended):
+        missed = [row.label for row in ended if not row.reached and row.target == target]
         yield from _target_missed(missed, failing, target, score)
 
 
