@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedcohort.report.charts.accuracy_and_cost import COSTS, front
+from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import find_runs, gather
 from tests.report.pages import Page
@@ -62,7 +63,7 @@ def test_the_front_is_that_of_the_rows_that_are_shown(opened: Any, text: str) ->
             check(opened, labels, hidden)
             left = [row for row in data[f"tradeoff_{column}"] if row["strategy"] not in hidden and row["ranked"]]
             on_front = front([row["accuracy"] for row in left], [row["x"] for row in left])
-            said = {True: "no other row is better and cheaper", False: "another row is better and cheaper"}
+            said = {True: ON_FRONT, False: BEATEN}
             expected = {label: [False, "training failed"] for label in failed if label not in hidden}
             expected |= {row["strategy"]: [is_on, said[is_on]] for row, is_on in zip(left, on_front, strict=True)}
             assert opened.evaluate(FILLED, f"tradeoff.{view}.0") == expected, f"{column}, without {hidden}"

@@ -78,6 +78,14 @@ def test_an_open_page_gets_the_last_rounds_before_the_server_ends(tmp_path: Path
     server.server_close()
 
 
+def test_a_file_is_no_folder_of_runs(tmp_path: Path) -> None:
+    """The page waited for a folder with the name of a file for ever."""
+    (tmp_path / "x.toml").write_text("")
+    result = CliRunner().invoke(cli, ["live", "--runs", str(tmp_path / "x.toml")])
+    assert result.exit_code == 2
+    assert "x.toml: is a file; give the folder of the runs" in result.output
+
+
 def test_a_server_without_an_open_page_ends_at_once(tmp_path: Path) -> None:
     written(tmp_path / "one", [played(1, [0])], rounds=2)
     server = serve(tmp_path, 0, None, TOKEN)

@@ -34,9 +34,11 @@ def test_a_page_of_no_runs_draws_those_that_come(browser: Any, runs: Path, tmp_p
     chosen.page.add_init_script(SHORT_WAITS)
     chosen.open(f"{server.address}#seed=1&off=0")
     assert page.locator("h1").inner_text() == "no run yet"
+    assert page.locator("#reasons").inner_text().endswith("No round has been played yet."), "of no strategy"
     cut(add(runs, folder, "uniform", 0), 4)
     page.wait_for_selector("#figure-raster svg", timeout=15000)
     page.evaluate("fedcohort.drawAll()")
+    assert page.title() == "small · FedCohort"
     assert page.locator(".controls select").input_value() == "own"
     assert watched.empty_charts() == []
     assert parse_qs(urlsplit(page.url).query)["name"] == ["small"]

@@ -126,6 +126,11 @@ def test_columns_of_a_decision_are_explained_if_they_are_shown(runs: Path) -> No
         "Time: simulated time. Weight: share of the weights of all admitted updates. Loss and accuracy: on the" in wide
     )
     assert "an accuracy of 1 is 100%" in wide
+    of_loss = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "loss"), 3)
+    printed = " ".join(terminal.as_text(terminal.explanation(of_loss, 140), 140).split())
+    assert (
+        "Loss: what the strategy knew before it selected. Loss in training and accuracy: on the client's own" in printed
+    )
     assert "Score: what the strategy compared." in narrow
     assert "accuracy" in narrow[narrow.index("Hidden for lack of width") :]
     assert "Accuracy:" not in narrow

@@ -125,6 +125,23 @@ def test_the_reference_is_uniform_or_else_the_first_row_or_the_one_asked_for() -
     assert points(rows, "b")[""][1] == "b"
     with pytest.raises(UsageError, match=r"--reference 'd': no row has this label; .*valid: a, b, c"):
         points(rows, "d")
+    given = [entry("diverging"), entry("b", "ucb"), entry("uniform")]
+    assert points(given)[""][1] == points(given[::-1])[""][1] == "uniform", "in any order in which runs are named"
+
+
+def test_a_weak_point_of_a_sweep_does_not_lower_the_target_of_its_federation(tmp_path: Path) -> None:
+    """With the lowest learning rate, all rows were near chance, and "every row" reached that level in round 1."""
+    rows = []
+    for rate, accuracy in ((0.001, 0.22), (0.1, 0.7)):
+        for name in ("uniform", "ucb"):
+            label = f"{name}, lr={rate}"
+            play = [played(1, [0, 1], test_accuracy=accuracy, class_accuracy=[accuracy, accuracy])]
+            run = written(tmp_path / label, play, label=label, selection=name, training={"lr": rate})
+            rows.append(Row(label, run.described, {0: run}))
+    compared = Comparison("swept", tuple(rows))
+    assert len(compared.groups) == 2
+    assert [target.accuracy for target in compared.targets] == [0.7, 0.7]
+    assert "far below the best" in compared.about_targets
 
 
 ACCURACY = {("uniform", 0.1): 0.3, ("UCB", 0.1): 0.4, ("uniform", 1.0): 0.9, ("UCB", 1.0): 0.8}

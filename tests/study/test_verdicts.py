@@ -8,7 +8,7 @@ import pytest
 from fedcohort.report.headline import headline
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, needed_seeds, verdicts
+from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, lowest_p_holm, needed_seeds, verdicts
 from tests.records import played, written
 
 FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
@@ -62,6 +62,18 @@ def test_differences_that_are_still_to_come_count_as_if_their_p_values_were_1() 
     assert "p corrected by Holm for 6 comparisons, 4 of them to come; better" in about_verdicts(planned, 6)
     uneven = verdicts([*rows, ([], [])], uneven=[3])
     assert (uneven[1].p_holm, uneven[3].words, corrected_for(uneven)) == (6 / 256, "unequal rounds", 3)
+
+
+def test_the_lowest_p_value_of_a_row_depends_on_its_own_seeds_and_on_other_rows() -> None:
+    """Four seeds: 2/16 alone, and twice that if the only other row has a larger p-value. The bound does not depend on the result."""
+    few = [(row[:4], FIRST[:4]) for row in (FIRST, BETTER, MIXED)]
+    for position in (1, 2):
+        found = verdicts([few[0], (BETTER, FIRST), few[position]])
+        assert lowest_p_holm(found, 2) == 2 / 16, "the other row has the smaller one"
+        note = about_verdicts(found)
+        assert note.endswith("Rows with at most 4 seeds cannot be clear, however large their differences are.")
+    assert lowest_p_holm(verdicts(few), 1) == 4 / 16
+    assert "Rows with at most" not in about_verdicts(verdicts(few)), "no row can be clear, as the note says"
 
 
 @pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (3, 7), (4, 8), (10, 9)])

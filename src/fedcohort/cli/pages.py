@@ -172,6 +172,10 @@ def live(
     from fedcohort.report.live import serve
     from fedcohort.report.live_progress import Planned
 
+    if Path(runs).is_file():
+        raise UsageError(
+            f"--runs {runs}: is a file; give the folder of the runs, and --name for those of one experiment"
+        )
     server = serve(runs, port, name, planned=Planned(*expected, at_most) if expected else None)
     echo(server.address)
     sys.stdout.flush()

@@ -32,6 +32,7 @@ from fedcohort.study.verdicts import (
     LEVEL,
     WORSE,
     about_more_seeds,
+    lowest_p_holm,
     lowest_p_value,
     needed_for,
     seeds_to_be_clear,
@@ -151,9 +152,9 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     """The lead over the reference, as the table judges it, and the lead over the second best."""
     tested, names = _tested(compared, group, best, second), _names(compared, group)
     sentences = [_lead(compared, best, *each) for each in tested]
-    if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons in tested):
-        sentences.append(_about_corrections(group, {names[other]: number for other, _, number in tested}))
-    named = [best, *(other for other, _, _ in tested)]
+    if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons, _ in tested):
+        sentences.append(_about_corrections(group, {names[other]: number for other, _, number, _ in tested}))
+    named = [best, *(other for other, *_ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
         sentences += doubt_about(compared, group, names, second)
@@ -195,7 +196,10 @@ def _leads(compared: Comparison, group: Group, names: Sequence[str]) -> list[str
     tested = max(1, compared.comparisons)
     sentences = ["The table of results has the difference of each row to the reference, with its verdict."]
     if len(others) <= FEW:
-        sentences = [_lead(compared, i, group.reference, compared.verdicts[i].p_holm, tested) for i in others]
+        sentences = [
+            _lead(compared, i, group.reference, compared.verdicts[i].p_holm, tested, _lowest(compared, i))
+            for i in others
+        ]
         sentences += [never_trained(names[i]) for i in group.rows if untrained(compared, i)]
     return [
         *sentences,
@@ -203,19 +207,25 @@ def _leads(compared: Comparison, group: Group, names: Sequence[str]) -> list[str
     ]
 
 
-def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int]]:
-    """The rows that the best one is compared with, each with its corrected p-value and the number of comparisons."""
+def _tested(compared: Comparison, group: Group, best: int, second: int) -> list[tuple[int, float, int, float]]:
+    """The rows that the best one is compared with, each with its corrected p-value, the number of comparisons, and the lowest p-value
+    that is possible with so many seeds."""
     comparisons = max(1, compared.comparisons)
     if best == group.reference:  # the table compares every row with it, so its p-value holds whichever comes second
-        return [(second, compared.verdicts[second].p_holm, comparisons)]
-    tested = [(group.reference, compared.verdicts[best].p_holm, comparisons)]
+        return [(second, compared.verdicts[second].p_holm, comparisons, _lowest(compared, second))]
+    tested = [(group.reference, compared.verdicts[best].p_holm, comparisons, _lowest(compared, best))]
     if second != group.reference:
         to_come = max(0, compared.planned - comparisons_of(compared.verdicts)) if len(compared.groups) == 1 else 0
         pairs = math.comb(len(group.rows) + to_come, 2)
         own, other = compared.paired(best, second)
         p_value = min(1.0, measures.paired_p_value(own, other) * pairs) if len(own) >= FEWEST else math.nan
-        tested.append((second, p_value, pairs))
+        tested.append((second, p_value, pairs, lowest_p_value(len(own), pairs)))
     return tested
+
+
+def _lowest(compared: Comparison, position: int) -> float:
+    """The lowest p-value that the table can have for a row with its number of seeds."""
+    return lowest_p_holm(compared.verdicts, position, compared.planned)
 
 
 def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
@@ -239,7 +249,7 @@ def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
-def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int) -> str:
+def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, lowest: float) -> str:
     """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
 
     Args:
@@ -247,6 +257,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         best, other: positions of the rows.
         p_value: the p-value of the difference, corrected for ``comparisons``; NaN with too few seeds.
         comparisons: the number of comparisons that the p-value is corrected for, and the interval, too.
+        lowest: the lowest p-value that is possible with so many seeds.
     """
     names = _names(compared, _group_of(compared, best))
     first, second = names[best], names[other]
@@ -277,7 +288,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         interval = "the same difference under every seed, which gives no interval"
     sentence = (
         f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, alone, excludes_0=excludes_0 and not alike)}"
+        f"{_clearness(p_value, len(own), comparisons, alone, lowest, excludes_0=excludes_0 and not alike)}"
     ).replace("p = <", "p < ")
     equal = alike and abs(mean) < 1e-12
     if (
@@ -299,7 +310,7 @@ def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
     return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
-def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, *, excludes_0: bool) -> str:
+def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, lowest: float, *, excludes_0: bool) -> str:
     """Whether a difference is clear, and why its interval may look as if it said something else.
 
     Args:
@@ -307,6 +318,7 @@ def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, *, ex
         seeds: number of paired seeds.
         comparisons: the number of comparisons.
         alone: the p-value without a correction.
+        lowest: the lowest p-value that is possible.
         excludes_0: whether its interval excludes 0.
     """
     gaussian = "it assumes Gaussian differences"
@@ -316,7 +328,6 @@ def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, *, ex
         includes = "" if excludes_0 else f": the interval includes 0, but {reason}"
         return f"The difference is clear with these seeds{includes}."
     but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
-    lowest = min(lowest_p_value(seeds, comparisons), p_value)  # less than the first if other rows have more seeds
     if lowest > LEVEL:
         limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
         return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is{but and f'; {but}'}."

@@ -77,7 +77,11 @@ HEADINGS = {
 
 def sections(by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
     """All sections of the report, with the figures of :func:`parts`."""
-    return [Section(key, heading, by_section.get(key, ()), empty) for key, (heading, empty) in HEADINGS.items()]
+    waiting = not by_section.get("result")
+    return [
+        Section(key, heading, by_section.get(key, ()), HEADINGS["result"][1] if waiting and key == "reasons" else empty)
+        for key, (heading, empty) in HEADINGS.items()
+    ]
 
 
 def parts(story: Story, look: Look = PAGE, seeds: Sequence[int] | None = None) -> dict[str, list[Part]]:

@@ -84,7 +84,8 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
     Args:
         entries: the rows.
         reference: label of the reference row, with or without the settings of a sweep. By default, and at points without such a row,
-            the reference is the first row with uniform selection, or else the first row.
+            the reference is the row with uniform selection that is called ``uniform``, or else the first with uniform selection, or
+            else the first row.
 
     Raises:
         UsageError: no row has the label ``reference``.
@@ -302,7 +303,8 @@ def _in_words(point: Sequence[str], label: str) -> str:
 
 
 def _reference(entries: Sequence[Entry], names: Sequence[str], rows: Sequence[int], asked: str) -> int:
-    """The row that was asked for, or else the first row with uniform selection, or else the first row."""
+    """The row that was asked for, or else the one called uniform, the first row with uniform selection, or the first row."""
     by_label = [i for i in rows if asked and asked in (entries[i].label, names[i])]
     uniform = [i for i in rows if entries[i].strategy == "uniform"]
-    return next(iter([*by_label, *uniform, *rows]))
+    called_so = [i for i in uniform if names[i] == "uniform"]  # whatever the order in which runs were named
+    return next(iter([*by_label, *called_so, *uniform, *rows]))

@@ -126,7 +126,7 @@ def _taken_from(
         [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
         [labels[i] for i in own],
         [failure(rows[i]) or _behind(rows[i], most) for i in own],
-        [[own.index(i) for i in group.rows] for group in groups],
+        [range(len(own))],
         score,
         several_seeds=any(len(rows[i]) > 1 for i in own),
     )

@@ -26,6 +26,7 @@ __all__ = [
     "comparisons",
     "corrected_for",
     "difference_columns",
+    "lowest_p_holm",
     "lowest_p_value",
     "most_advised",
     "needed_for",
@@ -245,6 +246,17 @@ def lowest_p_value(seeds: int, comparisons: int) -> float:
     return min(1.0, comparisons * 2.0 ** (1 - seeds))
 
 
+def lowest_p_holm(rows: Sequence[Verdict], position: int, planned: int = 0) -> float:
+    """The lowest corrected p-value that a row can have with its number of seeds, if the p-values of the other rows stay as they are.
+
+    ``planned`` is that of :func:`verdicts`.
+    """
+    p_values = [row.p_value for row in rows]
+    p_values[position] = lowest_p_value(rows[position].seeds, 1)
+    later = corrected_for(rows, planned) - sum(math.isfinite(row.p_holm) for row in rows)
+    return measures.holm([*p_values, *[1.0] * later])[position]
+
+
 def about_verdicts(rows: Sequence[Verdict], planned: int = 0) -> str:
     """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared.
 
@@ -285,7 +297,17 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
         of_all = f" if all rows have them, which makes {_number(number)}" if corrected < number else ""
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
         note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on{of_all}."
+    else:
+        note += _about_fewer_seeds(rows, planned)
     return [note]
+
+
+def _about_fewer_seeds(rows: Sequence[Verdict], planned: int) -> str:
+    """A sentence, with a space before it, on rows that have too few seeds for a clear difference, unlike others; empty without any."""
+    few = {
+        row.seeds for i, row in enumerate(rows) if math.isfinite(row.p_holm) and lowest_p_holm(rows, i, planned) > LEVEL
+    }
+    return f" Rows with at most {max(few)} seeds cannot be clear, however large their differences are." if few else ""
 
 
 def _number(comparisons: int) -> str:

@@ -4,7 +4,10 @@ import altair as alt
 
 __all__ = ["BEATEN", "ON_FRONT", "front_of_shown_rows"]
 
-ON_FRONT, BEATEN = "no other row is better and cheaper", "another row is better and cheaper"
+ON_FRONT, BEATEN = (
+    "no other row gets as much for less, or more for no more",
+    "another row gets as much for less, or more for no more",
+)
 """What tooltips say of rows on the front, and of others that are compared."""
 
 

@@ -907,6 +907,7 @@ async function renew() {
   const old = {data: state.data, charts: state.charts}, ofTables = chosenColumns(), known = new Set(all(".strategies input").map(box => box.value));
 
   document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
+  document.title = fresh.title;
   read();
   for (const name of ["header.top", ".bar", "main"]) {
     const here = document.querySelector(name), there = fresh.querySelector(name);

@@ -17,6 +17,7 @@ TRAINING_SCORE = "training score"
 
 def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
     """What columns of the table of candidates mean, in sentences: those of ``headings``, which are shown."""
+    asked = any("loss" in each.terms for each in decision.candidates)
     meanings: list[tuple[tuple[str, ...], Callable[[list[str]], str]]] = [
         (("score",), lambda _: "what the strategy compared"),
         (("samples",), lambda _: "training samples of the client"),
@@ -24,13 +25,14 @@ def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
         (("time",), lambda _: "seconds of wall time" if decision.clock == "wall" else "simulated time"),
         (("weight %",), lambda _: "share of the weights of all admitted updates"),
         (("coefficient",), lambda _: "factor with which the update entered the model"),
-        (("loss", "loss in training", "accuracy", TRAINING_SCORE), _about_results),
+        (("loss",) if asked else (), lambda _: "what the strategy knew before it selected"),
+        (("loss in training" if asked else "loss", "accuracy", TRAINING_SCORE), _about_results),
     ]
     sentences = []
     for names, meaning in meanings:
         found = [name for name in names if name in headings]
         if found:
-            words = in_words([name.removesuffix(" %").removesuffix(" in training") for name in found])
+            words = in_words([name.removesuffix(" %") for name in found])
             sentences.append(f"{words[0].upper()}{words[1:]}: {meaning(found)}.")
     return " ".join(sentences)
 
