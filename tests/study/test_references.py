@@ -135,7 +135,7 @@ def test_a_weak_point_of_a_sweep_does_not_lower_the_target_of_its_federation(tmp
     for rate, accuracy in ((0.001, 0.22), (0.1, 0.7)):
         for name in ("uniform", "ucb"):
             label = f"{name}, lr={rate}"
-            play = [played(1, [0, 1], test_accuracy=accuracy, class_accuracy=[accuracy, accuracy])]
+            play = [played(1, [0, 1], test_accuracy=accuracy, class_accuracy=[accuracy] * 10)]
             run = written(tmp_path / label, play, label=label, selection=name, training={"lr": rate})
             rows.append(Row(label, run.described, {0: run}))
     compared = Comparison("swept", tuple(rows))
