@@ -26,7 +26,7 @@ RESERVED = frozenset({
     "paired_seeds", "path", "personal_accuracy", "personal_gain",
     "point", "reached", "reference", "round", "round_time", "rounds", "rounds_to_target", "seed", "seeds",
     "selected", "selection", "simulated_time", "steps", "target_accuracy", "test_accuracy", "test_loss", "time_to_target",
-    "train_loss", "trained", "updates", "validation_accuracy", "validation_loss", "verdict", "wall_seconds",
+    "train_loss", "trained", "unfinished", "updates", "validation_accuracy", "validation_loss", "verdict", "wall_seconds",
     "worst_client_accuracy", "worst_personal_accuracy",
 })  # fmt: skip
 """Names of columns that the tables of a run and of a comparison have already."""
