@@ -7,7 +7,7 @@ import pytest
 
 from fedcohort.record import ClientRow, Run
 from fedcohort.report.chart_style import PAGE, paper
-from fedcohort.report.charts.sweeps import studies
+from fedcohort.report.charts.sweeps import COLORS, studies
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.panel_rows import LINES, about_lines
@@ -168,7 +168,7 @@ def test_heat_maps_take_no_differences_of_means_over_different_seeds(tmp_path: P
     assert difference.startswith(
         "Difference in test accuracy to 'uniform' with the same settings, in percentage points, "
     )
-    assert difference.endswith("Negative differences are orange."), "captions of papers had that of the accuracies"
+    assert difference.endswith(COLORS), "captions of papers had that of the accuracies"
 
 
 def test_captions_of_papers_do_not_speak_of_filled_points_if_none_is(tmp_path: Path) -> None:

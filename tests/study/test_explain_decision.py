@@ -208,6 +208,18 @@ def test_a_tie_of_untried_clients_is_one_of_bonuses(tmp_path: Path) -> None:
     )
     at_random = written(tmp_path / "random", [played(1, [0, 1], decisions=decisions, note="random: epsilon")])
     assert explain(at_random, 1).tie is None
+    of_one = explain(of_ucb, 1, 2).words()[0]
+    assert of_one.endswith("3 of 5 others are untried, too."), "it had no score, and the same score as others"
+    random = explain(at_random, 1, 2).words()[0]
+    assert random.endswith("in this round, clients were selected at random."), "scores did not matter"
+
+
+def test_clients_without_an_update_are_none_of_those_that_trained(tmp_path: Path) -> None:
+    """It said "1 trained (1 diverged)", as if the only one had diverged."""
+    rows = [ClientRow(0, "admitted"), ClientRow(1, "diverged"), ClientRow(2, "late")]
+    run = written(tmp_path / "run", [played(1, rows, trained=1, decisions=[(i, True, 0.5, {}) for i in range(3)])])
+    (counts,) = [sentence for sentence in explain(run, 1).words() if "selected;" in sentence]
+    assert "3 were selected; 1 trained, 1 diverged, 1 came late, and 1 was admitted." in counts
 
 
 def test_earlier_rounds_are_those_before(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Asked", "Candidate", "Explanation", "explain"]
 
-WITHOUT_UPDATE = {"diverged": "diverged", "late": "late", "failed": "failed"}
+WITHOUT_UPDATE = {"diverged": "diverged", "late": "came late", "failed": "failed"}
 """What happened to selected clients from which the server has no finite update, and what it is called."""
 
 
@@ -139,10 +139,10 @@ class Explanation:
         return [*self._about(candidate), *lines]
 
     def _others(self) -> str:
-        """How many of the selected clients sent no finite update, and why, with a space before it; empty if all did."""
+        """How many of the selected clients sent no finite update, and why, with a comma before it; empty if all did."""
         found = Counter(candidate.status for candidate in self.candidates if candidate.selected)
         numbers = [f"{found[status]:,} {words}" for status, words in WITHOUT_UPDATE.items() if found[status]]
-        return f" ({', '.join(numbers)})" if numbers else ""
+        return "".join(f", {words}" for words in numbers)
 
     def _about(self, candidate: Candidate | None) -> list[str]:
         """Sentences about the client; None if it was not compared."""
@@ -156,7 +156,7 @@ class Explanation:
             return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
         decision = "selected" if candidate.selected else "not selected"
         sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
-        if math.isfinite(candidate.rank) and len(self.candidates) > 1:
+        if math.isfinite(candidate.rank) and len(self.candidates) > 1 and not self.random:
             sentences[0] += " " + self._standing(candidate)
         if candidate.selected:
             sentences.append(outcome_in_words(candidate, self.clock))
@@ -170,6 +170,8 @@ class Explanation:
         place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
         if tied:
             place = f"It has the same score as {_of_all(tied, len(others))}"
+        if candidate.untried and tied:
+            return f"{_of_all(tied, len(others)).capitalize()} {'is' if tied == 1 else 'are'} untried, too."
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)

@@ -49,6 +49,9 @@ def test_points_have_costs_accuracies_and_intervals(tmp_path: Path) -> None:
     svg = draw(composed(figure, figure.views[0], paper(1)), "svg").decode()
     assert all(f">{name}<" in svg for name in ("uniform", "best", "beaten"))
     assert svg.count('fill-opacity="0"') == 1
+    for told in ("uniform: 51.0, 20 B", "best: 81.0, 200 B", "beaten: 50.0, 200 B"):
+        assert svg.count(f'aria-label="{told}"') == 1, "the place beside another row was read as the cost"
+    assert "low:" not in svg
 
 
 def test_there_is_no_front_of_rows_with_different_seeds(tmp_path: Path) -> None:

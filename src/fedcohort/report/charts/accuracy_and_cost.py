@@ -45,6 +45,9 @@ __all__ = ["accuracy_and_cost", "front"]
 HEIGHT = 240
 """Height of the chart on the page."""
 
+TOLD = "datum.strategy + ': ' + datum.accuracy_text + ', ' + datum.x_text"
+"""What screen readers say of a point: it can stand beside the place of its cost."""
+
 GAP = 9
 """Distance from points without an interval to the intervals of other rows, in pixels."""
 
@@ -266,14 +269,30 @@ def _chart(
     fill = decided(alt.FillOpacityValue, "datum.front", 1, 0)
     size: dict[str, Any] = {"size": 80, "strokeWidth": 2} if look.page else {"size": 50, "strokeWidth": 1}
     parts = in_order(base, rows.named)
-    lines: dict[str, Any] = {"strokeWidth": 1.2, "opacity": 1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3}
+    lines: dict[str, Any] = {
+        "aria": False,
+        "strokeWidth": 1.2,
+        "opacity": 1.0 if max(map(len, groups)) <= ALL_NAMED else 0.3,
+    }
     layers: list[alt.Chart] = [
         part.mark_rule(**lines).encode(x, alt.Y("low:Q", scale=y_scale), alt.Y2("high:Q"), own_color) for part in parts
     ]
     layers += [_gaps(base, look).encode(x, y)] if rows.gaps else []
     for part in in_order(front_of_shown_rows(base), rows.named) if look.page else parts:
-        points = part.mark_point(opacity=1, filled=False, **size)
-        layers.append(points.encode(x, y, own_color, own_fill, fillOpacity=fill, tooltip=tooltip, **shape))
+        told = part.transform_calculate(told=TOLD)
+        points = told.mark_point(opacity=1, filled=False, **size)
+        layers.append(
+            points.encode(
+                x,
+                y,
+                own_color,
+                own_fill,
+                fillOpacity=fill,
+                tooltip=tooltip,
+                description=alt.Description("told:N"),
+                **shape,
+            )
+        )
     if look.page:
         places = hideable(alt.Chart(alt.NamedData(name=f"{name}_names")), look)
         places = places.transform_filter("datum.log == 0 && width >= datum.least && width < datum.below")
@@ -318,6 +337,8 @@ def _add_names(
         sign = -1 if number else 1
         away = alt.ExprRef(f"datum.far ? {sign * LED} : {sign * BESIDE}")
         beside: dict[str, Any] = {"align": "right" if number else "left", "dx": away}
-        names = places.transform_filter(side).mark_text(fontSize=look.size, clip=False, baseline="middle", **beside)
+        names = places.transform_filter(side).mark_text(
+            aria=False, fontSize=look.size, clip=False, baseline="middle", **beside
+        )
         layers.insert(1, outlined(names.encode(x, name_y, text=text), look))
         layers.append(names.encode(x, name_y, own_color, text=text))

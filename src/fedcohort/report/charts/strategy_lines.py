@@ -155,7 +155,7 @@ class _Lines:
         if self.look.page and self.look.rows.groups:
             gray = gray.transform_filter("indexof(away, datum.strategy) < 0")
         return [
-            gray.mark_area(opacity=0.14, color=soft).encode(self.x, self.y("low"), y2=alt.Y2("high:Q")),
+            gray.mark_area(opacity=0.14, color=soft, aria=False).encode(self.x, self.y("low"), y2=alt.Y2("high:Q")),
             gray.mark_line(color=soft, strokeWidth=1, strokeDash=[2, 2]).encode(self.x, self.y("mean")),
         ]
 
@@ -238,7 +238,7 @@ class _Lines:
         """The lines, over their bands."""
         layers = []
         if has_band(self.frame) and not crowded(self.labels, self.look.rows.groups):
-            area = self.base.mark_area(opacity=0.13, clip=True)
+            area = self.base.mark_area(opacity=0.13, clip=True, aria=False)
             layers.append(area.encode(self.x, self.y("low"), alt.Y2("high:Q"), self.color))
         *rest, named = in_order(self.base, self.look.strong(self.labels))
         for others in rest:

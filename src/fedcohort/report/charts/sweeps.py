@@ -45,6 +45,9 @@ ABOUT_WIDE = 800
 LOG = 10
 """The axis of a setting is logarithmic if its largest value is so many times the smallest."""
 
+COLORS = "Negative differences are orange. Colors do not tell whether a difference is clear."
+"""What a heat map of differences says of its colors."""
+
 STEP = 6
 """Distance of strategies with error bars at the same value, in pixels on the page."""
 
@@ -291,7 +294,7 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
             for label in labels[1:]
         ]
         note = f"Difference in test {score.name} to '{labels[0]}' with the same settings{score.points and ', in'}{score.points}, "
-        views.append(View("difference", differences, f"{note}{about} Negative differences are orange."))
+        views.append(View("difference", differences, f"{note}{about} {COLORS}"))
         data["heat_difference"] = gaps
     return Figure("heat", f"Test {score.name} over {across} and {up}", "", views, data)
 
