@@ -167,11 +167,9 @@ class Explanation:
         others = [c for c in self.candidates if c.client != candidate.client and not math.isnan(c.score)]
         selected = [c.score for c in others if c.selected]
         tied = sum(c.score == candidate.score for c in others)
-        place = f"It is number {number(candidate.rank)} of {len(others) + 1:,} by score"
-        if tied:
-            place = f"It has the same score as {_of_all(tied, len(others))}"
         if candidate.untried and tied:
             return f"{_of_all(tied, len(others)).capitalize()} {'is' if tied == 1 else 'are'} untried, too."
+        place = _place(candidate, tied, len(others))
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)
@@ -188,6 +186,13 @@ class Explanation:
         if self.round == 2:
             return "It was selected in the earlier round."
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
+
+
+def _place(candidate: Candidate, tied: int, others: int) -> str:
+    """The rank of a candidate, or how many of the others have the same score."""
+    if tied:
+        return f"It has the same score as {_of_all(tied, others)}"
+    return f"It is number {number(candidate.rank)} of {others + 1:,} by score"
 
 
 def _of_all(number: int, others: int) -> str:
