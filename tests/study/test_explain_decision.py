@@ -265,7 +265,8 @@ def test_a_strategy_without_reasons(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1), selector=Silent(), runs=tmp_path)
     found = explain(run, 1)
     assert found.words()[0] == "The strategy gave no reason."
-    assert "it has no score." in explain(run, 1, found.candidates[0].client).words()[0]
+    counts = f"Of {len(found.candidates)} clients without a score, {found.selected} were selected."
+    assert f"it has no score. {counts}" in explain(run, 1, found.candidates[0].client).words()[0]
     assert as_text(explanation(found))
 
 

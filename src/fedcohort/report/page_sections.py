@@ -77,11 +77,9 @@ HEADINGS = {
 
 def sections(by_section: Mapping[str, Sequence[Part]]) -> list[Section]:
     """All sections of the report, with the figures of :func:`parts`."""
-    waiting = not by_section.get("result")
-    return [
-        Section(key, heading, by_section.get(key, ()), HEADINGS["result"][1] if waiting and key == "reasons" else empty)
-        for key, (heading, empty) in HEADINGS.items()
-    ]
+    not_yet = {} if by_section.get("result") else {"reasons": HEADINGS["result"][1]}
+    words = {key: not_yet.get(key, empty) for key, (_, empty) in HEADINGS.items()}
+    return [Section(key, heading, by_section.get(key, ()), words[key]) for key, (heading, _) in HEADINGS.items()]
 
 
 def parts(story: Story, look: Look = PAGE, seeds: Sequence[int] | None = None) -> dict[str, list[Part]]:

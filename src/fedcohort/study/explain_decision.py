@@ -158,9 +158,17 @@ class Explanation:
         sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1 and not self.random:
             sentences[0] += " " + self._standing(candidate)
+        sentences[0] += self._without_score(candidate)
         if candidate.selected:
             sentences.append(outcome_in_words(candidate, self.clock))
         return [*sentences, self._history()]
+
+    def _without_score(self, candidate: Candidate) -> str:
+        """How many of the clients without a score were selected, if the candidate is one of several, with a space before it."""
+        alike = [c.selected for c in self.candidates if math.isnan(c.score)]
+        if not math.isnan(candidate.score) or len(alike) < 2 or len(self.candidates) >= KEPT:
+            return ""
+        return f" Of {len(alike):,} clients without a score, {sum(alike):,} {_were(sum(alike))} selected."
 
     def _standing(self, candidate: Candidate) -> str:
         """The rank of a candidate, and the scores of the selected clients for comparison."""
