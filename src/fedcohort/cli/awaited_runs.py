@@ -1,6 +1,5 @@
 """Say what the live page waits for if it has nothing to show."""
 
-from contextlib import suppress
 from pathlib import Path
 
 from fedcohort.core.errors import shown
@@ -19,8 +18,9 @@ def awaited(runs: str, name: str | None) -> str:
         name: the experiment that the page shows first; None for any.
     """
     from fedcohort.core.formatted_values import first_in_words
+    from fedcohort.report.live_folder import scan
 
-    names = _experiments(Path(runs))
+    names = sorted(scan(Path(runs)).counts)
     if name in names or (name is None and names):
         return ""
     what = "the first run" if name is None else f"runs of the experiment {shown(name)} (--name)"
@@ -31,14 +31,3 @@ def awaited(runs: str, name: str | None) -> str:
     else:
         there = "it has none now"
     return f"Waiting for {what} in the folder {runs}: {there}."
-
-
-def _experiments(folder: Path) -> list[str]:
-    """The names of the experiments with runs in a folder, in the order of the alphabet; damaged runs are left out."""
-    from fedcohort.record import Run
-
-    names = set()
-    for database in folder.glob("*/run.sqlite"):
-        with suppress(Exception):  # a damaged or forged record can raise anything
-            names.add(str(Run(database.parent).meta["name"]))
-    return sorted(names)

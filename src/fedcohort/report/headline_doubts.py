@@ -25,7 +25,7 @@ __all__ = [
 
 
 NAMED = 3
-"""Largest number of rows with a clear difference whose training failed that are named."""
+"""Largest number of rows that :func:`doubts_about_clear_rows` names; it counts the others."""
 
 FAILED = ("no update", "one class", "chance", "large loss")
 """Kinds of findings about rows in which training failed, the most serious first."""
@@ -91,7 +91,7 @@ def doubt_about_reference(compared: Comparison, group: Group, names: Sequence[st
 
 
 def doubts_about_clear_rows(compared: Comparison, names: Sequence[str], failing: Sequence[int]) -> list[str]:
-    """Sentences about rows whose difference to the reference is clear, although their training failed; a few are named."""
+    """Sentences about the rows ``failing``, in which training failed, and which still differ clearly from the reference."""
     difference = "a clear difference to the reference"
     more = len(failing) - NAMED
     sentences = [

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from fedcohort.core.formatted_values import counted
 from fedcohort.record import Run
 from fedcohort.record.verification import signature
 from fedcohort.report.damaged_runs import Damaged, changed, reason
@@ -53,7 +54,7 @@ def scan(folder: Path) -> Scan:
 
 def _count(runs: int, going: int) -> str:
     """How many runs an experiment has, in words."""
-    return f"{runs} run{'s' * (runs > 1)}" + (f", {going} not finished" if going else "")
+    return counted(runs, "run") + (f", {going} not finished" if going else "")
 
 
 def seeds_of(runs: list[Run]) -> set[int]:
@@ -66,7 +67,7 @@ def seeds_of(runs: list[Run]) -> set[int]:
 
 
 def version(found: Scan, name: str) -> str:
-    """A text that is another one as soon as the page of an experiment is."""
+    """A text that changes whenever the page of an experiment does."""
     facts = [_facts(run) for run in found.groups.get(name, [])]
     return hashlib.sha256(repr([facts, found.counts, found.damaged]).encode()).hexdigest()[:16]
 

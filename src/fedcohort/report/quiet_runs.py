@@ -4,20 +4,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from fedcohort.core.formatted_values import count, in_words
+from fedcohort.core.formatted_values import count, first_in_words
 from fedcohort.record import Run
 from fedcohort.report.damaged_runs import changed
 
 __all__ = ["about_quiet"]
 
 LEAST = 30.0
-"""Seconds without a new round that are never worth a sentence."""
+"""Seconds for which a run is never called quiet."""
 
 FIRST = 120.0
 """The same before the first round, which waits for data and models."""
 
 ROUNDS = 5
-"""So many times its longest recent round may a run take for the next one."""
+"""A run is quiet if its next round takes this many times as long as the longest of its recent ones."""
 
 RECENT = 10
 """Number of rounds from which the longest one is taken."""
@@ -42,11 +42,9 @@ def about_quiet(runs: Sequence[Run], *, played: bool = False, clock: Callable[[]
                 quiet.append((f"{run.meta['label']!r} (seed {run.meta['seed']})", seconds))
     if not quiet:
         return ""
-    names = [name for name, _ in quiet[:NAMED]]
-    if more := len(quiet) - NAMED if len(quiet) > NAMED else 0:
-        names.append(f"{more} more run{'s' * (more > 1)}")
+    names = first_in_words([name for name, _ in quiet], NAMED, "more run")
     longer = " or longer" if quiet[1:] else ""
-    said = f"No new round of {in_words(names)} for {_in_words(min(seconds for _, seconds in quiet))}{longer}."
+    said = f"No new round of {names} for {_in_words(min(seconds for _, seconds in quiet))}{longer}."
     if played:
         return said
     them = "them" if quiet[1:] else "it"

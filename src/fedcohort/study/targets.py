@@ -60,7 +60,7 @@ def failure(runs: Sequence[Measured]) -> str:
 
 
 def _behind(runs: Sequence[Measured], most: int) -> str:
-    """That a row has unfinished runs with fewer than ``most`` rounds, whose best accuracy may still rise, in words; empty if not."""
+    """:data:`BEHIND` if any run of a row is unfinished and has fewer than ``most`` rounds; otherwise empty."""
     behind = any(run.num_rounds < min(most, run.experiment.rounds) and not run.run.finished for run in runs)
     return BEHIND if behind else ""
 

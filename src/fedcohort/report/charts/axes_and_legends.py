@@ -258,8 +258,10 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
 
 
 def _swatch() -> dict[str, Any]:
-    """The settings of a legend whose symbols are lines :data:`SWATCH` wide. They are paths: a symbol of this size would make its row
-    as high."""
+    """The settings of a legend whose symbols are lines, :data:`SWATCH` wide.
+
+    Legends give a symbol as much height as width. The lines are therefore drawn as paths that are wider than their symbol.
+    """
     height = 10
     return {
         "symbolType": f"M{-SWATCH / height:g},0L{SWATCH / height:g},0",  # in halves of the height

@@ -869,7 +869,7 @@ function chosenColumns() {
   });
 }
 
-/* Hides and sorts columns again in a table whose columns are others now: the address has their numbers. */
+/* Hides and sorts the same columns as before in a table that has got new ones: by their names, since the address has numbers. */
 function keepColumns({id, names, gone, by, direction}) {
   const table = document.getElementById(id), now = table ? namesOfColumns(table) : names, list = table && listOf(table);
   if (now.join() === names.join()) return;
