@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 Plan = Literal["loop", "threads", "stacked"]
 
-THREADS_FOR_LARGE = 4
+THREADS_FOR_LARGE = 5
 """Default number of threads that feed a GPU with the steps of a large network, whose kernels run side by side."""
 THREADS_FOR_SMALL = 2
 """The same for a small network. More threads would wait for Python's lock, which they need to start the kernels."""

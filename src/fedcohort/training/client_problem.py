@@ -214,9 +214,8 @@ class ClientProblem:
             draws = self._generators(program, 1, number)
             return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         features = self._features(index)
-        recording = self._setup.recording if weights is None and len(index) == len(self.batch) else None
-        played = recording.play(features, labels) if recording is not None else None
-        if played is not None:
+        recorded = self._setup.recordings if weights is None and len(index) == len(self.batch) else {}
+        if (recording := recorded.get(len(index))) and (played := recording.play(features, labels)):
             return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)

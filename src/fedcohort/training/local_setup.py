@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +10,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors
 from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.arrays import Indices
 from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
@@ -21,9 +23,28 @@ from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import RecordedPass, record_pass
 
-__all__ = ["LocalSetup"]
+__all__ = ["LocalSetup", "common_batch_sizes"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+def common_batch_sizes(samples: Indices, batch_size: int) -> list[int]:
+    """Sizes of the batches that most training consists of: that of a full batch, if a client has one, and that of the last batch of an
+    epoch, if at least half of the clients with a shorter last batch share it.
+
+    Args:
+        samples: number of training samples of each client.
+        batch_size: size of a full batch; 0 means all samples of the client.
+    """
+    most = int(samples.max(initial=0))
+    rests = samples % batch_size if batch_size else samples
+    rests = rests[rests > 0]
+    sizes = [batch_size] if 0 < batch_size <= most else []
+    if len(rests):
+        counts = np.bincount(rests)
+        if 2 * counts.max() >= len(rests):
+            sizes.append(int(counts.argmax()))
+    return sizes
 
 
 class LocalSetup:
@@ -45,7 +66,8 @@ class LocalSetup:
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network.
-        recording: the pass of the network for full batches on a GPU of CUDA; None if it cannot be recorded.
+        recordings: passes of the network on a GPU of CUDA, by batch size: that of full batches, and that of the last batch of most
+            clients; empty if passes cannot be recorded.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether the program gives work to idle threads.
     """
@@ -80,22 +102,27 @@ class LocalSetup:
         self.program: Program | None = None
         if type(self.loss) is CrossEntropy and not (federation.integers or federation.vocabulary):
             self.program = program_of(self.module, federation.sample_shape)
-        self.recording = self._record_pass() if federation.device.type == "cuda" and not draws else None
+        self.recordings: dict[int, RecordedPass] = {}
+        if federation.device.type == "cuda" and not draws:
+            self._record_passes()
         self.shares_work = False
         self.stream: Any = None
         self._shown: ModelState | None = None
 
-    def _record_pass(self) -> RecordedPass | None:
-        """A recording for full batches; None if there are none, or if a batch has more than one chunk."""
-        size, train = self.training.batch_size, self.federation.train
-        if not 0 < size <= min(CHUNK, len(train)):
-            return None
-        images = channels_last(self.federation.prepare(train[:size].features, self.dtype))
-        features = images.contiguous().permute(0, 3, 1, 2) if images.dim() == 4 else images
-        recording = record_pass(self.module.train(), self.parameters, self.loss, features, train.labels[:size])
-        if recording is not None:
+    def _record_passes(self) -> None:
+        """Record the pass for each size of :func:`common_batch_sizes` that is at most one chunk."""
+        train, beside = self.federation.train, None
+        for size in common_batch_sizes(self.federation.num_samples, self.training.batch_size):
+            if not self.smallest_batch <= size <= CHUNK:
+                continue
+            images = channels_last(self.federation.prepare(train[:size].features, self.dtype))
+            features = images.contiguous().permute(0, 3, 1, 2) if images.dim() == 4 else images
+            module, labels = self.module.train(), train.labels[:size]
+            recording = record_pass(module, self.parameters, self.loss, features, labels, beside)
+            if recording is None:
+                return
             recording.fresh = not takes_plain_steps(self.algorithm)
-        return recording
+            self.recordings[size] = beside = recording
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work

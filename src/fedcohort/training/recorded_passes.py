@@ -77,7 +77,12 @@ class RecordedPass:
 
 
 def record_pass(
-    module: nn.Module, parameters: Tensors, loss: Loss, features: Tensor, labels: Tensor
+    module: nn.Module,
+    parameters: Tensors,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    beside: RecordedPass | None = None,
 ) -> RecordedPass | None:
     """Record the pass of a network in training; the module stays as it is.
 
@@ -88,6 +93,7 @@ def record_pass(
         parameters: its trainable entries.
         loss: the local loss.
         features, labels: a batch of the size that is recorded, in the memory layout that training uses.
+        beside: another recording of the same network; the two are never played at the same time, so they share memory.
 
     Returns:
         the recording; None if the pass cannot be recorded, if a recording gives other results, and if passes may differ from step to
@@ -112,7 +118,7 @@ def record_pass(
 
     found = None
     with suppress(Exception):  # the network's own errors as well: the training raises them
-        found = _recorded(one_pass, reset, list(parameters.values()), features, labels)
+        found = _recorded(one_pass, reset, list(parameters.values()), features, labels, beside)
     reset()
     return found if _python_state(module) == before else None
 
@@ -123,6 +129,7 @@ def _recorded(
     parameters: list[Tensor],
     features: Tensor,
     labels: Tensor,
+    beside: RecordedPass | None,
 ) -> RecordedPass | None:
     """The recording; None if it gives other results than ``one_pass``. ``reset`` undoes what a pass changes in the module."""
     current = torch.cuda.current_stream(features.device)
@@ -135,7 +142,8 @@ def _recorded(
         inputs, targets = torch.empty_like(features).copy_(features), labels.clone()
         reset()
         graph: Any = torch.cuda.CUDAGraph()
-        graph.capture_begin(capture_error_mode="thread_local")
+        pool = {} if beside is None else {"pool": beside.graph.pool()}
+        graph.capture_begin(**pool, capture_error_mode="thread_local")
         try:
             results = one_pass(inputs, targets)
         finally:
