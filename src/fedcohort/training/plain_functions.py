@@ -16,157 +16,47 @@ from fedcohort.training.layer_functions import (
     takes_long,
     unpooled,
 )
+from fedcohort.training.optimizer_steps import correct, take_step
 from fedcohort.training.plain_layers import Layer
 
-__all__ = ["descend", "descend_series", "gradients", "outputs_of_parts"]
-
-
-def descend_series(
-    layers: list[Layer], start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
-    edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[list[Tensor]], mu: float, draws: list[list[torch.Generator]], keep: bool, idle: list[Tensor],
-) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
-    """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
-    :func:`descend`."""
-    seen: list[Tensor] = []
-    right: list[Tensor] = []
-    slopes: list[list[Tensor]] = []
-    for i in range(len(trained)):
-        before = _begun(trained[i], start, rule, states)
-        hits = torch.zeros([], dtype=torch.int64)
-        last: list[Tensor] = []
-        steps = 0
-        for epoch in range(len(edges[i]) - 1):
-            own_features, own_labels = _between(features, labels, order, edges[i][epoch], edges[i][epoch + 1])
-            losses, hits, last = descend(
-                layers, trained[i], own_features, own_labels, order[:0], size, rule, rates, nesterov, states, fresh and epoch == 0,
-                shifts[i], start, mu, draws[i][steps:], idle, before,
-            )  # fmt: skip
-            before = start[:0]
-            steps += len(losses)
-            seen.extend(losses)
-        right.append(hits)
-        if keep:
-            slopes.append(last)
-    return torch.cat(seen), torch.stack(right), slopes
-
-
-def _begun(values: list[Tensor], start: list[Tensor], rule: str, states: list[list[Tensor]]) -> list[Tensor]:
-    """Prepare the optimizer and the values for a client's first step; returns what :func:`descend` takes as ``before``."""
-    if rule == "adam" or rule == "adamw":
-        for part in states:
-            torch._foreach_zero_(part)
-    if rule == "plain":
-        return start
-    for i in range(len(values)):
-        values[i].copy_(start[i])
-    return start[:0]
-
-
-def _between(features: Tensor, labels: Tensor, order: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
-    """The samples of an epoch in the order of its steps: those between two places of this order."""
-    if len(order) == 0:
-        return features[begin:end], labels[begin:end]
-    own = order[begin:end]
-    return features.index_select(0, own), labels.index_select(0, own)
+__all__ = ["descend", "gradients", "outputs_of_parts"]
 
 
 def descend(
     layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
     shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator], idle: list[Tensor],
-    before: list[Tensor],
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
     """The steps of :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`.
 
     Args:
         layers, values: the network.
-        features, labels, order, size: see there. Without ``order``, features and labels are in the order of the steps.
+        features, labels, order, size: see there.
         rule, rates, nesterov, states, fresh: what the optimizer does, see :class:`fedcohort.training.optimizers.Rule`.
         shifts: added to the gradients of every step; empty for none.
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
         draws: for every step, the generator of Dropout; empty if there is none.
         idle: the number of idle threads, which may change at any time; empty if there are none.
-        before: the values before the first step, if the first step of the plain rule is to write ``values``; otherwise empty.
     """
     seen: list[Tensor] = []
     guesses: list[Tensor] = []
     last: list[Tensor] = []
-    labels = labels if len(order) == 0 else labels.index_select(0, order)
+    labels = labels.index_select(0, order)
     even = torch.full([size], 1 / size, dtype=values[0].dtype)
     for start in range(0, len(labels), size):
-        inputs, batch = _inputs(features, order, start, size), labels[start : start + size]
+        inputs, batch = features.index_select(0, order[start : start + size]), labels[start : start + size]
+        inputs = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
         step = start // size
-        begins = start == 0 and len(before) > 0
-        now = before if begins else values
         slopes = even if len(batch) == size else torch.full_like(even[: len(batch)], 1 / len(batch))
         losses, guess, last = _one_pass(
-            layers, now, inputs, batch, None, len(batch), slopes, draws[step : step + 1], idle
+            layers, values, inputs, batch, None, len(batch), slopes, draws[step : step + 1], idle
         )
-        _correct(last, now, shifts, anchors, mu)
-        if begins:
-            _write_step(values, before, last, rates[0])
-        else:
-            _step(values, last, rule, rates, nesterov, states, fresh and start == 0)
+        correct(last, values, shifts, anchors, mu)
+        take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         guesses.append(guess)
     right = (torch.cat(guesses) == labels).sum() if len(guesses) > 0 else torch.zeros([], dtype=torch.int64)
     return seen, right, last
-
-
-def _inputs(features: Tensor, order: Tensor, start: int, size: int) -> Tensor:
-    """The batch that begins at ``start``. It begins at a multiple of 64 bytes, since the bits of products depend on that."""
-    if len(order) > 0:
-        inputs = features.index_select(0, order[start : start + size])
-    else:
-        inputs = features[start : start + size]
-        if features[:1].numel() % 16 != 0:
-            inputs = inputs.clone()
-    return inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
-
-
-def _correct(
-    slopes: list[Tensor], values: list[Tensor], shifts: list[Tensor], anchors: list[Tensor], mu: float
-) -> None:
-    """Add to the gradients what the algorithm adds."""
-    if mu != 0:
-        for i in range(len(slopes)):
-            slopes[i].add_(values[i] - anchors[i], alpha=mu)
-    if len(shifts) > 0:
-        torch._foreach_add_(slopes, shifts)
-
-
-def _write_step(values: list[Tensor], before: list[Tensor], slopes: list[Tensor], rate: float) -> None:
-    """A step of the plain rule from the values ``before``, which stay, to ``values``."""
-    for i in range(len(values)):
-        torch.add(before[i], slopes[i], alpha=-rate, out=values[i])
-
-
-def _step(
-    values: list[Tensor], slopes: list[Tensor], rule: str, rates: list[float], nesterov: bool,
-    states: list[list[Tensor]], first: bool,
-) -> None:  # fmt: skip
-    """A step of the optimizer."""
-    if rule == "plain":
-        torch._foreach_add_(values, slopes, alpha=-rates[0])
-    elif rule == "sgd":
-        torch._fused_sgd_(
-            values, slopes, states[0], weight_decay=rates[1], momentum=rates[2], lr=rates[0], dampening=0.0,
-            nesterov=nesterov, maximize=False, is_first_step=first,
-        )  # fmt: skip
-    else:
-        none: list[Tensor] = []
-        torch._foreach_add_(states[2], 1.0)
-        if rule == "adam":
-            torch._fused_adam_(
-                values, slopes, states[0], states[1], none, states[2], lr=rates[0], beta1=rates[2], beta2=rates[3],
-                weight_decay=rates[1], eps=rates[4], amsgrad=False, maximize=False,
-            )  # fmt: skip
-        else:
-            torch._fused_adamw_(
-                values, slopes, states[0], states[1], none, states[2], lr=rates[0], beta1=rates[2], beta2=rates[3],
-                weight_decay=rates[1], eps=rates[4], amsgrad=False, maximize=False,
-            )  # fmt: skip
 
 
 def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, edges: list[int]) -> Tensor:

@@ -28,6 +28,7 @@ from fedcohort.training import plain_functions
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import Optimizer
+from fedcohort.training.perceptron_functions import descend_series, perceptron_of
 from fedcohort.training.plain_layers import Layer, layers_of
 from fedcohort.training.traced_networks import HOOKS
 
@@ -44,9 +45,6 @@ _HOOKS_OF_ALL_MODULES = (
 TRIED = ("norm", "average", "whole average", "dropout")
 """Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
 bits are compared first."""
-
-PERCEPTRON = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "dropout", "flatten", "contiguous"})
-"""Kinds of the layers of a perceptron."""
 
 Result = TypeVar("Result")
 
@@ -94,7 +92,8 @@ class Program:
         self._hooks += [getattr(part, name) for part in self._parts for name in HOOKS]
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
-        self.is_perceptron = {layer.kind for layer in layers} <= PERCEPTRON
+        self._perceptron = perceptron_of(layers, self._values)
+        self.is_perceptron = self._perceptron is not None
         self.flattens_first = layers[0].kind == "flatten"
         self._idle: Tensor | None = None
 
@@ -185,7 +184,7 @@ class Program:
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
-            list(draws), self._idle_now(), [],
+            list(draws), self._idle_now(),
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
@@ -194,17 +193,17 @@ class Program:
     def descend_series(
         self, series: Series, optimizer: Optimizer, *, keep_gradients: bool
     ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
-        """Train several clients, each as :meth:`descend` does, with a fresh state of the optimizer.
+        """Train several clients of a perceptron, each as :meth:`descend` does, with a fresh state of the optimizer.
 
         Returns:
             the cross-entropy of each sample before its step, in the order of the series; each client's number of correct
             predictions in its last epoch; and with ``keep_gradients``, each client's gradients of its last batch.
         """
         rule = optimizer.rule()
-        return self._run_with(
-            plain_functions.descend_series, series.start, series.trained, series.features, series.labels, series.order,
+        return _run(
+            descend_series, self._perceptron, series.start, series.trained, series.features, series.labels, series.order,
             series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            series.shifts, series.proximal, series.draws, keep_gradients, self._idle_now(),
+            series.shifts, series.proximal, series.draws, keep_gradients,
         )  # fmt: skip
 
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
@@ -217,20 +216,21 @@ class Program:
         return [] if self._idle is None or not can_fork() else [self._idle]
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
-        """As :meth:`_run_with`, with the network's parameters."""
-        return self._run_with(function, self._values, *given)
+        """Run a function of the network's layers and parameters."""
+        return _run(function, self._layers, self._values, *given)
 
-    def _run_with(self, function: Callable[..., Result], *given: object) -> Result:
-        """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
-        compiled = _without_python().get(function)
-        plainly = torch.jit.optimized_execution(False) if compiled else nullcontext()  # type: ignore[attr-defined]
-        with torch.no_grad(), plainly:
-            try:
-                return (compiled or function)(self._layers, *given)
-            except RuntimeError as error:
-                # Python raises its own error about wrong inputs, which is easier to read than TorchScript's
-                function(self._layers, *given)
-                raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
+
+def _run(function: Callable[..., Result], *given: object) -> Result:
+    """Run without autograd and without TorchScript's optimizations, which would change bits from the second call on."""
+    compiled = _without_python().get(function)
+    plainly = torch.jit.optimized_execution(False) if compiled else nullcontext()  # type: ignore[attr-defined]
+    with torch.no_grad(), plainly:
+        try:
+            return (compiled or function)(*given)
+        except RuntimeError as error:
+            # Python raises its own error about wrong inputs, which is easier to read than TorchScript's
+            function(*given)
+            raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
 
 
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:
@@ -305,7 +305,7 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
         functions: list[Callable[..., Any]] = [plain_functions.gradients, plain_functions.descend]
-        functions += [plain_functions.descend_series, plain_functions.outputs_of_parts]
+        functions += [plain_functions.outputs_of_parts, descend_series]
         return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}

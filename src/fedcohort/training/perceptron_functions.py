@@ -1,0 +1,216 @@
+"""The training of several clients of a perceptron as one function, in TorchScript.
+
+A step of a perceptron takes a fraction of a millisecond, so every call counts. The functions here make the calls of
+:mod:`fedcohort.training.plain_functions` in the same order, and therefore give the same bits, with fewer calls around them: nothing is
+looked up that does not change from step to step, gradients are written to the same memory in every step, and predictions are compared
+with the labels once in an epoch.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcohort.training.optimizer_steps import begin_training, correct, take_step, write_step
+from fedcohort.training.plain_layers import Layer
+
+__all__ = ["Perceptron", "descend_series", "perceptron_of"]
+
+KINDS = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "dropout", "flatten", "contiguous"})
+"""Kinds of the layers of a perceptron."""
+NEVER = 2**62
+"""More samples than a batch has."""
+
+
+class Perceptron(NamedTuple):
+    """The layers of a perceptron as lists, each with an entry for every layer."""
+
+    kinds: list[str]
+    """As for :class:`~fedcohort.training.plain_layers.Layer`, without layers that do nothing here."""
+    weights: list[int]
+    biases: list[int]
+    """Positions of a linear layer's parameters among those of the network; -1 for none."""
+    many: list[int]
+    """Number of samples from which oneDNN computes the products of a linear layer."""
+    short: list[int]
+    """Maximum number of samples for which it does not compute the gradient of the weights."""
+    kept: list[float]
+    """Share of the values that Dropout keeps."""
+    first: int
+    """Position of the first linear layer, where the backward pass ends."""
+
+
+def perceptron_of(layers: list[Layer], values: list[Tensor]) -> Perceptron | None:
+    """The layers of a perceptron with these parameters; None if a network is none."""
+    if not {layer.kind for layer in layers} <= KINDS:
+        return None
+    own = [layer for layer in layers if layer.kind != "contiguous"]
+    return Perceptron(
+        kinds=[layer.kind for layer in own],
+        weights=[layer.weight for layer in own],
+        biases=[layer.bias for layer in own],
+        many=[_samples_of(layer, values) for layer in own],
+        short=[layer.short for layer in own],
+        kept=[layer.kept for layer in own],
+        first=next(i for i, layer in enumerate(own) if layer.kind == "linear"),
+    )
+
+
+def _samples_of(layer: Layer, values: list[Tensor]) -> int:
+    """Number of samples from which oneDNN computes the products of a layer."""
+    if layer.kind != "linear" or layer.large >= NEVER or values[layer.weight].dtype != torch.float32:
+        return NEVER
+    return -(-int(layer.large) // values[layer.weight].numel())
+
+
+def descend_series(
+    network: Perceptron, start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
+    edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
+    shifts: list[list[Tensor]], mu: float, draws: list[list[torch.Generator]], keep: bool,
+) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
+    """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
+    :func:`fedcohort.training.plain_functions.descend`."""
+    seen: list[Tensor] = []
+    right: list[Tensor] = []
+    kept: list[list[Tensor]] = []
+    even = torch.full([size], 1 / size, dtype=start[0].dtype)
+    slopes = _memory_like(start)
+    for i in range(len(trained)):
+        if keep:
+            slopes = _memory_like(start)
+            kept.append(slopes)
+        values, step = trained[i], 0
+        now = begin_training(values, start, rule, states)
+        for epoch in range(len(edges[i]) - 1):
+            inputs, targets = _between(features, labels, order, edges[i][epoch], edges[i][epoch + 1])
+            shown: list[Tensor] = []
+            for begin in range(0, len(targets), size):
+                losses, scores = _gradients(
+                    network, now, _batch(inputs, begin, size), targets[begin : begin + size], even, draws[i][step : step + 1], slopes
+                )  # fmt: skip
+                correct(slopes, now, shifts[i], start, mu)
+                if step == 0 and rule == "plain":
+                    write_step(values, start, slopes, rates[0])
+                else:
+                    take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
+                now = values
+                step += 1
+                seen.append(losses)
+                shown.append(scores)
+            if epoch == len(edges[i]) - 2:
+                right.append((torch.cat(shown).argmax(1) == targets).sum())
+    return torch.cat(seen), torch.stack(right), kept
+
+
+def _memory_like(values: list[Tensor]) -> list[Tensor]:
+    """Uninitialized memory for a gradient of each parameter."""
+    return [torch.empty_like(value) for value in values]
+
+
+def _between(features: Tensor, labels: Tensor, order: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
+    """The samples of an epoch in the order of its steps: those between two places of this order."""
+    if len(order) == 0:
+        return features[begin:end], labels[begin:end]
+    own = order[begin:end]
+    return features.index_select(0, own), labels.index_select(0, own)
+
+
+def _batch(features: Tensor, begin: int, size: int) -> Tensor:
+    """The batch that begins at ``begin``. It begins at a multiple of 64 bytes, since the bits of products depend on that."""
+    inputs = features[begin : begin + size]
+    if features[:1].numel() % 16 != 0:
+        inputs = inputs.clone()
+    return inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
+
+
+def _gradients(
+    network: Perceptron, values: list[Tensor], x: Tensor, labels: Tensor, even: Tensor, draws: list[torch.Generator],
+    slopes: list[Tensor],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Write the gradients of the mean cross-entropy of a batch to ``slopes``.
+
+    Args:
+        network, values: the network.
+        x, labels: the batch.
+        even: one over the size of a full batch, for each of its samples.
+        draws: the generator of Dropout; empty if there is none.
+        slopes: memory for the gradient of each parameter.
+
+    Returns:
+        the cross-entropy of each sample, and the outputs.
+    """
+    given: list[Tensor] = []
+    factors: list[Tensor] = []
+    outputs = _outputs(network, values, x, draws, given, factors)
+    if len(labels) < len(even):
+        even = torch.full_like(even[: len(labels)], 1 / len(labels))
+    scores = torch.log_softmax(outputs, 1)
+    losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
+    delta = torch.ops.aten.nll_loss_backward(even, scores, labels, None, 0, -100, total)
+    delta = torch.ops.aten._log_softmax_backward_data(delta, scores, 1, scores.dtype)
+    kinds, first = network.kinds, network.first
+    for i in range(len(kinds) - 1, first - 1, -1):
+        kind = kinds[i]
+        if kind == "linear":
+            delta = _before_linear(network, values, i, given[i], delta, slopes)
+        elif kind == "relu":
+            delta = torch.ops.aten.threshold_backward(delta, given[i], 0)
+        elif kind == "tanh":
+            delta = torch.ops.aten.tanh_backward(delta, given[i])
+        elif kind == "gelu":
+            delta = torch.ops.aten.gelu_backward(delta, given[i])
+        elif kind == "fast gelu":
+            delta = torch.ops.aten.gelu_backward(delta, given[i], approximate="tanh")
+        elif kind == "dropout" and len(draws) > 0:
+            delta = delta * factors.pop()
+    return losses, outputs
+
+
+def _outputs(
+    network: Perceptron, values: list[Tensor], x: Tensor, draws: list[torch.Generator], given: list[Tensor], factors: list[Tensor]
+) -> Tensor:  # fmt: skip
+    """The outputs of a network; adds what the backward pass needs: the inputs of each layer, or the outputs of ReLU and tanh, and the
+    factors of Dropout."""
+    for i, kind in enumerate(network.kinds):
+        given.append(x)
+        if kind == "linear":
+            bias = values[network.biases[i]] if network.biases[i] >= 0 else None
+            if len(x) >= network.many[i]:
+                x = torch.ops.mkldnn._linear_pointwise(x, values[network.weights[i]], bias, "none", [], "")
+            else:
+                x = functional.linear(x, values[network.weights[i]], bias)
+        elif kind == "relu":
+            x = torch.relu_(x)
+        elif kind == "tanh":
+            x = torch.tanh(x)
+            given[-1] = x
+        elif kind == "gelu":
+            x = functional.gelu(x)
+        elif kind == "fast gelu":
+            x = functional.gelu(x, approximate="tanh")
+        elif kind == "flatten":
+            x = x.flatten(1)
+        elif len(draws) > 0:
+            factors.append(torch.empty_like(x).bernoulli_(network.kept[i], generator=draws[0]).div_(network.kept[i]))
+            x = x * factors[-1]
+    return x
+
+
+def _before_linear(
+    network: Perceptron, values: list[Tensor], i: int, x: Tensor, delta: Tensor, slopes: list[Tensor]
+) -> Tensor:  # fmt: skip
+    """Write the gradients of a linear layer's parameters to ``slopes``; returns the gradient of its inputs, unless it is the first."""
+    weight, large = network.weights[i], len(x) >= network.many[i]
+    if large and len(x) > network.short[i]:
+        slopes[weight] = torch.ops.mkldnn._linear_pointwise(delta.t(), x.t(), None, "none", [], "")
+    else:
+        torch.mm(delta.t(), x, out=slopes[weight])
+    if network.biases[i] >= 0:
+        torch.sum(delta, [0], out=slopes[network.biases[i]])
+    if i == network.first:
+        return delta
+    if large:
+        before: Tensor = torch.ops.mkldnn._linear_pointwise(delta, values[weight].t(), None, "none", [], "")
+        return before
+    return torch.mm(delta, values[weight])
