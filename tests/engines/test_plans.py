@@ -86,13 +86,31 @@ def test_stacks_that_win_with_cut_clients_only_are_not_taken(monkeypatch: pytest
     assert measured[0] < measured[-1]
 
 
+def test_the_time_of_a_step_is_not_that_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client takes 5 ms in addition to its steps of 0.5 ms each, so clients are not cut to those few that 5.5 ms a step allow."""
+    measured = []
+
+    def play(engine: LocalEngine, start: Any, algorithm: Any, clients: int) -> int:
+        sizes = engine.federation.num_samples[:clients]
+        measured.append(sizes.tolist())
+        now[0] += 0.005 * clients + 0.0005 * sizes.sum()
+        return int(sizes.sum())
+
+    now = [0.0]
+    monkeypatch.setattr(plans, "_play", play)
+    monkeypatch.setattr(choose_plan, "__defaults__", ("exact", lambda: now[0]))
+    choose(batch_size=1)
+    assert measured[:4] == [[1], [1], [10], [10]]
+    assert max(measured[4]) == small_federation(trouble=False).num_samples.max() > 10
+
+
 def test_it_is_measured_once_for_what_it_depends_on(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played = fake_times(monkeypatch, loop=0.01, threads=0.006, stacked=0.002)
+    played = fake_times(monkeypatch, loop=0.02, threads=0.006, stacked=0.002)
     first = choose()
     many = len(played)
     again = choose()
     assert (again.plan, again.known, len(played)) == (first.plan, True, many)
-    assert str(again) == "plan stacked: loop 10, threads 6, stacked 2 ms per step (measured before)"
+    assert str(again) == "plan stacked: loop 20, threads 6, stacked 2 ms per step (measured before)"
     choose(batch_size=5)
     choose(k=3)
     assert len(list(cache.iterdir())) == 3

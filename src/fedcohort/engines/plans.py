@@ -1,4 +1,4 @@
-"""The choice of the fastest plan on this machine, by timing a few real steps of each plan on the real model and data.
+"""The choice of the fastest plan on this machine, by timing real steps of each plan on the real model and data, and the mean of models.
 
 Loop and threads give the same bits, so the faster one is taken. Stacks give the same results to rounding; they are taken only if they
 need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its key has everything that it can depend on:
@@ -24,6 +24,7 @@ from torch import nn
 
 from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Indices
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.processor import processor
@@ -51,9 +52,13 @@ LONGER = 4
 """How many times as long the rounds are when plans are measured again."""
 SLOW = 0.5
 """Seconds of a step above which plans are not compared: such a step is nearly all arithmetic, which is the same in all plans."""
-ROUNDS = 3
-"""Number of measured rounds of every plan."""
-CLIENTS = 40
+FEW = 10
+"""Number of steps from which the time of a step is estimated, unless they take too long."""
+TURNS = 3
+"""Number of measured turns of every plan."""
+IN_A_ROW = 10
+"""Maximum number of rounds of a turn. Short rounds follow one another, as they do in a run, where they find their data in the caches."""
+CLIENTS = 128
 """Maximum number of clients in a measured round."""
 
 
@@ -126,7 +131,10 @@ def choose_plan(
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     stopwatch = _Stopwatch(engine, algorithm, clock)
-    step, takes_turns = stopwatch.first_step(_cut(federation, clients[:1], batch))
+    largest = clients[-1:]
+    step, takes_turns = stopwatch.first_steps(_cut(federation, largest, batch))
+    if step < SECONDS / FEW and sizes[largest].sum() > batch:  # the time of a single step has that of a client in it
+        step, _ = stopwatch.first_steps(_cut(federation, largest, FEW * batch))
     if step > SLOW:
         choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
     else:
@@ -166,14 +174,14 @@ class _Stopwatch:
     ) -> None:
         self.engine, self.algorithm, self.clock = engine, algorithm, clock
 
-    def first_step(self, client: Federation) -> tuple[float, bool]:
-        """Seconds of one step of this client in the loop, and whether threads take turns in forward passes of the model."""
+    def first_steps(self, client: Federation) -> tuple[float, bool]:
+        """Seconds of a step of this client in the loop, and whether threads take turns in forward passes of the model."""
         with closing(self.engine("loop", client)) as probe:
             start = probe.initial_model()
             _play(probe, start, self.algorithm, 1)  # the first call prepares what later calls use
             begin = self.clock()
-            _play(probe, start, self.algorithm, 1)
-            return self.clock() - begin, probe.takes_turns
+            steps = _play(probe, start, self.algorithm, 1)
+            return (self.clock() - begin) / steps, probe.takes_turns
 
     def steps(self, plans: list[Plan], clients: Federation) -> dict[Plan, float]:
         """Seconds of one client's step by each plan, the least of all turns: other work on the machine only makes a turn longer."""
@@ -182,12 +190,15 @@ class _Stopwatch:
         times: dict[Plan, list[float]] = {plan: [] for plan in plans}
         try:
             start = engines["loop"].initial_model()
+            begin = self.clock()
             steps = {plan: _play(engines[plan], start, self.algorithm, count) for plan in plans}  # not timed
-            for _ in range(ROUNDS):
+            rounds = int(np.clip(SECONDS * len(plans) / max(self.clock() - begin, 1e-6), 1, IN_A_ROW))
+            for _ in range(TURNS):
                 for plan in plans:
                     begin = self.clock()
-                    _play(engines[plan], start, self.algorithm, count)
-                    times[plan].append((self.clock() - begin) / steps[plan])
+                    for _ in range(rounds):
+                        _play(engines[plan], start, self.algorithm, count)
+                    times[plan].append((self.clock() - begin) / rounds / steps[plan])
         finally:
             for engine in reversed(
                 engines.values()
@@ -219,9 +230,15 @@ def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bo
 
 
 def _play(engine: LocalEngine, start: ModelState, algorithm: Algorithm, clients: int) -> int:
-    """Train the first ``clients`` clients for one epoch; returns the number of steps."""
+    """Train the first ``clients`` clients for one epoch, and average their models; returns the number of steps."""
     cohort = Cohort(np.arange(clients), epochs=np.ones(clients, dtype=np.int64))
-    return max(1, sum(update.steps for update in engine.train(start, 1, cohort, algorithm)))
+    mean, steps = RunningMean(), 0
+    for update in engine.train(start, 1, cohort, algorithm):
+        if update.failure is None:
+            mean.include(update, 1.0)
+            steps += update.steps
+    mean.result()
+    return max(1, steps)
 
 
 def _typical(sizes: Indices, count: int) -> Indices:
