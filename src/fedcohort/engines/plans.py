@@ -1,4 +1,4 @@
-"""The choice of the fastest plan on this machine, by timing real steps of each plan on the real model and data, and the mean of models.
+"""The choice of the fastest plan on this machine, by timing real steps of each plan on the real model and data, and means of models.
 
 Loop and threads give the same bits, so the faster one is taken. Stacks give the same results to rounding; they are taken only if they
 need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its key has everything that it can depend on:
@@ -57,7 +57,7 @@ FEW = 10
 TURNS = 3
 """Number of measured turns of every plan."""
 IN_A_ROW = 10
-"""Maximum number of rounds of a turn. Short rounds follow one another, as they do in a run, where they find their data in the caches."""
+"""Maximum number of rounds of a turn. Short rounds follow one another, as in a run, where they find their data in the caches."""
 CLIENTS = 128
 """Maximum number of clients in a measured round."""
 

@@ -330,19 +330,20 @@ class _Rounds:
 
         Clients with test samples of their own are not asked: the evaluation on the test set gives their accuracies.
         """
-        from fedcohort.selection import LocalAccuracy
-
         experiment = self.cell.experiment
         every = experiment.measures.clients_every
         if not every or self.run_state.test_clients is not None or (t < experiment.rounds and t % every):
             return None
+        from fedcohort.selection import LocalAccuracy
+
         return LocalAccuracy(held_out=experiment.federation.holdout > 0)
 
     def _personal(self, t: int) -> "PersonalAccuracy | None":
         """The question about the new model after local epochs, for the record; see ``measures.personal_epochs``."""
-        from fedcohort.training.personal_models import PersonalAccuracy
-
         experiment = self.cell.experiment
         epochs, every = experiment.measures.personal_epochs, experiment.measures.personal_every
-        due = t == experiment.rounds or (every and t % every == 0)
-        return PersonalAccuracy(epochs) if epochs and due else None
+        if not epochs or (t < experiment.rounds and (not every or t % every)):
+            return None
+        from fedcohort.training.personal_models import PersonalAccuracy
+
+        return PersonalAccuracy(epochs)
