@@ -126,6 +126,18 @@ class Smooth(Convolutions):
         return self.last(x.flatten(1)).tanh()
 
 
+class HeadFirst(nn.Module):
+    """Its parameters are not in the order of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.hidden = nn.Linear(9, 10), nn.Linear(64, 9)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(functional.relu(self.hidden(x.contiguous().view(x.size(0), -1))))
+        return outputs
+
+
 class Own(nn.Sequential):
     """A class of one's own."""
 
@@ -133,6 +145,7 @@ class Own(nn.Sequential):
 ROWS: dict[str, Callable[[], nn.Module]] = {
     "perceptron": Perceptron,
     "view by size": BySize,
+    "head first": HeadFirst,
     "reshape by shape": ByShape,
     "view by numbers": ByNumbers,
     "helpers": ByHelpers,

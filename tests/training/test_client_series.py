@@ -22,6 +22,7 @@ from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from fedcohort.training.client_series import ClientSeries
+from tests.training.networks import HeadFirst
 from tests.training.test_outputs_of_programs import SIZES, federation
 from tests.training.test_plain_network import network
 
@@ -29,13 +30,20 @@ ROUNDS = 3
 
 WIDE = nn.Sequential(nn.Linear(704, 100), nn.ReLU(), nn.Linear(100, 4))
 """A network whose products are large enough for oneDNN, and whose samples begin at multiples of 64 bytes."""
+DEEP = nn.Sequential(nn.Linear(704, 120), nn.Tanh(), nn.Linear(120, 704, bias=False), nn.GELU(), nn.Linear(704, 4))
+"""A network with two layers of this kind, of which the second also needs the gradient of its inputs by oneDNN."""
 
 
 CHANCE = nn.Sequential(
     nn.Dropout(0.1), nn.Linear(7, 6), nn.ReLU(), nn.Dropout(0.5), nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 4)
 )  # fmt: skip
 """A network that draws random numbers in training."""
-OWN: dict[str, tuple[nn.Module, tuple[int, ...]]] = {"wide": (WIDE, (704,)), "chance": (CHANCE, (7,))}
+OWN: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "wide": (WIDE, (704,)),
+    "deep": (DEEP, (704,)),
+    "chance": (CHANCE, (7,)),
+    "head first": (HeadFirst(), (1, 8, 8)),
+}
 
 
 class LastGradient(FedAvg):
@@ -86,6 +94,8 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
     "SCAFFOLD": ("perceptron", Scaffold, {"momentum": 0.0}),
     "SCAFFOLD, option I": ("perceptron", lambda: Scaffold(option="I", c_decay=0.5), {"momentum": 0.0}),
     "oneDNN": ("wide", FedAvg, {}),
+    "oneDNN in two layers": ("deep", FedProx, {"optimizer": "adam", "lr": 0.01}),
+    "own class": ("head first", FedAvg, {"momentum": 0.0}),
     "FedNova": ("perceptron", lambda: FedNova(mu=0.1), {"momentum": 0.5}),
     "own": ("perceptron", LastGradient, {"momentum": 0.5}),
     "Dropout": ("chance", FedAvg, {"momentum": 0.5}),
