@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms.losses import CrossEntropy, Robust
+from fedcohort.training.local_setup import common_batch_sizes
 from fedcohort.training.recorded_passes import RecordedPass, record_pass
 
 
@@ -83,3 +85,20 @@ def test_networks_with_hooks_and_losses_of_the_received_model_are_not_tried() ->
     assert record_pass(module, dict(module.named_parameters()), CrossEntropy(), *batch) is None
     assert record_pass(nn.Linear(3, 4), {}, Robust(), *batch) is None
     assert not calls
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch_size", "sizes"),
+    [
+        ([60, 60, 60], 20, [20]),
+        ([50, 50, 66], 16, [16, 2]),
+        ([50, 50, 48, 37], 16, [16, 2]),
+        ([50, 51, 48, 37], 16, [16]),  # the last batches have nothing in common
+        ([10, 10, 0], 20, [10]),  # no client has a full batch
+        ([30, 30, 20], 0, [30]),
+        ([0, 0], 16, []),
+        ([], 16, []),
+    ],
+)
+def test_passes_are_recorded_for_the_usual_batches(samples: list[int], batch_size: int, sizes: list[int]) -> None:
+    assert common_batch_sizes(np.array(samples, dtype=np.int64), batch_size) == sizes
