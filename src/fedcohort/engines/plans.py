@@ -131,10 +131,7 @@ def choose_plan(
         return LocalEngine(clients, model, training, algorithm, seed, workers, plan=plan, arithmetic=arithmetic)
 
     stopwatch = _Stopwatch(engine, algorithm, clock)
-    largest = clients[-1:]
-    step, takes_turns = stopwatch.first_steps(_cut(federation, largest, batch))
-    if step < SECONDS / FEW and sizes[largest].sum() > batch:  # the time of a single step has that of a client in it
-        step, _ = stopwatch.first_steps(_cut(federation, largest, FEW * batch))
+    step, takes_turns = stopwatch.step(federation, clients[-1:], batch)
     if step > SLOW:
         choice = Choice("threads", f"one step takes {step:.1f} s, nearly all of it arithmetic", {"loop": step})
     else:
@@ -174,8 +171,16 @@ class _Stopwatch:
     ) -> None:
         self.engine, self.algorithm, self.clock = engine, algorithm, clock
 
-    def first_steps(self, client: Federation) -> tuple[float, bool]:
+    def step(self, federation: Federation, client: Indices, batch: int) -> tuple[float, bool]:
         """Seconds of a step of this client in the loop, and whether threads take turns in forward passes of the model."""
+        seconds, takes_turns = self._first_steps(_cut(federation, client, batch))
+        if seconds < SECONDS / FEW and federation.num_samples[client].sum() > batch:
+            # the time of a single step has that of a client in it
+            seconds, _ = self._first_steps(_cut(federation, client, FEW * batch))
+        return seconds, takes_turns
+
+    def _first_steps(self, client: Federation) -> tuple[float, bool]:
+        """As :meth:`step`, from all steps of the only client of a federation."""
         with closing(self.engine("loop", client)) as probe:
             start = probe.initial_model()
             _play(probe, start, self.algorithm, 1)  # the first call prepares what later calls use

@@ -80,27 +80,42 @@ def descend_series(
         if keep:
             slopes = _memory_like(start)
             kept.append(slopes)
-        values, step = trained[i], 0
-        now = begin_training(values, start, rule, states)
-        for epoch in range(len(edges[i]) - 1):
-            inputs, targets = _between(features, labels, order, edges[i][epoch], edges[i][epoch + 1])
-            shown: list[Tensor] = []
-            for begin in range(0, len(targets), size):
-                losses, scores = _gradients(
-                    network, now, _batch(inputs, begin, size), targets[begin : begin + size], even, draws[i][step : step + 1], slopes
-                )  # fmt: skip
-                correct(slopes, now, shifts[i], start, mu)
-                if step == 0 and rule == "plain":
-                    write_step(values, start, slopes, rates[0])
-                else:
-                    take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
-                now = values
-                step += 1
-                seen.append(losses)
-                shown.append(scores)
-            if epoch == len(edges[i]) - 2:
-                right.append((torch.cat(shown).argmax(1) == targets).sum())
+        hits = _descend(
+            network, start, trained[i], features, labels, order, edges[i], even, rule, rates, nesterov, states, fresh,
+            shifts[i], mu, draws[i], slopes, seen,
+        )  # fmt: skip
+        right.append(hits)
     return torch.cat(seen), torch.stack(right), kept
+
+
+def _descend(
+    network: Perceptron, start: list[Tensor], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor,
+    edges: list[int], even: Tensor, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
+    shifts: list[Tensor], mu: float, draws: list[torch.Generator], slopes: list[Tensor], seen: list[Tensor],
+) -> Tensor:  # fmt: skip
+    """The steps of one client, with batches of as many samples as ``even`` has; returns the number of correct predictions in its last
+    epoch. Writes its parameters to ``values`` and its last gradients to ``slopes``; adds the losses of its steps to ``seen``."""
+    hits = torch.zeros([], dtype=torch.int64)
+    now, step, size = begin_training(values, start, rule, states), 0, len(even)
+    for epoch in range(len(edges) - 1):
+        inputs, targets = _between(features, labels, order, edges[epoch], edges[epoch + 1])
+        shown: list[Tensor] = []
+        for begin in range(0, len(targets), size):
+            losses, outputs = _gradients(
+                network, now, _batch(inputs, begin, size), targets[begin : begin + size], even, draws[step : step + 1], slopes
+            )  # fmt: skip
+            correct(slopes, now, shifts, start, mu)
+            if step == 0 and rule == "plain":
+                write_step(values, start, slopes, rates[0])
+            else:
+                take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
+            now = values
+            step += 1
+            seen.append(losses)
+            shown.append(outputs)
+        if epoch == len(edges) - 2:
+            hits = (torch.cat(shown).argmax(1) == targets).sum()
+    return hits
 
 
 def _memory_like(values: list[Tensor]) -> list[Tensor]:
@@ -175,11 +190,7 @@ def _outputs(
     for i, kind in enumerate(network.kinds):
         given.append(x)
         if kind == "linear":
-            bias = values[network.biases[i]] if network.biases[i] >= 0 else None
-            if len(x) >= network.many[i]:
-                x = torch.ops.mkldnn._linear_pointwise(x, values[network.weights[i]], bias, "none", [], "")
-            else:
-                x = functional.linear(x, values[network.weights[i]], bias)
+            x = _linear(network, values, i, x)
         elif kind == "relu":
             x = torch.relu_(x)
         elif kind == "tanh":
@@ -195,6 +206,15 @@ def _outputs(
             factors.append(torch.empty_like(x).bernoulli_(network.kept[i], generator=draws[0]).div_(network.kept[i]))
             x = x * factors[-1]
     return x
+
+
+def _linear(network: Perceptron, values: list[Tensor], i: int, x: Tensor) -> Tensor:
+    """The outputs of a linear layer."""
+    bias = values[network.biases[i]] if network.biases[i] >= 0 else None
+    if len(x) >= network.many[i]:
+        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, values[network.weights[i]], bias, "none", [], "")
+        return outputs
+    return functional.linear(x, values[network.weights[i]], bias)
 
 
 def _before_linear(
