@@ -7,8 +7,8 @@ Clients have 50 images. With batches of 16, the last one has 2 images; with batc
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from nets import build
@@ -48,21 +48,20 @@ def seconds(plan: Work, clients: Federation, batch: int, workers: int) -> float:
     return statistics.median(times[1:])
 
 
+def only_full(samples: Indices, batch_size: int) -> list[int]:
+    """The size of full batches, if a client has one."""
+    return [batch_size] if samples.max() >= batch_size else []
+
+
 def main() -> None:
     """Print the times."""
     plan = work("W3", ROUNDS + 1)
     clients = federation(plan).to("cuda")
-    recorded: Callable[..., list[int]] = setup.common_batch_sizes
-
-    def full_batches(samples: Indices, batch_size: int) -> list[int]:
-        return recorded(samples, batch_size)[:1] if samples.max() >= batch_size else []
-
     with one_thread():
         for batch in (16, 64):
             for workers in (1, 2):
-                setup.common_batch_sizes = full_batches
-                without = seconds(plan, clients, batch, workers)
-                setup.common_batch_sizes = recorded
+                with patch.object(setup, "common_batch_sizes", only_full):
+                    without = seconds(plan, clients, batch, workers)
                 times = f"{without:.3f} s, with a recording {seconds(plan, clients, batch, workers):.3f} s"
                 print(f"batches of {batch}, {workers} thread{'s' * (workers > 1)}: {times}", flush=True)
 

@@ -45,19 +45,34 @@ def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, 
             return rows + play_rounds(run_state, (3,)), run_state.model
 
 
-def agrees(
+def differences(
     strategy: str, algorithm: str, again: bool = False, model: Any = None, device: str = "pretend:0", **values: Any
-) -> None:
-    """The same picks on ``device`` as on the CPU and the same numbers to rounding."""
+) -> list[str]:
+    """What is not the same on ``device`` as on the CPU: the picks, and to rounding the numbers; and what is not on the device."""
     (rows, state), (others, other) = (
         rounds(where, strategy, algorithm, again, model, **values) for where in ("cpu", device)
     )
+    wrong = []
     for row, found in zip(rows, others, strict=True):
-        assert [c.client for c in row.clients] == [c.client for c in found.clients], "other clients were picked"
-        np.testing.assert_allclose(found.test_loss, row.test_loss, rtol=1e-3)
+        picks, there = ([client.client for client in one.clients] for one in (row, found))
+        if picks != there:
+            wrong.append(f"round {row.round}: {there} were picked instead of {picks}")
+        if not np.isclose(found.test_loss, row.test_loss, rtol=1e-3, atol=0, equal_nan=True):
+            wrong.append(f"round {row.round}: the test loss is {found.test_loss} instead of {row.test_loss}")
     for name, value in state.items():
-        assert other[name].device.type == torch.device(device).type, f"{name} is on the {other[name].device}"
-        torch.testing.assert_close(other[name].cpu(), value, rtol=1e-2, atol=1e-4)
+        if other[name].device.type != torch.device(device).type:
+            wrong.append(f"{name} is on the {other[name].device}")
+        try:
+            torch.testing.assert_close(other[name].cpu(), value, rtol=1e-2, atol=1e-4)
+        except AssertionError as error:
+            wrong.append(f"{name}: {error}")
+    return wrong
+
+
+def agrees(strategy: str, algorithm: str, **values: Any) -> None:
+    """There are no :func:`differences`."""
+    wrong = differences(strategy, algorithm, **values)
+    assert not wrong, wrong
 
 
 def images(shape: tuple[int, ...], classes: int) -> nn.Module:

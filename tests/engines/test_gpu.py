@@ -16,7 +16,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.selection import STRATEGIES
 from fedcohort.training import local_setup
 from fedcohort.training.recorded_passes import record_pass
-from tests.engines.pretend_cases import agrees, images
+from tests.engines.pretend_cases import differences, images
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 
@@ -29,23 +29,23 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch see
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin)
 def test_every_algorithm_agrees_with_the_cpu(algorithm: str, plan: str) -> None:
-    agrees("uniform", algorithm, device="cuda", engine={"plan": plan, "workers": 2}, training=EXACT)
+    assert not differences("uniform", algorithm, device="cuda", engine={"plan": plan, "workers": 2}, training=EXACT)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.builtin)
 def test_every_strategy_picks_the_clients_that_it_picks_on_the_cpu(strategy: str) -> None:
-    agrees(strategy, "fedavg", device="cuda", training=EXACT)
+    assert not differences(strategy, "fedavg", device="cuda", training=EXACT)
 
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
 @pytest.mark.parametrize("batch", [8, 0])
 def test_convolutions_agree_with_the_cpu(plan: str, batch: int) -> None:
     training = EXACT | {"batch_size": batch, "momentum": 0.9}
-    agrees("uniform", "fedprox", device="cuda", model=images, engine={"plan": plan}, training=training)
+    assert not differences("uniform", "fedprox", device="cuda", model=images, engine={"plan": plan}, training=training)
 
 
 def test_a_run_goes_on_from_its_checkpoint() -> None:
-    agrees("ocs", "scaffold", again=True, device="cuda")
+    assert not differences("ocs", "scaffold", again=True, device="cuda")
 
 
 @pytest.mark.parametrize("plan", ["loop", "threads", "stacked"])

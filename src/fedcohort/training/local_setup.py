@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +9,6 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors
 from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.arrays import Indices
 from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
@@ -21,30 +19,11 @@ from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
-from fedcohort.training.recorded_passes import RecordedPass, record_pass
+from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
 
-__all__ = ["LocalSetup", "common_batch_sizes"]
+__all__ = ["LocalSetup"]
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-def common_batch_sizes(samples: Indices, batch_size: int) -> list[int]:
-    """Sizes of the batches that most training consists of: that of a full batch, if a client has one, and that of the last batch of an
-    epoch, if at least half of the clients with a shorter last batch share it.
-
-    Args:
-        samples: number of training samples of each client.
-        batch_size: size of a full batch; 0 means all samples of the client.
-    """
-    most = int(samples.max(initial=0))
-    rests = samples % batch_size if batch_size else samples
-    rests = rests[rests > 0]
-    sizes = [batch_size] if 0 < batch_size <= most else []
-    if len(rests):
-        counts = np.bincount(rests)
-        if 2 * counts.max() >= len(rests):
-            sizes.append(int(counts.argmax()))
-    return sizes
 
 
 class LocalSetup:
@@ -66,8 +45,8 @@ class LocalSetup:
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network.
-        recordings: passes of the network on a GPU of CUDA, by batch size: that of full batches, and that of the last batch of most
-            clients; empty if passes cannot be recorded.
+        recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
+            :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether the program gives work to idle threads.
     """

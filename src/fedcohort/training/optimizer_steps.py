@@ -10,8 +10,8 @@ def begin_training(values: list[Tensor], start: list[Tensor], rule: str, states:
     """Prepare the optimizer and ``values`` for a client's first step, which begins at the parameters ``start``.
 
     Returns:
-        the parameters from which the first step is taken: ``start`` for the plain rule, whose first step writes all ``values``, and
-        otherwise ``values``.
+        the parameters at which the first step begins. For the plain rule, they are ``start`` itself, because :func:`write_step` then
+        writes ``values``. For other rules, they are ``values``, which are copies of ``start``.
     """
     if rule == "adam" or rule == "adamw":
         for part in states:

@@ -10,14 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.losses import CrossEntropy, Loss, SquaredError, local_losses
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
+from fedcohort.core.arrays import Indices
 
-__all__ = ["RecordedPass", "pass_of_mean", "record_pass", "reported"]
+__all__ = ["RecordedPass", "common_batch_sizes", "pass_of_mean", "record_pass", "reported"]
 
 ROUNDED = 0.05
 """Largest relative difference of a recording in arithmetic that is not exact, where PyTorch may choose other algorithms each time."""
@@ -74,6 +76,25 @@ class RecordedPass:
             parameter.grad = gradient.clone() if self.fresh and gradient is not None else gradient
         losses, right = self.results
         return losses.clone(), right.clone()
+
+
+def common_batch_sizes(samples: Indices, batch_size: int) -> list[int]:
+    """Sizes of the batches that most training consists of: that of a full batch, if a client has one, and that of the last batch of an
+    epoch, if at least half of the clients with a shorter last batch share it.
+
+    Args:
+        samples: number of training samples of each client.
+        batch_size: size of a full batch; 0 means all samples of the client.
+    """
+    most = int(samples.max(initial=0))
+    rests = samples % batch_size if batch_size else samples
+    rests = rests[rests > 0]
+    sizes = [batch_size] if 0 < batch_size <= most else []
+    if len(rests):
+        counts = np.bincount(rests)
+        if 2 * counts.max() >= len(rests):
+            sizes.append(int(counts.argmax()))
+    return sizes
 
 
 def record_pass(

@@ -258,9 +258,9 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
 
 
 def _swatch() -> dict[str, Any]:
-    """The settings of a legend whose symbols are lines, :data:`SWATCH` wide.
+    """The settings of a legend whose symbols are lines with a length of :data:`SWATCH`.
 
-    Legends give a symbol as much height as width. The lines are therefore drawn as paths that are wider than their symbol.
+    A symbol of a legend is as high as it is wide. A line is therefore drawn as a path that is longer than its symbol is wide.
     """
     height = 10
     return {
