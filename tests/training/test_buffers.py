@@ -19,6 +19,21 @@ def test_shapes_types_and_alignment() -> None:
     assert all(value.is_contiguous() and value.data_ptr() % ALIGNMENT == 0 for value in made.values())
 
 
+def test_copies() -> None:
+    """Each of them is aligned and contiguous, and none overlaps another; a number has a shape, too."""
+    like = [*LIKE.values(), torch.zeros(()), torch.zeros(2, 3, 2, 2)]
+    for number in (1, 3):
+        made = Buffers().copies(like, number)
+        assert len(made) == number
+        for mark, values in enumerate(made):
+            for value in values:
+                value.fill_(mark)
+        for mark, values in enumerate(made):
+            assert [(value.shape, value.dtype) for value in values] == [(value.shape, value.dtype) for value in like]
+            assert all(value.is_contiguous() and value.data_ptr() % ALIGNMENT == 0 for value in values)
+            assert all((value == mark).all() for value in values)
+
+
 def test_memory_comes_back_only_when_the_last_view_is_gone() -> None:
     buffers = Buffers()
     first = buffers.like(LIKE, 4)

@@ -14,6 +14,7 @@ from fedcohort.algorithms.fednova import FedNova
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.algorithms.updates import is_finite
 from fedcohort.engines import work_splitting
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
@@ -57,6 +58,17 @@ class LastGradient(FedAvg):
         return {"last": gradients}, {"seen": {"steps": before + problem.steps}}
 
 
+class Halved(FedAvg):
+    """An algorithm of a user: clients send half of their parameters, and too much of a large one."""
+
+    stacks = True
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        for parameter in problem.parameters.values():
+            parameter.detach().mul_(0.5 if int(problem.num_samples) < max(SIZES) else torch.inf)
+        return {}, {}
+
+
 def learned(
     module: nn.Module, shape: tuple[int, ...], algorithm: Algorithm, training: Training, epochs: Any, workers: int = 2
 ) -> list[Any]:
@@ -98,6 +110,7 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
     "own class": ("head first", FedAvg, {"momentum": 0.0}),
     "FedNova": ("perceptron", lambda: FedNova(mu=0.1), {"momentum": 0.5}),
     "own": ("perceptron", LastGradient, {"momentum": 0.5}),
+    "own model": ("perceptron", Halved, {"momentum": 0.0}),
     "Dropout": ("chance", FedAvg, {"momentum": 0.5}),
     "SCAFFOLD, option I, Dropout": ("chance", lambda: Scaffold(option="I"), {"momentum": 0.0}),
 }
@@ -116,6 +129,21 @@ def test_series_have_the_bits_of_single_clients(case: str, epochs: Any, monkeypa
     assert not calls or max(calls) > 1
     monkeypatch.setattr(ClientSeries, "possible", lambda *_: False)
     assert together == learned(module, shape, make(), training, epochs, workers=1)
+
+
+def test_diverged_clients_of_a_series_are_seen() -> None:
+    """What the algorithm does to a model after the training counts, too, and so does what is done to an update later."""
+    module, shape = network("perceptron")
+    for algorithm, usual in ((FedAvg(), True), (Halved(), False)):
+        engine = LocalEngine(federation(shape), as_model(module), Training(batch_size=16), algorithm, 5, 2)
+        start = engine.initial_model()
+        updates = list(engine.train(start, 1, Cohort(np.arange(len(SIZES))), algorithm))
+        engine.close()
+        largest = [update.client for update in updates if update.num_samples == max(SIZES)]
+        assert [update.client for update in updates if not is_finite(update)] == ([] if usual else largest)
+        assert all(update.finite is not None for update in updates)
+        updates[0].state = {name: value * torch.inf for name, value in updates[0].state.items()}
+        assert not is_finite(updates[0])
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:

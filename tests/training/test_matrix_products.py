@@ -1,11 +1,16 @@
 """Products by the quicker library are the products."""
 
 import copy
+import time
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from fedcohort.core.threads import one_thread
 from fedcohort.training import matrix_products as products
 from fedcohort.training.plain_network import program_of
 
@@ -58,9 +63,71 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
+def test_sequences_of_rows_are_rows() -> None:
+    """A layer of a transformer gets [batch, positions, inputs]."""
+    draw = torch.Generator().manual_seed(2)
+    usual = nn.Linear(64, 192)
+    quick = products.quick_products(copy.deepcopy(usual))
+    x, delta = torch.randn(10, 60, 64, generator=draw), torch.randn(10, 60, 192, generator=draw)
+    found: list[list[Tensor]] = []
+    for layer, flat in ((usual, False), (quick, False), (quick, True)):
+        layer.zero_grad()
+        inputs = (x.flatten(0, 1) if flat else x).clone().requires_grad_()
+        outputs = layer(inputs)
+        outputs.backward(delta.view(outputs.shape))
+        assert torch.equal(layer(inputs), outputs)
+        with torch.no_grad():
+            assert torch.equal(layer(inputs), outputs)
+        assert inputs.grad is not None
+        gradients = [p.grad.clone() for p in layer.parameters() if p.grad is not None]
+        found.append([outputs.flatten(0, -2), inputs.grad.flatten(0, -2), *gradients])
+    for by_torch, of_sequences, of_rows in zip(*found, strict=True):
+        assert torch.equal(of_sequences, of_rows)
+        torch.testing.assert_close(of_sequences, by_torch, atol=1e-4, rtol=1e-5)
+
+
+@given(samples=st.integers(1, products.SHORT), outputs=st.integers(8, 700), inputs=st.integers(8, products.NARROW))
+def test_both_libraries_give_the_same_gradients_of_weights_for_short_batches(
+    samples: int, outputs: int, inputs: int
+) -> None:
+    """So that results do not depend on which of them a machine takes."""
+    assume(samples * outputs * inputs >= products.LARGE)
+    draw = torch.Generator().manual_seed(samples * outputs * inputs)
+    delta, x = torch.randn(samples, outputs, generator=draw), torch.randn(samples, inputs, generator=draw)
+    with one_thread():
+        assert torch.equal(products.linear(delta.T, x.T), delta.T @ x) or not products._quick_for_short_batches()
+
+
+def test_the_library_for_short_batches_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken only if it is clearly faster, and gives the same bits."""
+    usual = torch.nn.functional.linear
+
+    def answer(product: Callable[..., Tensor]) -> bool:
+        monkeypatch.setattr(products, "_float32_product", lambda: product)
+        products._quick_for_short_batches.cache_clear()
+        return products._quick_for_short_batches()
+
+    def slow(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        time.sleep(1e-3)
+        return usual(x, weight, bias)
+
+    try:
+        monkeypatch.setattr(torch.nn.functional, "linear", slow)
+        assert answer(usual)
+        assert not answer(lambda x, weight, bias: usual(x, weight, bias) * 2)
+        monkeypatch.setattr(torch.nn.functional, "linear", usual)
+        assert not answer(slow)
+    finally:
+        products._quick_for_short_batches.cache_clear()
+
+
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize(("rows", "inputs"), [(20, 784), (64, 784), (65, 784), (20, 4096)])
-def test_a_program_has_the_gradients_of_a_layer_by_quick_products(rows: int, inputs: int) -> None:
-    """On both sides of the limits for the gradient of the weights, which another library computes for short batches."""
+def test_a_program_has_the_gradients_of_a_layer_by_quick_products(
+    monkeypatch: pytest.MonkeyPatch, rows: int, inputs: int, quick: bool
+) -> None:
+    """On both sides of the limits for the gradient of the weights, which another library may compute for short batches."""
+    monkeypatch.setattr(products, "_quick_for_short_batches", lambda: quick)
     network = products.quick_products(nn.Sequential(nn.Linear(inputs, 200), nn.ReLU(), nn.Linear(200, 10)))
     program = program_of(network, (inputs,))
     assert program is not None
@@ -69,7 +136,10 @@ def test_a_program_has_the_gradients_of_a_layer_by_quick_products(rows: int, inp
     labels = torch.randint(10, (rows,), generator=generator)
     nn.functional.cross_entropy(network(x), labels).backward()
     _, _, found = program.gradients(x, labels, None, rows)
-    assert [layer.short for layer in program._layers if layer.kind == "linear"] == [products.short_batch(inputs), 64]
+    assert [layer.short for layer in program._layers if layer.kind == "linear"] == [
+        0 if quick or inputs == 4096 else 64,
+        0 if quick else 64,
+    ]
     for parameter, gradient in zip(network.parameters(), found, strict=True):
         assert parameter.grad is not None
         assert torch.equal(parameter.grad, gradient)
@@ -79,7 +149,7 @@ def test_what_is_not_float32_in_rows_is_left_to_torch(monkeypatch: pytest.Monkey
     layer = products.quick_products(nn.Sequential(nn.Linear(400, 100)))
     assert layer(torch.ones(40, 400)).shape == (40, 100)
     monkeypatch.setattr(products, "_float32_product", lambda: None)  # would fail if it were called
-    assert layer(torch.ones(5, 8, 400)).shape == (5, 8, 100)
+    assert products.quick_products(nn.Linear(4000, 400))(torch.ones(4000)).shape == (400,)
     assert layer.double()(torch.ones(40, 400, dtype=torch.float64)).dtype == torch.float64
 
 

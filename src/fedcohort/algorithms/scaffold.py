@@ -118,6 +118,9 @@ class Scaffold(Algorithm):
         if self.c_decay < 1 and "round" in problem.memory:
             missed = for_sums((problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0))
             decay = self.c_decay**missed
+        if isinstance(decay, float) and c.keys() == c_i.keys() == problem.anchor.keys():
+            changes = torch._foreach_sub([c[name] for name in c_i], list(c_i.values()))
+            return {name: change.to(problem.anchor[name].dtype) for name, change in zip(c_i, changes, strict=True)}
         shift = {}
         for name, w in problem.anchor.items():
             if name not in c_i:
@@ -137,8 +140,8 @@ class Scaffold(Algorithm):
             total = problem.notes.get("total", {})
             return {n: total.get(n, torch.zeros_like(y)) / per_client(steps.to(y.dtype), y) for n, y in values.items()}
         moved = torch._foreach_sub([problem.anchor[name] for name in values], list(values.values()))
-        distances = [torch.as_tensor(steps.to(y.dtype) * problem.lr).to(y.dtype) for y in values.values()]
-        torch._foreach_div_(moved, [torch.as_tensor(per_client(d, m)) for d, m in zip(distances, moved, strict=True)])
+        distances = {dtype: (steps.to(dtype) * problem.lr).to(dtype) for dtype in {y.dtype for y in moved}}
+        torch._foreach_div_(moved, [torch.as_tensor(per_client(distances[y.dtype], y)) for y in moved])
         if shift := problem.notes.get("shift", {}):
             torch._foreach_sub_(moved, [shift[name] for name in values])
         return dict(zip(values, moved, strict=True))
