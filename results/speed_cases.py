@@ -23,14 +23,21 @@ Figures = Mapping[str, Any]
 def speed_page() -> str:
     """The table of all cases for the page on performance, with the figures that were kept."""
     content = read(NAME) if (RESULTS / f"{NAME}.json").exists() else {"result": {}}
-    rows = content["result"]
+    rows, elsewhere = content["result"], content.get("elsewhere", {})
+    parts = [speed_table(rows, every=True), *_sources(rows)]
+    for processor, others in elsewhere.items():
+        parts += [f"The ratios on another processor, {processor}:", _brief_table(others), *_sources(others)]
+    return "\n\n".join(parts)
+
+
+def _sources(rows: Mapping[str, Figures]) -> list[str]:
+    """On which processor, at which commit and when each case was measured."""
     cases: dict[str, list[str]] = {}
     for name, row in rows.items():
         cases.setdefault(f"{row['processor']}, commit `{row['commit']}`, {row['date']}", []).append(f"`{name}`")
     made = sorted(cases, key=lambda one: len(cases[one]), reverse=True)
     notes = [f"*Measured on {one}.*" for one in made[:1]]
-    notes += [f"*{', '.join(cases[one])}: measured on {one}.*" for one in made[1:]]
-    return "\n\n".join([speed_table(rows, every=True), *notes])
+    return notes + [f"*{', '.join(cases[one])}: measured on {one}.*" for one in made[1:]]
 
 
 def speed_table(rows: Mapping[str, Figures], *, every: bool = False) -> str:
@@ -38,6 +45,17 @@ def speed_table(rows: Mapping[str, Figures], *, every: bool = False) -> str:
     heads = ["case", "bare loop, s", "`threads`", "`stacked`", "`auto`", "processor time", "bound", "goal", "command"]
     lines = [_row(name, rows) for name in CASES if every or name in rows]
     return table(heads, lines)
+
+
+def _brief_table(rows: Mapping[str, Figures]) -> str:
+    """The ratios of cases as a Markdown table."""
+    plans = ("threads", "stacked", "auto")
+    lines = [
+        [CASES[name]["title"], *(_ratio(name, rows[name], plan) for plan in plans), _processor(name, rows[name])]
+        for name in CASES
+        if name in rows
+    ]
+    return table(["case", *(f"`{plan}`" for plan in plans), "processor time"], lines)
 
 
 def described(name: str, figures: Figures) -> str:

@@ -5,7 +5,8 @@
 The contestants of a case are processes: the bare loop, which plays with one and with all intra-op threads, and a run of FedCohort for
 each plan. They take turns, and while one computes, the others wait. A turn is the same rounds with the same clients for all of them:
 those that the run selects. The first turn is not measured. A ratio is the median over the turns. It refers to the better of the two
-loops. All contestants must take the same number of optimizer steps. Results of cases that are not measured stay in the file.
+loops. All contestants must take the same number of optimizer steps. Results of cases that are not measured stay in the file, and so do
+those of other processors.
 
 Use a machine that does nothing else. All cases take about ten minutes on two cores.
 """
@@ -120,22 +121,36 @@ def _bytes_of_features(case: Case) -> int:
 
 
 def keep(found: dict[str, Any], path: Path, command: str, seconds: float, made_by: str, known: dict[str, str]) -> None:
-    """Write the figures to the file, beside those of other cases; each has its commit, date and processor."""
+    """Write the figures to the file, beside those of other cases; each has its commit, date and processor. Earlier figures of another
+    processor are kept beside those of this one."""
     experiments = [str(file.relative_to(ROOT)) for file in sorted(Path(__file__).parent.glob("*.[pt]*"))]
     facts = provenance(command, experiments, seconds, made_by, known)
     facts["depends"] = {name: known[name] for name in sorted(known)} | facts["depends"]
     own = {name: facts[name] for name in ("commit", "date", "processor", "versions", "command")}
-    before = json.loads(path.read_text("utf-8"))["result"] if path.exists() else {}
-    result = {name: row for name, row in before.items() if name in CASES} | {
-        name: row | own for name, row in found.items()
-    }
+    content = json.loads(path.read_text("utf-8")) if path.exists() else {"result": {}}
+    before = {name: row for name, row in content["result"].items() if name in CASES}
+    elsewhere = _of_other_processors(content.get("elsewhere", {}), before, found, own["processor"])
+    result = before | {name: row | own for name, row in found.items()}
     commits = {row["commit"] for row in result.values()}
     if len(commits) > 1:
         del facts["depends"]
         facts["older"] = "The cases were not all measured at the same commit."
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(facts | {"result": {name: result[name] for name in CASES if name in result}}, indent=1)
+    facts |= {"result": {name: result[name] for name in CASES if name in result}}
+    text = json.dumps(facts | ({"elsewhere": elsewhere} if elsewhere else {}), indent=1)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def _of_other_processors(
+    elsewhere: dict[str, dict[str, Any]], before: dict[str, Any], found: dict[str, Any], processor: str
+) -> dict[str, dict[str, Any]]:
+    """The figures of cases on other processors, by processor, after cases were ``found`` on this one."""
+    kept = {other: dict(rows) for other, rows in elsewhere.items()}
+    for name in found:
+        kept.get(processor, {}).pop(name, None)
+        if name in before and before[name]["processor"] != processor:
+            kept.setdefault(before[name]["processor"], {})[name] = before[name]
+    return {other: {name: rows[name] for name in CASES if name in rows} for other, rows in kept.items() if rows}
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ def experiment_of(case: Case, plan: str) -> fedcohort.Experiment:
             "momentum": case.momentum,
             "optimizer": case.optimizer,
         },
-        engine={"plan": plan},
+        engine={"plan": plan, "arithmetic": case.arithmetic},
         measures={"evaluate_every": 1 if case.test else MOST_ROUNDS},
     )
 

@@ -113,6 +113,34 @@ def test_the_page_shows_the_table() -> None:
     assert all(case.title in page for case in CASES.values())
 
 
+def test_figures_of_other_processors_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a case are the newest of each processor, and the table begins with the newest of all."""
+    path = tmp_path / "speed-cases.json"
+
+    def keep(processor: str, commit: str, *names: str) -> dict[str, Any]:
+        monkeypatch.setattr(command, "provenance", lambda *_: provenance | {"processor": processor, "commit": commit})
+        command.keep(dict.fromkeys(names, FIGURES), path, "make bench-cases", 1.0, commit, {})
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return content
+
+    provenance = {"command": "", "commit": "", "date": "2026-11-23", "processor": "", "versions": {}, "depends": {}}
+    assert "elsewhere" not in keep("one", "a", "w2", "w1")
+    content = keep("two", "b", "w2")
+    assert {name: row["processor"] for name, row in content["result"].items()} == {"w2": "two", "w1": "one"}
+    assert content["elsewhere"].keys() == {"one"}
+    monkeypatch.setattr(speed_cases, "RESULTS", tmp_path)
+    monkeypatch.setattr(speed_cases, "read", lambda _: content)
+    own, other = speed_cases.speed_page().split("The ratios on another processor, one:")
+    assert "commit `b`" in own
+    assert "commit `a`" in other
+    assert CASES["w1"].title not in other
+    content = keep("one", "c", "w2")
+    assert [row["commit"] for row in content["result"].values()] == ["c", "a"]
+    assert {other: {name: row["commit"] for name, row in rows.items()} for other, rows in content["elsewhere"].items()} == {
+        "two": {"w2": "b"}
+    }  # fmt: skip
+
+
 def test_cases_of_other_commits_stay_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
     command.keep({"w2": FIGURES}, path, "make bench-cases", 1.0, "aaaaaaaaaa", {})
