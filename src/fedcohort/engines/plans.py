@@ -1,13 +1,15 @@
 """The choice of the fastest plan on this machine, by timing real steps of each plan on the real model and data, and means of models.
 
-Loop and threads give the same bits, so the faster one is taken. Stacks give the same results to rounding; they are taken only if they
-need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its key has everything that it can depend on:
-machine, cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the number of clients and of their steps.
+Loop and threads give the same bits; the loop is taken only if threads need more than :data:`EVEN` times its time. Stacks give the same
+results to rounding; they are taken only if they need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its
+key has everything that it can depend on: machine, cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the
+number of clients and of their steps.
 """
 
 import dataclasses
 import hashlib
 import json
+import math
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -43,6 +45,9 @@ __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
 CLEARLY = 0.8
 """Stacks are taken if they need at most this share of the time of the faster of the other plans."""
+EVEN = 1.1
+"""Threads are taken if they need at most this share of the time of the loop: they also share evaluations and questions to clients,
+which are not measured."""
 SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
 CLOSE = 0.5, 1.25
@@ -222,8 +227,8 @@ def _is_close(seconds: Mapping[Plan, float]) -> bool:
 
 def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bool) -> Choice:
     """The fastest plan, with the reason."""
-    exact = min((plan for plan in seconds if plan != "stacked"), key=lambda plan: seconds[plan])
-    plan: Plan = exact
+    exact: Plan = "threads" if seconds.get("threads", math.inf) <= EVEN * seconds["loop"] else "loop"
+    plan = exact
     if "stacked" in seconds and seconds["stacked"] <= CLEARLY * seconds[exact]:
         plan = "stacked"
     reasons = [", ".join(f"{name} {value * 1e3:.2g}" for name, value in seconds.items()) + " ms per step"]
