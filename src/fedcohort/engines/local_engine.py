@@ -95,7 +95,7 @@ class LocalEngine:
         workers: number of threads; 0 means one per core that this process may use.
         memories: stores the clients' memories; by default in this process, and beyond 1 GiB in a file.
         plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning that says why.
-        arithmetic: arithmetic of a GPU, see :mod:`fedcohort.engines.device`.
+        arithmetic: see :mod:`fedcohort.engines.device`.
 
     Attributes:
         plan: how clients are trained.

@@ -296,7 +296,8 @@ class Engine(Section):
     cluster, cuda means one GPU for each host. A run on cuda:1 is the same run as one on cuda."""
     arithmetic: Annotated[Literal["exact", "tf32", "bf16"], NotInKey(("exact",))] = "exact"
     """How products are rounded. exact: to the experiment's precision; tf32: GPU products with 10-bit inputs; bf16: networks run in
-    bfloat16. The last two are faster on GPUs that support them, and change results."""
+    bfloat16. The last two change results. They are faster on GPUs that support them; bf16 is also faster on a CPU that does, for
+    large networks."""
 
 
 class Measures(Section):

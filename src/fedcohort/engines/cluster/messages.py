@@ -55,7 +55,7 @@ class Setup:
         seed: the experiment's seed.
         stacked: whether clients are trained in stacks.
         device: device of the tensors.
-        arithmetic: arithmetic of a GPU.
+        arithmetic: see :mod:`fedcohort.engines.device`.
     """
 
     clients: Mapping[str, Any]
