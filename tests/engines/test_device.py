@@ -19,11 +19,11 @@ from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines import device
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment.given_objects import Given
-from fedcohort.models import CnnA, Mlp
+from fedcohort.models import CnnA, Mlp, as_model
 from fedcohort.runs import parallel_runs
 from fedcohort.runs.process_objects import packed
 from fedcohort.selection import Cohort
-from fedcohort.testing.base import HEALTHY, small_federation
+from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.memory_layouts import faster_with_channels_first
 from fedcohort.training.random_layers import draws_at_random
 from tests.experiments import cell, small
@@ -184,6 +184,22 @@ def test_bfloat16_rounds_networks_and_keeps_parameters(plan: Any) -> None:
         assert rounded.dtype == torch.float32
         torch.testing.assert_close(rounded, value, rtol=0.1, atol=0.02)
         assert torch.equal(rounded, value) == (plan == "stacked")
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(4, 8), nn.BatchNorm2d(8)])
+def test_bfloat16_by_threads_has_the_bits_of_the_loop(norm: nn.Module) -> None:
+    from tests.training.test_stacked import images
+
+    network = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+    network(torch.ones(2, 3, *images().sample_shape[1:]))
+    clients, model, training = images(), as_model(network), Training(batch_size=4)
+    found, plans = [], list[tuple[Any, int]]([("loop", 1), ("threads", 2), ("threads", 2)])
+    for plan, workers in plans:
+        engine = LocalEngine(clients, model, training, FedAvg(), 3, workers, plan=plan, arithmetic="bf16")
+        updates = engine.train(engine.initial_model(), 1, Cohort(np.array(HEALTHY)), FedAvg())
+        found.append([bits(update.state) for update in updates])
+        engine.close()
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_copy_of_a_module_in_bfloat16_is_a_module_of_its_own() -> None:
