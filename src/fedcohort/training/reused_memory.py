@@ -51,9 +51,7 @@ class Buffers:
         set has memory of its own, which takes less time."""
         if number == 1:
             return [[torch.empty(value.shape, dtype=value.dtype) for value in values]]
-        sizes = [
-            -(-value.nbytes // ALIGNMENT) * ALIGNMENT for value in values
-        ]  # of one copy, up to where the next begins
+        sizes = [-(-value.nbytes // ALIGNMENT) * ALIGNMENT for value in values]  # up to where the next copy begins
         memory = self._take(number * sum(sizes))
         copies = []
         for value, size, part in zip(values, sizes, memory.split([number * size for size in sizes]), strict=True):
