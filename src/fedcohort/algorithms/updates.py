@@ -64,7 +64,7 @@ class _ModelOfUpdate:
         return update._state
 
     def __set__(self, update: "Update", state: ModelState | None) -> None:
-        update._state, update.finite = state, None
+        update._state = state
 
 
 @dataclass
@@ -85,7 +85,6 @@ class Update:
         late: the reason why the server did not wait for the result, in words; None if it waited. The clock sets it.
         duration: simulated time that the client needed. The clock sets it.
         group: the group of models in which this model was trained, and its position in the group; None if it was trained alone.
-        finite: whether all numbers that the client sends are finite; None if nobody has looked yet.
     """
 
     client: int
@@ -101,7 +100,6 @@ class Update:
     late: str | None = None
     duration: float = float("nan")
     group: tuple[ModelGroup, int] | None = None
-    finite: bool | None = field(default=None, init=False, repr=False, compare=False)
     _state: ModelState | None = field(init=False, repr=False, compare=False)
 
     @staticmethod
@@ -127,8 +125,6 @@ class Update:
 
 def is_finite(update: Update) -> bool:
     """Whether all numbers of the update are finite, so that it can enter a model."""
-    if update.finite is not None:
-        return update.finite
     if update.pending is not None:
         models, position = update.pending
         groups = [*update.extra.values()] if models.is_finite(position) else [update.state]

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
-from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
 from fedcohort.training.client_memories import Memory
@@ -101,13 +100,11 @@ class ClientSeries:
         if corrections is None:
             return None
         series = self._series(model, t, clients, epochs, corrections, into)
-        losses, hits, sums, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
+        losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
         updates = self._updates(clients, epochs, series, losses, hits)
-        if self._finishes:
-            return list(self._finished(problems, updates, gradients))
-        for update, total in zip(updates, sums.tolist(), strict=True):
-            update.finite = True if math.isfinite(total) else None  # finite numbers may add up to infinity, too
-        return [(update, {}) for update in updates]
+        if not self._finishes:
+            return [(update, {}) for update in updates]
+        return list(self._finished(problems, updates, gradients))
 
     def _corrections(self, problems: list[ClientProblem]) -> list[Correction] | None:
         """What the algorithm adds to the gradients of each client; None if it is not said before the steps, or μ differs."""
@@ -221,7 +218,6 @@ class ClientSeries:
             problem.forwards += round(update.passes) * update.num_samples
             update.extra, memory = self.setup.algorithm.finish(problem)
             update.passes = problem.forwards / update.num_samples
-            update.finite = is_finite(update)  # now, while its numbers are in this core's cache
             yield update, memory
 
 

@@ -68,12 +68,11 @@ def descend_series(
     network: Perceptron, start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
     edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
     shifts: list[list[Tensor]], mu: float, draws: list[list[torch.Generator]], keep: bool,
-) -> tuple[Tensor, Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
+) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
     """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
     :func:`fedcohort.training.plain_functions.descend`."""
     seen: list[Tensor] = []
     right: list[Tensor] = []
-    totals: list[Tensor] = []
     kept: list[list[Tensor]] = []
     even = torch.full([size], 1 / size, dtype=start[0].dtype)
     slopes = _memory_like(start)
@@ -86,8 +85,7 @@ def descend_series(
             shifts[i], mu, draws[i], slopes, seen,
         )  # fmt: skip
         right.append(hits)
-        totals.append(torch.stack([value.sum() for value in trained[i]]).sum())
-    return torch.cat(seen), torch.stack(right), torch.stack(totals), kept
+    return torch.cat(seen), torch.stack(right), kept
 
 
 def _descend(

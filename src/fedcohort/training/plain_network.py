@@ -192,13 +192,12 @@ class Program:
 
     def descend_series(
         self, series: Series, optimizer: Optimizer, *, keep_gradients: bool
-    ) -> tuple[Tensor, Tensor, Tensor, list[list[Tensor]]]:
+    ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
         """Train several clients of a perceptron, each as :meth:`descend` does, with a fresh state of the optimizer.
 
         Returns:
             the cross-entropy of each sample before its step, in the order of the series; each client's number of correct
-            predictions in its last epoch; the sum of each client's parameters after its training; and with ``keep_gradients``, each
-            client's gradients of its last batch.
+            predictions in its last epoch; and with ``keep_gradients``, each client's gradients of its last batch.
         """
         rule = optimizer.rule()
         return _run(
