@@ -9,6 +9,7 @@ A file has these keys:
     depends     path → digest of every file that decides about the result: loaded modules of the package, experiment files
     confirmed   if runs were repeated with later code and gave the same: commit, date and number; `depends` is then of that code
     older       in files that are not made anew by a command of this package: why
+    elsewhere   in the file of the speed cases: figures of other processors, processor → case → figures
 """
 
 import ast

@@ -35,7 +35,7 @@ class Case:
         candidates: clients that report their loss before the k with the largest are taken; 0 means uniform selection.
         batch, lr, momentum, optimizer: local training, for one epoch.
         algorithm: fedavg, scaffold or fedprox (μ = 0.1).
-        arithmetic: that of FedCohort; the loop always computes in single precision.
+        arithmetic: ``engine.arithmetic`` of FedCohort's runs; the loop always computes in single precision.
         test: images that are evaluated after every round; 0 means none.
         rounds: rounds of a turn.
         plans: plans that are measured; ``threads`` is the default plan.

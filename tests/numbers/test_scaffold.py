@@ -44,6 +44,18 @@ def test_scaffold_reaches_the_optimum_and_fedavg_does_not(option: Any) -> None:
     assert number(play_rounds(FedAvg(), TWO, 500, steps=(5, 5))[0]) == pytest.approx(-1.391579, abs=1e-6)
 
 
+def test_the_correction_is_in_the_order_of_the_parameters() -> None:
+    """Programs add it to gradients by position; c and c_i may come in another order, for instance from another process."""
+    start = {"weight": torch.tensor([0.0, 0.0]), "bias": torch.tensor([0.0])}
+    c = {"bias": torch.tensor([4.0]), "weight": torch.tensor([1.0, 2.0])}
+    own = {"bias": torch.tensor([1.0]), "weight": torch.tensor([3.0, 5.0])}
+    problem = OneNumber(lambda x: x, start, start, received={"c": c}, memory={"c": own})
+    correction = Scaffold().correction(problem)
+    assert correction is not None
+    assert {name: shift.tolist() for name, shift in correction.shift.items()} == {"weight": [-2, -3], "bias": [3]}
+    assert list(correction.shift) == list(start)
+
+
 def test_scaffold_with_momentum_reaches_the_optimum() -> None:
     assert number(play_rounds(Scaffold(), TWO, 800, steps=(5, 5), training=MOMENTUM)[0]) == pytest.approx(
         -2.2, abs=1e-8

@@ -59,7 +59,7 @@ class LastGradient(FedAvg):
 
 
 class Halved(FedAvg):
-    """An algorithm of a user: clients send half of their parameters, and too much of a large one."""
+    """An algorithm of a user: clients send half of their parameters, and the one with the most samples sends infinite ones."""
 
     stacks = True
 

@@ -91,11 +91,13 @@ def test_both_libraries_give_the_same_gradients_of_weights_for_short_batches(
     samples: int, outputs: int, inputs: int
 ) -> None:
     """So that results do not depend on which of them a machine takes."""
+    if not products._quick_for_short_batches():
+        pytest.skip("this machine takes PyTorch's product for short batches")
     assume(samples * outputs * inputs >= products.LARGE)
     draw = torch.Generator().manual_seed(samples * outputs * inputs)
     delta, x = torch.randn(samples, outputs, generator=draw), torch.randn(samples, inputs, generator=draw)
     with one_thread():
-        assert torch.equal(products.linear(delta.T, x.T), delta.T @ x) or not products._quick_for_short_batches()
+        assert torch.equal(products.linear(delta.T, x.T), delta.T @ x)
 
 
 def test_the_library_for_short_batches_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,8 +119,7 @@ class Scaffold(Algorithm):
             missed = for_sums((problem.t - 1 - problem.memory["round"]["last"]).clamp(min=0))
             decay = self.c_decay**missed
         if isinstance(decay, float) and c.keys() == c_i.keys() == problem.anchor.keys():
-            changes = torch._foreach_sub([c[name] for name in c_i], list(c_i.values()))
-            return {name: change.to(problem.anchor[name].dtype) for name, change in zip(c_i, changes, strict=True)}
+            return _differences(c, c_i, problem.anchor)
         shift = {}
         for name, w in problem.anchor.items():
             if name not in c_i:
@@ -181,6 +180,12 @@ def _plain(training: Training) -> bool:
 def _device(problem: Problem) -> torch.device:
     """The device of the client's training."""
     return next(iter(problem.parameters.values())).device
+
+
+def _differences(c: Tensors, c_i: Tensors, like: Tensors) -> Tensors:
+    """c − c_i of all parameters in one call, in the order and the number formats of ``like``."""
+    found = torch._foreach_sub([c[name] for name in like], [c_i[name] for name in like])
+    return {name: difference.to(like[name].dtype) for name, difference in zip(like, found, strict=True)}
 
 
 def _zeros(value: Tensor) -> Tensor:

@@ -1,8 +1,7 @@
 """The device of tensors, and its arithmetic.
 
 * ``exact`` switches off what torch does by default or may choose for speed: TF32 in convolutions, and algorithms with results that
-depend
-  on the order of threads. Reference runs are exact.
+  depend on the order of threads. Reference runs are exact.
 * ``tf32`` lets matrix products and convolutions round their inputs to 10 bits of mantissa.
 * ``bf16`` runs the network's forward and backward passes in bfloat16. Parameters and optimizer stay in the experiment's precision.
 

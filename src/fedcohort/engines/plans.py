@@ -1,9 +1,9 @@
 """The choice of the fastest plan on this machine, by timing real steps of each plan on the real model and data, and means of models.
 
 Loop and threads give the same bits; the loop is taken only if threads need more than :data:`EVEN` times its time. Stacks give the same
-results to rounding; they are taken only if they need at most :data:`CLEARLY` of that time. The choice is kept in the user's cache. Its
-key has everything that it can depend on: machine, cores, versions, network, data type, batch size, optimizer, loss, algorithm, and the
-number of clients and of their steps.
+results to rounding; they are taken only if they need at most :data:`CLEARLY` of the time of the plan that would be taken otherwise.
+The choice is kept in the user's cache. Its key has everything that it can depend on: machine, cores, versions, network, data type,
+batch size, optimizer, loss, algorithm, and the number of clients and of their steps.
 """
 
 import dataclasses
@@ -44,10 +44,10 @@ from fedcohort.training.stack import cannot_stack
 __all__ = ["CLEARLY", "Choice", "choose_plan"]
 
 CLEARLY = 0.8
-"""Stacks are taken if they need at most this share of the time of the faster of the other plans."""
+"""Stacks are taken if they need at most this share of the time of the plan that would be taken otherwise."""
 EVEN = 1.1
-"""Threads are taken if they need at most this share of the time of the loop: they also share evaluations and questions to clients,
-which are not measured."""
+"""Threads are preferred to the loop if they need at most this many times its time: they also share evaluations and questions to
+clients, which are not measured."""
 SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
 CLOSE = 0.5, 1.25
@@ -226,7 +226,7 @@ def _is_close(seconds: Mapping[Plan, float]) -> bool:
 
 
 def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bool) -> Choice:
-    """The fastest plan, with the reason."""
+    """The plan to take, with the reason."""
     exact: Plan = "threads" if seconds.get("threads", math.inf) <= EVEN * seconds["loop"] else "loop"
     plan = exact
     if "stacked" in seconds and seconds["stacked"] <= CLEARLY * seconds[exact]:

@@ -31,7 +31,7 @@ TYPICAL = 20, 200, 784
 TRIES, CALLS = 8, 4
 """How often each library is measured, and how many calls are measured together."""
 CLEARLY = 0.9
-"""oneDNN computes the gradients of short batches if it needs at most this share of the time."""
+"""oneDNN computes the gradients of weights of short batches if it needs at most this share of PyTorch's time."""
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:

@@ -258,7 +258,7 @@ def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:
 
 
 def _swatch() -> dict[str, Any]:
-    """The settings of a legend whose symbols are lines with a length of :data:`SWATCH`.
+    """The settings of a legend that shows lines, each :data:`SWATCH` wide.
 
     A symbol of a legend is as high as it is wide. A line is therefore drawn as a path that is longer than its symbol is wide.
     """
