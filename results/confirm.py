@@ -6,6 +6,7 @@ of the atlas, uniform selection and one strategy in six; or all strategies of th
 number is the same, the file names the present code beside that which made it, with the number of runs that were repeated.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,17 +91,17 @@ def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], 
 def renew_intervals(rows: Sequence[dict[str, Any]]) -> None:
     """Compute the intervals of differences anew from the accuracies that are kept, since the code that computes them may have changed.
 
-    Rows with several references stay as they are.
+    In a sweep, each point has a reference of its own: that to which a row has the difference that is kept.
     """
     references = [row for row in rows if row["verdict"] == "baseline"]
-    if len(references) != 1:
-        return
     for row in rows:
-        if row is not references[0] and row["difference"] is not None:
-            interval = measures.paired_interval(
-                row["accuracies"], references[0]["accuracies"], limits=ACCURACY.differences
-            )
-            row["difference_low"], row["difference_high"] = interval.low, interval.high
+        if row["verdict"] == "baseline" or row["difference_low"] is None:
+            continue
+        for reference in references:
+            interval = measures.paired_interval(row["accuracies"], reference["accuracies"], limits=ACCURACY.differences)
+            if math.isclose(interval.mean, row["difference"], abs_tol=1e-12):
+                row["difference_low"], row["difference_high"] = interval.low, interval.high
+                break
 
 
 def repeated_held_out(

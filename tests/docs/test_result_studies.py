@@ -1,5 +1,6 @@
 """The studies behind results: errors of races, whether scores predict what they promise, and results that are confirmed."""
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from results.atlas.federations import Federation, federations, strategies
 from results.atlas.play import Played
 from results.comparisons import ComparisonResult
 from results.confirm import confirm, renew_intervals, repeated_atlas, repeated_comparison, repeated_held_out
+from results.descriptions import DESCRIPTIONS
 from results.diagnoses import BINS, CLAIMS, Claim, correlation, diagnosis_table, holds, outcomes, ranks_within
-from results.result_file import read
+from results.result_file import names, read
 
 import fedcohort
 from fedcohort.core.errors import UsageError
@@ -215,19 +217,36 @@ def test_the_atlas_is_confirmed_by_some_of_its_runs() -> None:
 
 
 def test_intervals_of_a_confirmed_comparison_are_those_of_the_present_code() -> None:
-    rows: list[dict[str, Any]] = [
-        {"label": "uniform", "verdict": "baseline", "difference": 0.0, "accuracies": [0.9, 0.9]},
-        {
-            "label": "a",
-            "verdict": "not clear",
-            "difference": -0.2,
-            "accuracies": [0.5, 0.9],
-            "difference_low": -9,
-            "difference_high": 9,
-        },
+    """A row of a sweep is compared with the baseline of its point."""
+
+    def row(label: str, verdict: str, difference: float, *accuracies: float) -> dict[str, Any]:
+        ends = {"difference_low": -9, "difference_high": 9}
+        return {"label": label, "verdict": verdict, "difference": difference, "accuracies": list(accuracies)} | ends
+
+    rows = [
+        row("uniform, 1", "baseline", 0.0, 0.9, 0.9),
+        row("uniform, 2", "baseline", 0.0, 0.4, 0.4),
+        row("a, 1", "not clear", -0.2, 0.5, 0.9),
+        row("a, 2", "not clear", 0.1, 0.5, 0.5),
     ]
     renew_intervals(rows)
-    assert (rows[1]["difference_low"], rows[1]["difference_high"]) == (-1, 1)
+    assert [(one["difference_low"], one["difference_high"]) for one in rows[2:]] == [
+        (-1, 1),
+        pytest.approx((0.1, 0.1)),
+    ]
+
+
+@pytest.mark.parametrize("name", [one for one in names() if isinstance(DESCRIPTIONS.get(one), ComparisonResult)])
+def test_kept_intervals_are_those_of_the_present_code(name: str) -> None:
+    content = read(name)
+    if "table" in content:
+        pytest.skip("kept without the values of its seeds")
+    for rows in content["result"].values():
+        now = copy.deepcopy(rows)
+        renew_intervals(now)
+        for row, kept in zip(now, rows, strict=True):
+            for end in ("difference_low", "difference_high"):
+                assert row[end] == pytest.approx(kept[end], abs=1e-12), row["label"]
 
 
 def test_the_held_out_federations_are_confirmed_by_their_first_seed() -> None:

@@ -22,7 +22,10 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA
 from fedcohort.selection import Cohort
+from fedcohort.training import divided_batches
+from fedcohort.training.forward_functions import outputs_of_one
 from fedcohort.training.optimizers import build_optimizer
+from fedcohort.training.plain_layers import Layer
 from fedcohort.training.plain_network import Program, program_of
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="PyTorch has no TorchScript for this Python")
@@ -38,6 +41,10 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "strides, groups and dilation": lambda: nn.Sequential(
         nn.Conv2d(3, 32, 3), nn.GELU(), nn.Conv2d(32, 64, 5, groups=4, stride=2, padding=2), nn.ReLU(),
         nn.Conv2d(64, 64, 3, dilation=2), nn.AvgPool2d(2), nn.Flatten(), nn.LazyLinear(4),
+    ),
+    "activations before poolings": lambda: nn.Sequential(
+        nn.Tanh(), nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.Tanh(),
+        nn.MaxPool2d(2), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4),
     ),
     "norms and Dropout": lambda: nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU(), nn.Conv2d(32, 64, 3, padding=1), nn.GroupNorm(8, 64),
@@ -92,10 +99,57 @@ def test_shared_gradients_have_the_same_bits(name: str, dtype: torch.dtype) -> N
         return [losses, hits, *found]
 
     expected = gradients()
-    steps.share_work(torch.tensor(1))
+    steps.share_work(torch.tensor(1), 2)
     for _ in range(5):
         assert all(map(torch.equal, expected, gradients()))
     assert all(own.stride() == p.stride() for own, p in zip(gradients()[2:], module.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("threads", [2, 3, 6])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_divided_batches_have_the_same_bits(name: str, threads: int) -> None:
+    """As many parts as there are idle threads, of a number of samples that they do not divide evenly; idle threads come and go."""
+    module, steps = program(name)
+    images, labels = batch(25)
+    draws = [torch.Generator()] if steps.draws else []
+    idle = torch.tensor(0)
+    steps.share_work(idle, threads)
+    found = []
+    for number in (0, threads - 1, 1, 0, threads - 1):
+        idle.fill_(number)
+        for draw in draws:
+            draw.manual_seed(3)
+        losses, hits, gradients = steps.gradients(images.permute(0, 3, 1, 2), labels, None, 25, draws)
+        found.append([losses, hits, *gradients])
+    assert steps._most_parts == {25: threads}
+    assert all(torch.equal(*pair) for one in found[1:] for pair in zip(found[0], one, strict=True))
+    assert all(own.stride() == p.stride() for own, p in zip(found[-1][2:], module.parameters(), strict=True))
+
+
+def test_batches_are_divided_only_where_it_changes_no_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library whose results depend on the number of samples: from four parts on, of fewer than eight samples."""
+
+    def outputs(layers: list[Layer], values: list[Tensor], x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        end, given, notes = outputs_of_one(layers, values, x)
+        return torch.nextafter(end, torch.tensor(9.0)) if len(x) < 8 else end, given, notes
+
+    monkeypatch.setattr(divided_batches, "outputs_of_one", outputs)
+    _, steps = program("convolutions")
+    steps.share_work(torch.tensor(1), 16)
+    for size in (24, 2):
+        images, labels = batch(size)
+        steps.gradients(images.permute(0, 3, 1, 2), labels, None, size)
+    assert steps._most_parts == {24: 3, 2: 1}
+
+
+def test_batches_with_little_work_stay_whole() -> None:
+    """An image takes 2.6 million multiplications."""
+    _, steps = program("convolutions")
+    steps.share_work(torch.tensor(1), 16)
+    for size in (1, 3, 8):
+        images, labels = batch(size)
+        steps.gradients(images.permute(0, 3, 1, 2), labels, None, size)
+    assert steps._most_parts == {1: 1, 3: 1, 8: 4}
 
 
 @pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=str)
@@ -107,7 +161,7 @@ def test_shared_steps_have_the_same_bits(settings: dict[str, Any]) -> None:
         module, steps = program("convolutions")
         optimizer = build_optimizer(Training(batch_size=20, lr=0.05, **settings), list(module.parameters()))
         idle = torch.tensor(int(shared))
-        steps.share_work(idle)
+        steps.share_work(idle, 2)
         for turn in range(4):
             idle.fill_(int(shared and turn != 2))
             steps.descend(images, labels, torch.arange(60), 20, optimizer)
@@ -119,21 +173,23 @@ def test_other_threads_work_only_if_there_are_idle_ones() -> None:
     _, steps = program("convolutions")
     images, labels = batch(24)
     idle = torch.tensor(0)
-    steps.share_work(idle)
+    steps.share_work(idle, 2)
+    names = ("aten::convolution", "aten::convolution_backward")
     busy = []
     for number in (0, 1, 0):
         idle.fill_(number)
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             steps.gradients(images.permute(0, 3, 1, 2), labels, None, 24)
-        busy.append(len({event.thread for event in seen.events() if event.name == "aten::convolution_backward"}))
-    assert busy[0] == busy[2] == 1 < busy[1]
+        busy.append([len({event.thread for event in seen.events() if event.name == name}) for name in names])
+    assert busy[0] == busy[2] == [1, 1]
+    assert min(busy[1]) > 1, "forward and backward"
 
 
 def test_small_networks_keep_their_work() -> None:
     module = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
     steps = program_of(module, (784,))
     assert steps is not None
-    steps.share_work(torch.tensor(1))
+    steps.share_work(torch.tensor(1), 2)
     assert steps._idle is None
 
 
@@ -188,12 +244,12 @@ def test_a_forked_process_does_its_work_itself() -> None:
 def child():
     process = os.fork()
     if process == 0:
-        steps.share_work(torch.tensor(1)) if steps._idle is None else None
+        steps.share_work(torch.tensor(1), 2) if steps._idle is None else None
         print(can_fork(), all(map(torch.equal, gradients(), expected)), flush=True)
         os._exit(0)
     assert os.waitpid(process, 0)[1] == 0
 child()
-steps.share_work(torch.tensor(1))
+steps.share_work(torch.tensor(1), 2)
 gradients()
 child()
 """
@@ -207,7 +263,7 @@ def test_a_process_may_end_while_threads_clean_up() -> None:
 for _ in range(60):
     process = os.fork()
     if process == 0:
-        steps.share_work(torch.tensor(1))
+        steps.share_work(torch.tensor(1), 2)
         gradients()
         sys.exit(0)
     assert os.waitpid(process, 0)[1] == 0

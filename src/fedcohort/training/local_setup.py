@@ -106,7 +106,8 @@ class LocalSetup:
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work
         <fedcohort.training.plain_network.Program.share_work>`."""
-        self.shares_work = int(idle) > 1 and self.program is not None and self.program.share_work(idle)
+        threads = int(idle)
+        self.shares_work = threads > 1 and self.program is not None and self.program.share_work(idle, threads)
 
     def show(self, model: ModelState) -> nn.Module:
         """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""

@@ -6,26 +6,18 @@
 import torch
 from torch import Tensor
 
-from fedcohort.training.layer_functions import (
-    before,
-    before_norm,
-    layer_gradients,
-    normalized,
-    outputs,
-    pooled,
-    takes_long,
-    unpooled,
-)
+from fedcohort.training.forward_functions import Helpers, noted_outputs
+from fedcohort.training.layer_functions import before, before_norm, layer_gradients, takes_long, unpooled
 from fedcohort.training.optimizer_steps import correct, take_step
 from fedcohort.training.plain_layers import Layer
 
-__all__ = ["descend", "gradients", "outputs_of_parts"]
+__all__ = ["descend", "gradients"]
 
 
 def descend(
     layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator], idle: list[Tensor],
+    shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator], helpers: list[Helpers],
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
     """The steps of :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`.
 
@@ -36,7 +28,7 @@ def descend(
         shifts: added to the gradients of every step; empty for none.
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
         draws: for every step, the generator of Dropout; empty if there is none.
-        idle: the number of idle threads, which may change at any time; empty if there are none.
+        helpers: threads that may take a part of the work; empty if there are none.
     """
     seen: list[Tensor] = []
     guesses: list[Tensor] = []
@@ -49,7 +41,7 @@ def descend(
         step = start // size
         slopes = even if len(batch) == size else torch.full_like(even[: len(batch)], 1 / len(batch))
         losses, guess, last = _one_pass(
-            layers, values, inputs, batch, None, len(batch), slopes, draws[step : step + 1], idle
+            layers, values, inputs, batch, None, len(batch), slopes, draws[step : step + 1], helpers
         )
         correct(last, values, shifts, anchors, mu)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
@@ -59,38 +51,22 @@ def descend(
     return seen, right, last
 
 
-def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, edges: list[int]) -> Tensor:
-    """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, one part at a time."""
-    parts: list[Tensor] = []
-    for i in range(len(edges) - 1):
-        x = inputs[edges[i] : edges[i + 1]]
-        for layer in layers:
-            if layer.kind == "pooling":
-                x = pooled(layer, x)[0]
-            elif layer.kind == "norm":
-                x = normalized(layer, values, x)[0]
-            else:
-                x = outputs(layer, values, x)
-        parts.append(x)
-    return torch.cat(parts)
-
-
 def gradients(
     layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int,
-    draws: list[torch.Generator], idle: list[Tensor],
+    draws: list[torch.Generator], helpers: list[Helpers],
 ) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
     """The gradient of :meth:`Program.backward <fedcohort.training.plain_network.Program.backward>`.
 
-    ``draws`` is empty, or the generator of Dropout, which otherwise does nothing. With ``idle`` threads, see :func:`descend`, the
-    gradients of the weights of large layers are computed beside those of their inputs, by the same calls.
+    ``draws`` is empty, or the generator of Dropout, which otherwise does nothing. ``helpers`` that are idle take parts of the batch in
+    the forward pass, and compute the gradients of the weights of large layers beside those of their inputs, by the same calls.
     """
-    losses, guess, found = _one_pass(layers, values, inputs, labels, weights, size, None, draws, idle)
+    losses, guess, found = _one_pass(layers, values, inputs, labels, weights, size, None, draws, helpers)
     return losses, (guess == labels).sum(), found
 
 
 def _one_pass(
     layers: list[Layer], values: list[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int,
-    even: Tensor | None, draws: list[torch.Generator], idle: list[Tensor],
+    even: Tensor | None, draws: list[torch.Generator], helpers: list[Helpers],
 ) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
     """As :func:`gradients`, with the predictions of the samples instead of the number of correct ones.
 
@@ -98,7 +74,7 @@ def _one_pass(
     """
     given: list[Tensor] = []
     notes: list[Tensor] = []
-    x = _noted_outputs(layers, values, inputs, given, notes, draws)
+    x = noted_outputs(layers, values, inputs, given, notes, draws, helpers)
     scores = torch.log_softmax(x, 1)
     losses, total = torch.ops.aten.nll_loss_forward(scores, labels, None, 0, -100)
     guess = x.argmax(1)
@@ -122,7 +98,7 @@ def _one_pass(
         elif layer.weight < 0:
             delta = before(layer, x, delta)
         else:
-            delta = _own_layer(layer, values, x, delta, found, begun, idle)
+            delta = _own_layer(layer, values, x, delta, found, begun, helpers)
         if not layer.back:
             break
     for layer, call in begun:
@@ -133,11 +109,11 @@ def _one_pass(
 
 def _own_layer(
     layer: Layer, values: list[Tensor], x: Tensor, delta: Tensor, found: list[Tensor],
-    begun: list[tuple[Layer, torch.jit.Future[tuple[Tensor, Tensor, Tensor]]]], idle: list[Tensor],
+    begun: list[tuple[Layer, torch.jit.Future[tuple[Tensor, Tensor, Tensor]]]], helpers: list[Helpers],
 ) -> Tensor:  # fmt: skip
     """The gradient of the inputs of a convolution or of a linear layer; puts those of its parameters into ``found``, or, if an idle
     thread computes them, into ``begun``."""
-    if layer.back and len(idle) > 0 and takes_long(layer, values, delta) and bool(idle[0] > 0):
+    if layer.back and len(helpers) > 0 and takes_long(layer, values, delta) and bool(helpers[0].idle > 0):
         begun.append((layer, torch.jit.fork(layer_gradients, layer, values, x, delta, False, True)))
         before, _, _ = layer_gradients(layer, values, x, delta, True, False)
         return before
@@ -151,38 +127,3 @@ def _put(layer: Layer, own: Tensor, shift: Tensor, gradients: list[Tensor]) -> N
     gradients[layer.weight] = own
     if layer.bias >= 0:
         gradients[layer.bias] = shift
-
-
-def _noted_outputs(
-    layers: list[Layer], values: list[Tensor], x: Tensor, given: list[Tensor], notes: list[Tensor],
-    draws: list[torch.Generator],
-) -> Tensor:  # fmt: skip
-    """The network's outputs; notes what the backward pass needs.
-
-    Args:
-        layers, values: the network.
-        x: inputs.
-        given: the inputs of each layer are added; for tanh, its outputs.
-        notes: where the largest number of each window of a pooling is, the statistics of group norms, and the factors of Dropout are
-            added.
-        draws: the generator of Dropout, or nothing.
-    """
-    for layer in layers:
-        given.append(x)
-        if layer.kind == "pooling":
-            x, place = pooled(layer, x)
-            notes.append(place)
-        elif layer.kind == "norm":
-            x, mean, deviation = normalized(layer, values, x)
-            notes.append(mean)
-            notes.append(deviation)
-        elif layer.kind == "dropout":
-            if len(draws) > 0:
-                factors = torch.empty_like(x).bernoulli_(layer.kept, generator=draws[0]).div_(layer.kept)
-                notes.append(factors)
-                x = x * factors
-        else:
-            x = outputs(layer, values, x)
-            if layer.kind == "tanh":
-                given[-1] = x
-    return x

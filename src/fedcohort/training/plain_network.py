@@ -25,6 +25,8 @@ from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.script_threads import can_fork
 from fedcohort.training import plain_functions
+from fedcohort.training.divided_batches import divided_layers, most_parts
+from fedcohort.training.forward_functions import Helpers, outputs_of_parts
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import Optimizer
@@ -96,18 +98,23 @@ class Program:
         self.is_perceptron = self._perceptron is not None
         self.flattens_first = layers[0].kind == "flatten"
         self._idle: Tensor | None = None
+        self._threads = 1
+        self._divided = divided_layers(layers)
+        self._most_parts: dict[int, int] = {}
 
-    def share_work(self, idle: Tensor) -> bool:
+    def share_work(self, idle: Tensor, threads: int) -> bool:
         """Give work to other threads while there are idle ones, with the same bits, if there is a convolution.
 
         Args:
             idle: the number of idle threads, int64 []; it may change at any time.
+            threads: the number of threads, with the calling one.
 
         Returns:
             Whether it does.
         """
         shares = any(layer.kind == "convolution" for layer in self._layers)
         self._idle = idle if shares and can_fork() else None
+        self._threads = threads
         return self._idle is not None
 
     def holds(self) -> bool:
@@ -149,7 +156,9 @@ class Program:
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws), self._idle_now())
+        sample = inputs.shape[1:]
+        helpers = self._helpers(sample, {len(inputs)})
+        return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws), helpers)
 
     def descend(
         self,
@@ -181,10 +190,12 @@ class Program:
         """
         rule = optimizer.rule()
         added = correction or Correction()
+        sample = features.permute(0, 3, 1, 2).shape[1:] if features.dim() == 4 else features.shape[1:]
+        sizes = {min(size, len(order)), len(order) % size} - {0}
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
-            list(draws), self._idle_now(),
+            list(draws), self._helpers(sample, sizes),
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
@@ -209,11 +220,19 @@ class Program:
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
         parts one after another; ``inputs`` may be changed."""
-        return self._run(plain_functions.outputs_of_parts, inputs, edges)
+        return self._run(outputs_of_parts, inputs, edges)
 
-    def _idle_now(self) -> list[Tensor]:
-        """The number of idle threads, in a list, which is empty if no work can be shared; a forked process has no threads."""
-        return [] if self._idle is None or not can_fork() else [self._idle]
+    def _helpers(self, sample: torch.Size, sizes: set[int]) -> list[Helpers]:
+        """The threads that may take a part of the work for batches of these sizes, in a list, which is empty if there are none.
+
+        A forked process has none. ``sample`` is the shape of a sample.
+        """
+        if self._idle is None or not can_fork():
+            return []
+        for size in sizes - self._most_parts.keys():
+            layers = self._layers[: self._divided]
+            self._most_parts[size] = most_parts(layers, self._values, (size, *sample), self._threads)
+        return [Helpers(self._idle, self._divided, self._most_parts)]
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
         """Run a function of the network's layers and parameters."""
@@ -305,7 +324,7 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
         functions: list[Callable[..., Any]] = [plain_functions.gradients, plain_functions.descend]
-        functions += [plain_functions.outputs_of_parts, descend_series]
+        functions += [outputs_of_parts, descend_series]
         return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}
