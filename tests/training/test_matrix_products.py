@@ -63,8 +63,37 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
-def test_sequences_of_rows_are_rows() -> None:
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        ("AMD EPYC (family 26, model 2)", True),
+        ("AMD EPYC 9654 96-Core Processor (family 25, model 17)", False),
+        ("AMD64 Family 26 Model 68 Stepping 0, AuthenticAMD", True),
+        ("Intel64 Family 26 Model 151 Stepping 2, GenuineIntel", False),
+        ("Intel(R) Xeon(R) Platinum 8488C (family 6, model 143)", False),
+        ("arm", False),
+    ],
+)
+def test_processors_on_which_sequences_are_multiplied_faster(
+    monkeypatch: pytest.MonkeyPatch, name: str, wide: bool
+) -> None:
+    """By the names that Linux, Windows and macOS give them."""
+    monkeypatch.setattr(products, "processor", lambda: name)
+    assert products._is_wide.__wrapped__() == wide
+
+
+def test_sequences_are_left_to_pytorch_on_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_is_wide", lambda: False)
+    layer = products.quick_products(nn.Linear(64, 192))
+    x = torch.randn(10, 60, 64)
+    assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+    monkeypatch.setattr(products._Product, "apply", lambda *_: pytest.fail("not by PyTorch"))
+    layer(x.requires_grad_()).sum().backward()
+
+
+def test_sequences_of_rows_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer of a transformer gets [batch, positions, inputs]."""
+    monkeypatch.setattr(products, "_is_wide", lambda: True)
     draw = torch.Generator().manual_seed(2)
     usual = nn.Linear(64, 192)
     quick = products.quick_products(copy.deepcopy(usual))

@@ -39,28 +39,31 @@ def most_parts(layers: list[Layer], values: list[Tensor], shape: tuple[int, ...]
     """The maximum number of parts, at most one per thread, into which these layers may divide a batch of images; 1 if dividing it is
     not worth it.
 
-    Libraries may choose another algorithm for fewer images, with other bits. Each number of parts is therefore tried on a random batch
+    Libraries may choose another algorithm for fewer images, with other bits. Each size of a part is therefore tried on a random batch
     and random weights.
 
     Args:
         layers: see :func:`divided_layers`.
         values: the network's parameters, of which only the shapes count.
-        shape: shape of the batch [n, channels, height, width].
+        shape: shape of the batch as it is in memory, [n, height, width, channels].
         threads: number of threads.
     """
-    if not layers:
+    if not layers or threads < 2:
         return 1
     draw = torch.Generator().manual_seed(0)
-    dtype = values[0].dtype
-    batch = torch.randn(shape, generator=draw, dtype=dtype).to(memory_format=torch.channels_last)
+    batch = torch.randn(shape, generator=draw, dtype=values[0].dtype).permute(0, 3, 1, 2)
     weights = [_random_like(value, draw) for value in values]
+    same: dict[
+        int, bool
+    ] = {}  # by the number of images of a part, whether they have the bits that they have in the batch
     with torch.no_grad(), one_thread():
         whole, given, _ = outputs_of_one(layers, weights, batch.clone())
         most = min(threads, len(batch), _multiplications(layers, weights, [*given, whole]) // WORTH)
         for parts in range(2, most + 1):
-            edges = edges_of_parts(len(batch), parts)
-            found = [outputs_of_one(layers, weights, batch[a:b].clone())[0] for a, b in pairwise(edges)]
-            if not torch.equal(whole, torch.cat(found)):
+            for size in {b - a for a, b in pairwise(edges_of_parts(len(batch), parts))} - same.keys():
+                found = outputs_of_one(layers, weights, batch.clone()[-size:])[0]
+                same[size] = torch.equal(whole[-size:], found)
+            if not all(same.values()):
                 return parts - 1
     return max(most, 1)
 

@@ -22,7 +22,7 @@ class Helpers(NamedTuple):
     layers: int
     """Number of layers at the beginning of the network that can take a batch in parts, with the same bits."""
     parts: dict[int, int]
-    """By the size of a batch, the maximum number of parts."""
+    """By the size of a batch with channels last, the maximum number of parts."""
 
 
 def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, edges: list[int]) -> Tensor:
@@ -58,7 +58,7 @@ def noted_outputs(
         helpers: threads that may take parts of the batch, or nothing.
     """
     divided = 0
-    if len(helpers) > 0 and len(x) in helpers[0].parts:
+    if len(helpers) > 0 and len(x) in helpers[0].parts and x.is_contiguous(memory_format=torch.channels_last):
         parts = min(helpers[0].parts[len(x)], 1 + int(helpers[0].idle))
         if parts > 1:
             divided = helpers[0].layers

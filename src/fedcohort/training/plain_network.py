@@ -48,6 +48,9 @@ TRIED = ("norm", "average", "whole average", "dropout")
 """Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
 bits are compared first."""
 
+SIZES = 8
+"""Number of sizes of batches, the first that occur, that may be divided among threads; trying a size takes some milliseconds."""
+
 Result = TypeVar("Result")
 
 
@@ -156,8 +159,8 @@ class Program:
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()
     ) -> tuple[Tensor, Tensor, list[Tensor]]:
         """As :meth:`backward`, with the gradients in the order of the parameters as the last result."""
-        sample = inputs.shape[1:]
-        helpers = self._helpers(sample, {len(inputs)})
+        sample = inputs.permute(0, 2, 3, 1).shape[1:] if inputs.dim() == 4 else inputs.shape[1:]
+        helpers = self._helpers(sample, [len(inputs)])
         return self._run(plain_functions.gradients, inputs, labels, weights, size, list(draws), helpers)
 
     def descend(
@@ -190,12 +193,11 @@ class Program:
         """
         rule = optimizer.rule()
         added = correction or Correction()
-        sample = features.permute(0, 3, 1, 2).shape[1:] if features.dim() == 4 else features.shape[1:]
-        sizes = {min(size, len(order)), len(order) % size} - {0}
+        helpers = self._helpers(features.shape[1:], [min(size, len(order)), len(order) % size])
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
-            list(draws), self._helpers(sample, sizes),
+            list(draws), helpers,
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
@@ -222,16 +224,17 @@ class Program:
         parts one after another; ``inputs`` may be changed."""
         return self._run(outputs_of_parts, inputs, edges)
 
-    def _helpers(self, sample: torch.Size, sizes: set[int]) -> list[Helpers]:
+    def _helpers(self, sample: torch.Size, sizes: list[int]) -> list[Helpers]:
         """The threads that may take a part of the work for batches of these sizes, in a list, which is empty if there are none.
 
-        A forked process has none. ``sample`` is the shape of a sample.
+        A forked process has none. ``sample`` is the shape of a sample in memory.
         """
         if self._idle is None or not can_fork():
             return []
-        for size in sizes - self._most_parts.keys():
-            layers = self._layers[: self._divided]
-            self._most_parts[size] = most_parts(layers, self._values, (size, *sample), self._threads)
+        for size in sizes:
+            if size > 1 and size not in self._most_parts and len(self._most_parts) < SIZES:
+                layers = self._layers[: self._divided]
+                self._most_parts[size] = most_parts(layers, self._values, (size, *sample), self._threads)
         return [Helpers(self._idle, self._divided, self._most_parts)]
 
     def _run(self, function: Callable[..., Result], *given: object) -> Result:
