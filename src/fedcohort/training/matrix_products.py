@@ -92,8 +92,7 @@ class _QuickLinear(nn.Linear):
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether these are rows, or sequences that oneDNN multiplies faster, in single precision on the CPU, and only autograd traces what
-    is computed."""
+    """Whether these are rows, or sequences that oneDNN multiplies faster, in single precision on the CPU, seen by nothing but autograd."""
     return (
         (x.dim() == 2 or (x.dim() > 2 and _is_wide()))
         and x.dtype == torch.float32
