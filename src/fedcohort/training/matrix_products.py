@@ -92,7 +92,7 @@ class _QuickLinear(nn.Linear):
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether these are rows, or sequences that oneDNN multiplies faster, in single precision on the CPU, seen by nothing but autograd."""
+    """Whether oneDNN may multiply them: rows, or sequences, in single precision on the CPU, which only autograd traces."""
     return (
         (x.dim() == 2 or (x.dim() > 2 and _is_wide()))
         and x.dtype == torch.float32
