@@ -46,6 +46,10 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
         nn.Tanh(), nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.Tanh(),
         nn.MaxPool2d(2), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4),
     ),
+    "one channel, one pixel": lambda: nn.Sequential(
+        nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), nn.Conv2d(64, 1, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(1, 32, 3),
+        nn.AdaptiveAvgPool2d(1), nn.GroupNorm(4, 32), nn.Flatten(), nn.Linear(32, 4),
+    ),
     "one convolution": lambda: nn.Sequential(
         nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4),
     ),

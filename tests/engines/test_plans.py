@@ -54,8 +54,8 @@ def choose(k: int = 7, **training: Any) -> Choice:
     [
         ({"loop": 0.010, "threads": 0.006, "stacked": 0.002}, "stacked"),
         ({"loop": 0.010, "threads": 0.006, "stacked": 0.005}, "threads"),  # not clearly faster
-        ({"loop": 0.010, "threads": 0.012, "stacked": 0.030}, "loop"),
-        ({"loop": 0.010, "threads": 0.0105, "stacked": 0.030}, "threads"),  # not clearly slower
+        ({"loop": 0.010, "threads": 0.016, "stacked": 0.030}, "loop"),
+        ({"loop": 0.010, "threads": 0.014, "stacked": 0.030}, "threads"),  # not clearly slower
         ({"loop": 2.0, "threads": 1.0, "stacked": 0.1}, "threads"),  # too slow to measure
     ],
 )
