@@ -243,6 +243,9 @@ def test_kept_intervals_are_those_of_the_present_code(name: str) -> None:
         pytest.skip("kept without the values of its seeds")
     for rows in content["result"].values():
         now = copy.deepcopy(rows)
+        for row in now:
+            if row["verdict"] != "baseline" and row["difference_low"] is not None:
+                row["difference_low"] = row["difference_high"] = np.nan  # each must be computed
         renew_intervals(now)
         for row, kept in zip(now, rows, strict=True):
             for end in ("difference_low", "difference_high"):

@@ -64,7 +64,7 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
 
 
 @pytest.mark.parametrize(
-    ("name", "wide"),
+    ("name", "quick"),
     [
         ("AMD EPYC (family 26, model 2)", True),
         ("AMD EPYC 9654 96-Core Processor (family 25, model 17)", False),
@@ -75,15 +75,15 @@ def test_a_layer_by_quick_products_is_the_layer(rows: int, bias: bool, trained: 
     ],
 )
 def test_processors_on_which_sequences_are_multiplied_faster(
-    monkeypatch: pytest.MonkeyPatch, name: str, wide: bool
+    monkeypatch: pytest.MonkeyPatch, name: str, quick: bool
 ) -> None:
     """By the names that Linux, Windows and macOS give them."""
     monkeypatch.setattr(products, "processor", lambda: name)
-    assert products._is_wide.__wrapped__() == wide
+    assert products._quick_for_sequences.__wrapped__() == quick
 
 
 def test_sequences_are_left_to_pytorch_on_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_is_wide", lambda: False)
+    monkeypatch.setattr(products, "_quick_for_sequences", lambda: False)
     layer = products.quick_products(nn.Linear(64, 192))
     x = torch.randn(10, 60, 64)
     assert torch.equal(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
@@ -93,7 +93,7 @@ def test_sequences_are_left_to_pytorch_on_other_processors(monkeypatch: pytest.M
 
 def test_sequences_of_rows_are_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A layer of a transformer gets [batch, positions, inputs]."""
-    monkeypatch.setattr(products, "_is_wide", lambda: True)
+    monkeypatch.setattr(products, "_quick_for_sequences", lambda: True)
     draw = torch.Generator().manual_seed(2)
     usual = nn.Linear(64, 192)
     quick = products.quick_products(copy.deepcopy(usual))

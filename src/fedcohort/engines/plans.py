@@ -47,7 +47,7 @@ CLEARLY = 0.8
 """Stacks are taken if they need at most this share of the time of the plan that would be taken otherwise."""
 EVEN = 1.5
 """Threads are preferred to the loop if they need at most this many times its time: they also share evaluations and questions to
-clients, which are not measured, and other work on the machine slows threads down more than the loop."""
+clients, which are not measured, and the times of short rounds vary."""
 SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
 CLOSE = 0.5, 1.25

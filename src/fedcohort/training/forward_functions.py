@@ -75,10 +75,10 @@ def _outputs_by_parts(
     found = [outputs_of_one(layers, values, x[: edges[1]])]
     for call in calls:
         found.append(torch.jit.wait(call))
-    end = _joined([one[0] for one in found])
+    end = torch.cat([one[0] for one in found])
     given.extend(_joined_inputs(layers, x, [one[1] for one in found], end))
     for i in range(len(found[0][2])):
-        notes.append(_joined([one[2][i] for one in found]))
+        notes.append(torch.cat([one[2][i] for one in found]))
     return end
 
 
@@ -99,7 +99,7 @@ def _joined_inputs(layers: list[Layer], x: Tensor, given: list[list[Tensor]], en
         if kind in ["pooling", "average", "whole average", "contiguous"]:
             behind, has_numbers = _shape_only(given[0][i], len(x)), False
         elif not (has_numbers and kind in ["relu", "tanh"]):  # which note their outputs
-            behind, has_numbers = _joined([one[i] for one in given]), True
+            behind, has_numbers = torch.cat([one[i] for one in given]), True
         joined[i] = behind
     if layers[0].kind != "tanh":
         joined[0] = x
@@ -118,11 +118,6 @@ def outputs_of_one(layers: list[Layer], values: list[Tensor], x: Tensor) -> tupl
     draws: list[torch.Generator] = []
     end = _outputs_one_by_one(layers, values, x, given, notes, draws)
     return end, given, notes
-
-
-def _joined(pieces: list[Tensor]) -> Tensor:
-    """The samples of all pieces."""
-    return torch.cat(pieces)
 
 
 def _shape_only(piece: Tensor, samples: int) -> Tensor:

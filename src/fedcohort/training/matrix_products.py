@@ -28,7 +28,7 @@ LARGE = 2**20
 SHORT, NARROW = 64, 2048
 """Maximum number of samples, and of inputs of a layer, for which PyTorch's own product may compute the gradient of its weights faster.
 Both libraries add up the samples of such a batch one after another, so the results have the same bits."""
-WIDE_FAMILY = 26
+FAMILY = 26
 """First family of AMD's processors on which oneDNN is clearly faster for sequences of rows, as transformers have: a gradient of the
 built-in transformer takes a quarter less time on family 26, and an eighth more on family 25."""
 TYPICAL = 20, 200, 784
@@ -92,9 +92,9 @@ class _QuickLinear(nn.Linear):
 
 
 def _plain(x: Tensor) -> bool:
-    """Whether oneDNN may multiply them: rows, or sequences, in single precision on the CPU, which only autograd traces."""
+    """Whether these are rows in single precision on the CPU, traced by autograd alone; on some processors also sequences of rows."""
     return (
-        (x.dim() == 2 or (x.dim() > 2 and _is_wide()))
+        (x.dim() == 2 or (x.dim() > 2 and _quick_for_sequences()))
         and x.dtype == torch.float32
         and x.device.type == "cpu"
         and x.layout == torch.strided
@@ -130,14 +130,14 @@ class _Product(torch.autograd.Function):
 
 
 @cache
-def _is_wide() -> bool:
-    """Whether this is a processor of AMD's :data:`WIDE_FAMILY` or later.
+def _quick_for_sequences() -> bool:
+    """Whether oneDNN is clearly faster for sequences: on AMD's processors from :data:`FAMILY` on.
 
     Nothing is measured, so that all machines with the same processor compute the same bits.
     """
     name = processor()
     family = re.search(r"family (\d+)", name, re.IGNORECASE)
-    return "AMD" in name and family is not None and int(family[1]) >= WIDE_FAMILY
+    return "AMD" in name and family is not None and int(family[1]) >= FAMILY
 
 
 @cache
