@@ -27,8 +27,8 @@ from fedcohort.training.reused_memory import ALIGNMENT
 
 __all__ = ["TOGETHER", "answer", "answers"]
 
-TOGETHER = 256
-"""Maximum number of samples of several clients that are standardized together: as many as a core's cache holds."""
+TOGETHER = 1024
+"""Maximum number of samples of several clients that are standardized together."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import copy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -27,6 +27,7 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.training import plain_functions
 from fedcohort.training.divided_batches import divided_layers, most_parts
 from fedcohort.training.forward_functions import Helpers, outputs_of_parts
+from fedcohort.training.joined_passes import JoinedPasses
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.optimizers import Optimizer
@@ -100,6 +101,8 @@ class Program:
         self._perceptron = perceptron_of(layers, self._values)
         self.is_perceptron = self._perceptron is not None
         self.flattens_first = layers[0].kind == "flatten"
+        one_by_one = partial(_run, outputs_of_parts)
+        self._joined = JoinedPasses(one_by_one, layers, self._values) if self.is_perceptron else None
         self._idle: Tensor | None = None
         self._threads = 1
         self._divided = divided_layers(layers)
@@ -222,6 +225,8 @@ class Program:
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
         parts one after another; ``inputs`` may be changed."""
+        if self._joined is not None:
+            return self._joined.outputs(inputs, edges)
         return self._run(outputs_of_parts, inputs, edges)
 
     def _helpers(self, sample: torch.Size, sizes: list[int]) -> list[Helpers]:
