@@ -1,7 +1,8 @@
 """The answers of clients to questions about a model, such as its loss on their data.
 
 Every answer depends only on the client's own samples. Blocks have a fixed size and never mix clients, so that answers have the same
-bits for any number of threads and processes.
+bits for any number of threads and processes. A program may pass several blocks through the network together, where the bits are those
+of one pass for each (:mod:`fedcohort.training.joined_passes`).
 """
 
 import itertools
@@ -101,8 +102,8 @@ def _losses_together(
 ) -> list[Values]:
     """Mean losses of clients with these ranges of samples.
 
-    All samples are standardized together, but each forward pass has samples of one client only. ``outputs`` computes the passes on the
-    parts of the samples between neighboring edges.
+    All samples are standardized together. ``outputs`` gives the outputs on the parts of the samples between neighboring edges, each
+    with samples of one client only, with the bits of one forward pass for each part.
     """
     positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in ranges]))
     positions = positions.to(federation.device)

@@ -224,7 +224,7 @@ class Program:
 
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:
         """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, with the bits of evaluating the
-        parts one after another; ``inputs`` may be changed."""
+        parts one after another, which a perceptron need not do; ``inputs`` may be changed."""
         if self._joined is not None:
             return self._joined.outputs(inputs, edges)
         return self._run(outputs_of_parts, inputs, edges)
