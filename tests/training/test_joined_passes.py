@@ -66,6 +66,7 @@ class Passes:
 
 def passes_of(passes):
     program = program_of(NETWORKS["perceptron"](), (1, 28, 28))
+    assert program is not None
     return JoinedPasses(passes, program._layers, program._values)
 
 
@@ -104,6 +105,7 @@ def test_sizes_with_other_bits_are_passed_alone():
 def test_samples_that_are_not_aligned_alike_are_passed_alone():
     passes = Passes()
     program = program_of(nn.Sequential(nn.Linear(13, 20), nn.ReLU(), nn.Linear(20, 2)), (13,))
+    assert program is not None
     joined = JoinedPasses(passes, program._layers, program._values)
     joined.outputs(torch.randn(400, 13), [0, 200, 400])
     assert passes.sizes == [200, 200]
