@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack
+from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
@@ -187,3 +188,24 @@ def test_losses_that_are_asked_for_together_are_those_of_each(
         found = answers(module, federation, torch.float32, LocalLoss(), 1, clients, 0)
         alone = [answer(module, federation, torch.float32, LocalLoss(), 1, client, 0) for client in clients]
         assert np.array_equal(found, alone)
+
+
+def test_few_samples_are_standardized_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of one client with many samples, whose floats can take four times the memory of its data."""
+    most, lengths = 300, []
+    prepare = Federation.prepare
+
+    def counting(self: Federation, features: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        lengths.append(len(features))
+        return prepare(self, features, dtype)
+
+    with a_run_state() as run_state:
+        assert isinstance(run_state.engine, LocalEngine)
+        federation = run_state.engine.federation
+        size = federation.train.source[0].numel()
+        monkeypatch.setattr("fedcohort.training.answers.TOGETHER", most * size + size // 2)
+        monkeypatch.setattr(Federation, "prepare", counting)
+        asked = np.arange(federation.num_clients)
+        run_state.engine.answer(run_state.model, 1, LocalLoss(), asked)
+    assert sum(lengths) == federation.num_samples.sum()
+    assert max(lengths) <= most

@@ -252,7 +252,7 @@ class LocalEngine:
         broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
         received: dict[str, Tensors] = device.moved(broadcast, self.device)
         sizes = self._sizes[clients]
-        pieces = question_pieces(sizes)
+        pieces = question_pieces(sizes, self.workers)
 
         def work(position: int) -> list[Values]:
             asked: list[int] = clients[pieces[position]].tolist()

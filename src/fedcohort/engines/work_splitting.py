@@ -37,14 +37,26 @@ SERIES_PER_THREAD = 4
 """Minimum number of such calls for each thread in a round, so that all threads are done at about the same time."""
 SERIES_CLIENTS = 16
 """Maximum number of clients in such a call."""
-PIECE = 1024
-"""Approximate number of samples of the clients that a thread asks at a time."""
+PIECE = 256, 4096
+"""Approximate number of samples of the clients that a thread asks at a time: at least the first and at most the second. With smaller
+pieces, threads wait more for Python's lock."""
+PIECES_PER_THREAD = 4
+"""Minimum number of such pieces for each thread if there are enough samples, so that all threads are done at about the same time."""
 
 
-def question_pieces(sizes: Indices) -> list[slice]:
-    """Slices of neighboring clients with about :data:`PIECE` samples each; a thread takes one slice at a time."""
-    ends = np.flatnonzero(np.diff((np.cumsum(sizes) - sizes) // PIECE)) + 1
-    return [slice(a, b) for a, b in itertools.pairwise([0, *ends.tolist(), len(sizes)]) if a < b]
+def question_pieces(sizes: Indices, threads: int, limits: tuple[int, int] = PIECE) -> list[slice]:
+    """Slices of neighboring clients with about the same number of samples; a thread takes one slice at a time.
+
+    Args:
+        sizes: number of samples of each client.
+        threads: number of threads, or of processes. Each gets the same number of slices.
+        limits: approximate minimum and maximum number of samples in a slice with several clients.
+    """
+    least, most = limits
+    samples = int(sizes.sum())
+    rounds = max(PIECES_PER_THREAD, math.ceil(samples / (most * threads)))
+    parts = max(1, min(rounds * threads, samples // least))
+    return neighbors_of_equal_cost(sizes.astype(np.float64), parts, max(1, len(sizes)))
 
 
 def series_of_clients(costs: Values, parameters: int, workers: int) -> list[slice]:

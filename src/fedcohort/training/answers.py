@@ -7,7 +7,7 @@ of one pass for each (:mod:`fedcohort.training.joined_passes`).
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,8 +28,8 @@ from fedcohort.training.reused_memory import ALIGNMENT
 
 __all__ = ["TOGETHER", "answer", "answers"]
 
-TOGETHER = 1024
-"""Maximum number of samples of several clients that are standardized together."""
+TOGETHER = 2**22
+"""Maximum number of feature values of several blocks that are standardized together."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,31 @@ def answers(
     if not isinstance(question, LocalLoss) or question.batch or not _aligned_alike(federation, dtype):
         return [answer(module, federation, dtype, question, t, client, seed) for client in clients]
     outputs = partial(_outputs_of_parts, module) if program is None else program.outputs
-    rows: list[Values] = []
-    ranges: list[tuple[int, int]] = []
+    spans = [federation.span(client) for client in clients]
+    edges = [[*range(start, stop, BLOCK), stop] for start, stop in spans]
+    parts = [part for own in edges for part in itertools.pairwise(own)]
+    sums = itertools.chain.from_iterable(
+        _sums_of_losses(outputs, federation, dtype, together) for together in _groups(parts, federation.sample_shape)
+    )
+    return [
+        np.array([sum(itertools.islice(sums, len(own) - 1)) / (stop - start)])
+        for own, (start, stop) in zip(edges, spans, strict=True)
+    ]
+
+
+def _groups(parts: Sequence[tuple[int, int]], sample_shape: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+    """Neighboring parts, in groups with at most :data:`TOGETHER` feature values."""
+    most = TOGETHER // math.prod(sample_shape)
+    group: list[tuple[int, int]] = []
     samples = 0
-    for start, stop in map(federation.span, clients):
-        if ranges and samples + stop - start > TOGETHER:
-            rows += _losses_together(outputs, federation, dtype, ranges)
-            ranges, samples = [], 0
-        ranges.append((start, stop))
+    for start, stop in parts:
+        if group and samples + stop - start > most:
+            yield group
+            group, samples = [], 0
+        group.append((start, stop))
         samples += stop - start
-    return rows + (_losses_together(outputs, federation, dtype, ranges) if ranges else [])
+    if group:
+        yield group
 
 
 def _aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
@@ -94,28 +109,26 @@ def _outputs_of_parts(module: nn.Module, features: Tensor, edges: Sequence[int])
     return torch.cat([module(features[a:b]) for a, b in itertools.pairwise(edges)])
 
 
-def _losses_together(
+def _sums_of_losses(
     outputs: Callable[[Tensor, list[int]], Tensor],
     federation: Federation,
     dtype: torch.dtype,
-    ranges: Sequence[tuple[int, int]],
-) -> list[Values]:
-    """Mean losses of clients with these ranges of samples.
+    parts: Sequence[tuple[int, int]],
+) -> list[float]:
+    """The sum of the losses of each part of the training samples; a part has samples of one client.
 
-    All samples are standardized together. ``outputs`` gives the outputs on the parts of the samples between neighboring edges, each
-    with samples of one client only, with the bits of one forward pass for each part.
+    All samples are standardized together. ``outputs`` gives the outputs on the parts of a batch between neighboring edges, with the
+    bits of one forward pass for each part.
     """
-    positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in ranges]))
+    sizes = [stop - start for start, stop in parts]
+    positions = torch.from_numpy(np.concatenate([np.arange(start, stop) for start, stop in parts]))
     positions = positions.to(federation.device)
-    ends = np.cumsum([stop - start for start, stop in ranges]).tolist()
-    own = [[*range(start, stop, BLOCK), stop] for start, stop in itertools.pairwise([0, *ends])]
     with torch.no_grad():
         features = federation.prepare(federation.train.pick(positions), dtype)
-        logits = outputs(features, [0, *(edge for edges in own for edge in edges[1:])])
+        logits = outputs(features, [0, *itertools.accumulate(sizes)])
         labels = federation.train.labels.index_select(0, positions)
         losses = for_sums(sample_losses(logits, labels))
-    sums = [sum(float(losses[a:b].sum()) for a, b in itertools.pairwise(edges)) for edges in own]
-    return [np.array([total / (stop - start)]) for total, (start, stop) in zip(sums, ranges, strict=True)]
+    return torch.stack([own.sum() for own in losses.split(sizes)]).tolist()
 
 
 def _local_loss(question: LocalLoss, asked: _Asked) -> Values:

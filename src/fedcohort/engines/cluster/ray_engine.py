@@ -67,8 +67,8 @@ blocks."""
 BLOCKS_MULTIPLE = 4
 """More than one block means a multiple of this number of blocks of equal size, so that two or four hosts end at the same time."""
 BLOCKS = 128
-ASKED_TOGETHER = 8
-"""Number of pieces of a question in one call."""
+ASKED = 1024, 8192
+"""Minimum and maximum number of samples of the clients that one call asks."""
 
 
 class RayEngine:
@@ -161,11 +161,9 @@ class RayEngine:
         """See :class:`~fedcohort.engines.base.Engine`."""
         broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
         refs = self._broadcast(model, broadcast)
-        pieces = question_pieces(self._sizes[clients])
         calls = []
-        for first in range(0, len(pieces), ASKED_TOGETHER):
-            together = pieces[first : first + ASKED_TOGETHER]
-            asked: list[int] = clients[together[0].start : together[-1].stop].tolist()
+        for piece in question_pieces(self._sizes[clients], self._hosts, ASKED):
+            asked: list[int] = clients[piece].tolist()
             memories = self._memories_of(asked) if question.trains else {}
             cost = float(self._sizes[asked].sum())
             calls.append(Call("ask", (self._name, refs, t, question, asked, memories), asked, cost))
