@@ -28,6 +28,7 @@ from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.state_files import pack
+from fedcohort.engines import stacked_cohort
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal_cost, stacks_by_size
@@ -387,6 +388,7 @@ def test_out_of_memory_makes_the_stack_smaller_and_says_so_once(monkeypatch: pyt
 
     federation = small_federation([12] * 32, trouble=False)
     engine = LocalEngine(federation, Mlp(hidden=5), Training(batch_size=4), FedAvg(), 3, 1, plan="stacked")
+    monkeypatch.setattr(stacked_cohort, "STACK_WORK", 1)
     engine.stacks = 4
     model, cohort = engine.initial_model(), Cohort(np.arange(32))
     expected = list(engine.train(model, 1, cohort, FedAvg()))
@@ -532,8 +534,11 @@ def test_a_large_client_does_not_prevent_others_from_combining_samples() -> None
 
 
 @pytest.mark.parametrize(("epochs", "sizes"), [(None, [2, 2]), ([3, 1, 1, 1], [1, 3]), ([1, 1, 1, 3], [3, 1])])
-def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(epochs: list[int] | None, sizes: list[int]) -> None:
+def test_a_client_with_more_epochs_has_fewer_others_in_its_stack(
+    epochs: list[int] | None, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two stacks of four clients with as many samples: a client that trains three epochs costs as much as the three others."""
+    monkeypatch.setattr(stacked_cohort, "STACK_WORK", 1)
     federation, settings = small_federation([8] * 4, trouble=False), Training(batch_size=4)
     with closing(LocalEngine(federation, Mlp(hidden=40), settings, FedAvg(), 0, 1, plan="stacked")) as engine:
         engine.stacks = 2

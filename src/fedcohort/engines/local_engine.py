@@ -102,7 +102,8 @@ class LocalEngine:
         draws: whether the model draws random numbers in training.
         takes_turns: whether threads take turns in its forward passes, because it does, and its steps are not a program.
         groups: trains clients in stacks; None for the other plans.
-        stacks: minimum number of stacks per round if the cohort has enough clients: one per core, whatever the number of threads.
+        stacks: minimum number of stacks per round if the cohort has enough clients and work: one per core, whatever the number of
+            threads.
         meanwhile: see :class:`Engine`.
     """
 

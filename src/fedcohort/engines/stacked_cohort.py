@@ -12,6 +12,7 @@ from fedcohort.engines.base import naming_client
 from fedcohort.engines.device import moved
 from fedcohort.engines.work_splitting import (
     STACK_CLIENTS_COMBINED,
+    STACK_WORK,
     largest_stack,
     neighbors_of_equal_cost,
     out_of_memory,
@@ -46,14 +47,18 @@ class GroupTrainer:
         Args:
             cohort: the clients.
             costs: samples that each client processes.
-            parts: minimum number of stacks, if the cohort has enough clients.
+            parts: minimum number of stacks, if the cohort has enough clients and work.
         """
-        device = self.stack.device
-        if self.limit is not None or device.type != "cpu":
-            most = self.limit or largest_stack(device, self.model_bytes)
-            return [np.arange(part.start, part.stop) for part in neighbors_of_equal_cost(costs, parts, most)]
-        combined = self.stack.combine_samples(cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED)
-        return stacks_by_size(costs, combined, parts, largest_stack(device, self.model_bytes))
+        stack = self.stack
+        largest = largest_stack(
+            stack.device, self.model_bytes, chain=stack.is_chain, step_values=stack.step_values(cohort.clients)
+        )
+        if self.limit is not None or stack.device.type != "cpu":
+            found = neighbors_of_equal_cost(costs, parts, self.limit or largest)
+            return [np.arange(part.start, part.stop) for part in found]
+        combined = stack.combine_samples(cohort.clients, cohort.epochs, STACK_CLIENTS_COMBINED)
+        worth = int(costs.sum() * stack.num_parameters) // STACK_WORK
+        return stacks_by_size(costs, combined, max(1, min(parts, worth)), largest)
 
     def train(
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: Indices

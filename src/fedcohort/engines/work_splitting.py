@@ -26,11 +26,14 @@ T = TypeVar("T")
 
 STACK_BYTES = 2**24, 2**31
 """Maximum bytes of the parameters of one stack: on a CPU they fit into the cache that its cores share, on a GPU they leave room."""
-STACK_CLIENTS = 32, 1024
-"""Maximum number of clients in one stack, on a CPU and on a GPU."""
+STACK_CLIENTS, STACK_CLIENTS_OTHER, STACK_CLIENTS_GPU = 256, 64, 1024
+"""Maximum number of clients in one stack, on a CPU for a chain of linear layers with ReLU and for another network, and on a GPU."""
 STACK_CLIENTS_COMBINED = 64
-"""Maximum number of clients in one stack on a CPU if the first layer combines samples (see
-:mod:`fedcohort.training.stack.linear_chain_descent`)."""
+"""The same on a CPU if the first layer combines samples (see :mod:`fedcohort.training.stack.linear_chain_descent`)."""
+STACK_VALUES = 2**24
+"""Maximum number of feature values of all batches of one step of a stack on a CPU."""
+STACK_WORK = 2**25
+"""Samples times parameters of a stack from which on another thread is worth it. Threads with less work wait for Python's lock."""
 SERIES_WORK = 2**26
 """Samples times parameters of the clients that a thread trains in one call: some milliseconds."""
 SERIES_PER_THREAD = 4
@@ -156,10 +159,19 @@ def in_cohort_order(groups: Sequence[Indices], results: Iterable[Sequence[T]]) -
             due += 1
 
 
-def largest_stack(device: torch.device, model_bytes: int) -> int:
-    """Number of clients that fit into one stack, for models of ``model_bytes``."""
-    on_gpu = device.type != "cpu"
-    return max(1, min(STACK_CLIENTS[on_gpu], STACK_BYTES[on_gpu] // model_bytes))
+def largest_stack(device: torch.device, model_bytes: int, *, chain: bool, step_values: int) -> int:
+    """Maximum number of clients in one stack.
+
+    Args:
+        device: where it is trained.
+        model_bytes: size of the model.
+        chain: whether the network is a chain of linear layers with ReLU.
+        step_values: number of feature values of the largest batch of a client.
+    """
+    if device.type != "cpu":
+        return max(1, min(STACK_CLIENTS_GPU, STACK_BYTES[1] // model_bytes))
+    clients = STACK_CLIENTS if chain else STACK_CLIENTS_OTHER
+    return max(1, min(clients, STACK_BYTES[0] // model_bytes, STACK_VALUES // max(1, step_values)))
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -1,5 +1,6 @@
 """What all stacks of a run share: the network, the data, the settings, and whether they can be stacked at all."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,8 @@ class StackSetup:
         seed: the experiment's seed.
 
     Attributes:
+        is_chain: whether the network is a chain of linear layers with ReLU.
+        num_parameters: number of parameters that are trained.
         fused: whether steps are taken without computing gradients separately.
         unseen: whether nothing reads a client's model before it is sent.
 
@@ -109,8 +112,15 @@ class StackSetup:
         self.buffers = Buffers()
         self.device = federation.device
         simple = training.optimizer == "sgd" and not (training.nesterov or training.weight_decay or training.clip_norm)
-        self.fused = isinstance(network, Chain) and takes_plain_steps(algorithm) and simple
+        self.is_chain = isinstance(network, Chain)
+        self.num_parameters = sum(module.get_parameter(name).numel() for name in network.parameters)
+        self.fused = self.is_chain and takes_plain_steps(algorithm) and simple
         self.unseen = self.fused and type(algorithm).finish is Algorithm.finish
+
+    def step_values(self, clients: Indices) -> int:
+        """Number of feature values of the largest batch of these clients."""
+        largest = int(self.sizes[clients].max(initial=0))
+        return min(self.training.batch_size or largest, largest) * math.prod(self.federation.sample_shape)
 
     def combine_samples(self, clients: Indices, epochs: Indices | None, most: int) -> Flags:
         """Whether each of these clients is trained faster with its first layer as a combination of samples, in stacks of ``most``.
