@@ -22,6 +22,7 @@ from fedcohort.engines.work_splitting import series_of_clients
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
+from fedcohort.training import client_series
 from fedcohort.training.client_series import ClientSeries
 from tests.training.networks import HeadFirst
 from tests.training.test_outputs_of_programs import SIZES, federation
@@ -165,6 +166,23 @@ def test_other_networks_and_settings_are_trained_one_at_a_time(monkeypatch: pyte
     assert not calls
 
 
+def test_clients_that_cannot_join_a_series_do_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without epochs, and samples that are too many for one call, leave the others together."""
+    module, shape = network("perceptron")
+    algorithm, training = FedAvg(), Training(batch_size=16)
+    engine = LocalEngine(federation(shape), as_model(module), training, algorithm, 5, 1)
+    monkeypatch.setattr(client_series, "AT_ONCE", 200 * 7)  # 200 samples
+    clients, epochs = [6, 0, 2, 3, 1, 5, 4], [1, 1, 1, 1, 0, 1, 1]
+    with engine._trainer() as trainer:
+        cut = trainer.series.slices(clients, epochs)
+    assert [clients[part] for part in cut] == [[6, 0], [2], [3], [1], [5, 4]]
+    assert engine.federation.num_samples[[6, 0, 2, 3, 1, 5, 4]].tolist() == [64, 5, 300, 1, 40, 64, 131]
+    calls = counted(monkeypatch)
+    list(engine.train(engine.initial_model(), 1, Cohort(np.array(clients), epochs=np.array(epochs)), algorithm))
+    assert sorted(calls) == [1, 2, 2]
+    engine.close()
+
+
 def test_an_error_names_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     module, shape = network("perceptron")
     data = federation(shape)
@@ -179,8 +197,11 @@ def test_an_error_names_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     ("costs", "parameters", "sizes"),
     [
         ([60.0] * 100, 159_010, [7, 7, 6, 7, 7, 6, 7, 7, 6, 7, 7, 6, 7, 7, 6]),  # by their work
-        ([10.0] * 100, 7_850, [13, 12, 13, 12, 13, 12, 13, 12]),  # enough for all threads
-        ([10.0] * 400, 50, [13] * 16 + [12] * 16),  # not too many at a time
+        ([50.0] * 50, 159_010, [6, 6, 6, 6, 7, 6, 6, 7]),  # enough for all threads
+        ([10.0] * 40, 159_010, [20, 20]),  # less work: fewer calls, equally many for each thread
+        ([10.0] * 10, 159_010, [10]),
+        ([10.0] * 100, 7_850, [50, 50]),  # not too many at a time
+        ([10.0] * 400, 50, [57] * 6 + [58]),
         ([60.0] * 3, 10**8, [1, 1, 1]),
     ],
 )

@@ -63,15 +63,25 @@ class CohortTrainer:
         epochs: list[int] | None = None if self.cohort.epochs is None else self.cohort.epochs[part].tolist()
         memories = [self._memory_of(client) for client in clients]
         with self._trainer() as trainer:
-            if self._in_series:
-                each = epochs or [trainer.training.epochs] * len(clients)
-                results = trainer.train_series(self.model, self.t, clients, each, self.received, memories, into)
-                if results is not None:
-                    return results
-            return [
-                self._train_one(trainer, client, None if epochs is None else epochs[i], memories[i])
-                for i, client in enumerate(clients)
-            ]
+            if not self._in_series:
+                return self._train_each(trainer, clients, epochs, memories)
+            of_all = epochs or [trainer.training.epochs] * len(clients)
+            results: list[tuple[Update, Memory]] = []
+            for some in trainer.series.slices(clients, of_all):
+                found = trainer.train_series(
+                    self.model, self.t, clients[some], of_all[some], self.received, memories[some], into[some]
+                )
+                own_epochs = None if epochs is None else epochs[some]
+                results += found or self._train_each(trainer, clients[some], own_epochs, memories[some])
+            return results
+
+    def _train_each(
+        self, trainer: Trainer, clients: list[int], epochs: list[int] | None, memories: list[Memory]
+    ) -> list[tuple[Update, Memory]]:
+        return [
+            self._train_one(trainer, client, None if epochs is None else epochs[i], memories[i])
+            for i, client in enumerate(clients)
+        ]
 
     def _train_one(
         self, trainer: Trainer, client: int, epochs: int | None, memory: Memory

@@ -37,8 +37,10 @@ STACK_WORK = 2**25
 SERIES_WORK = 2**26
 """Samples times parameters of the clients that a thread trains in one call: some milliseconds."""
 SERIES_PER_THREAD = 4
-"""Minimum number of such calls for each thread in a round, so that all threads are done at about the same time."""
-SERIES_CLIENTS = 16
+"""Minimum number of such calls for each thread in a round with enough work, so that all threads are done at about the same time."""
+SERIES_LEAST_WORK = 2**24
+"""Samples times parameters from which on another call is worth it. With less work in each, threads wait for Python's lock."""
+SERIES_CLIENTS = 64
 """Maximum number of clients in such a call."""
 PIECE = 256, 4096
 """Approximate number of samples of the clients that a thread asks at a time: at least the first and at most the second. With smaller
@@ -70,7 +72,10 @@ def series_of_clients(costs: Values, parameters: int, workers: int) -> list[slic
         parameters: number of parameters of the model.
         workers: number of threads.
     """
-    parts = max(SERIES_PER_THREAD * workers, math.ceil(costs.sum() * parameters / SERIES_WORK))
+    work = float(costs.sum()) * parameters
+    worth = max(1, int(work / SERIES_LEAST_WORK))
+    each = min(SERIES_PER_THREAD, worth // workers)
+    parts = max(each * workers if each else worth, math.ceil(work / SERIES_WORK))
     return neighbors_of_equal_cost(costs, min(parts, len(costs)), SERIES_CLIENTS)
 
 

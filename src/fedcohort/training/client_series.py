@@ -63,6 +63,22 @@ class ClientSeries:
             return None
         return program
 
+    def slices(self, clients: Sequence[int], epochs: Sequence[int]) -> list[slice]:
+        """Slices of neighbors that one call can train. A client with too many samples, without samples or without epochs is alone."""
+        federation = self.setup.federation
+        most = AT_ONCE // math.prod(federation.sample_shape)
+        found: list[slice] = []
+        samples = most  # of the last slice; no client may join one with this number
+        for position, ((start, stop), number) in enumerate(zip(map(federation.span, clients), epochs, strict=True)):
+            size = stop - start if number else 0
+            if size and samples + size <= most:
+                found[-1] = slice(found[-1].start, position + 1)
+                samples += size
+            else:
+                found.append(slice(position, position + 1))
+                samples = size or most
+        return found
+
     def train(
         self,
         model: ModelState,
