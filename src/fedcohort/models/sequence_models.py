@@ -92,6 +92,7 @@ class Transformer(Model):
         from torch import nn
 
         tokens, own = _tokens("transformer", shape), self
+        heads, each_position = self.heads, tokens.each_position
 
         class Block(nn.Module):
             def __init__(self) -> None:
@@ -110,11 +111,11 @@ class Transformer(Model):
                 return summed
 
             def attention(self, x: "Tensor") -> "Tensor":
-                batch, length, _ = x.shape
-                parts = self.queries_keys_values(x).view(batch, length, 3, own.heads, own.width // own.heads)
+                batch, length, width = x.shape
+                parts = self.queries_keys_values(x).view(batch, length, 3, heads, width // heads)
                 q, k, v = parts.permute(2, 0, 3, 1, 4)
-                mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=tokens.each_position)
-                joined: Tensor = self.joined(mixed.transpose(1, 2).reshape(batch, length, own.width))
+                mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=each_position)
+                joined: Tensor = self.joined(mixed.transpose(1, 2).reshape(batch, length, width))
                 return joined
 
         class Network(nn.Module):
@@ -129,7 +130,7 @@ class Transformer(Model):
 
             def forward(self, x: "Tensor") -> "Tensor":
                 outputs = self.norm(self.blocks(self.dropout(self.embedding(x) + self.positions)))
-                logits: Tensor = self.head(outputs if tokens.each_position else outputs.mean(1))
+                logits: Tensor = self.head(outputs if each_position else outputs.mean(1))
                 return logits
 
         return Network()

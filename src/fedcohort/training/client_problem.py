@@ -25,6 +25,7 @@ from fedcohort.training.plain_network import Program
 from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 from fedcohort.training.recorded_passes import pass_of_mean, reported
+from fedcohort.training.scripted_passes import ScriptedPass
 
 __all__ = ["AT_ONCE", "ClientProblem"]
 
@@ -172,13 +173,13 @@ class ClientProblem:
         return self._importance is not None
 
     def descend(
-        self, program: Program, order: Tensor, size: int, correction: Correction
+        self, program: Program | ScriptedPass, order: Tensor, size: int, correction: Correction
     ) -> tuple[list[Tensor], Tensor]:
-        """Take the steps of an epoch with the network's program.
+        """Take steps with the network's program.
 
         Args:
-            program: the network's program.
-            order: the samples of the epoch, as positions, int64 [n].
+            program: the network's program, or a script.
+            order: the samples of the steps, as positions, int64 [n].
             size: size of a batch.
             correction: what is added to the gradients of every step.
 
@@ -214,8 +215,8 @@ class ClientProblem:
             draws = self._generators(program, 1, number)
             return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         features = self._features(index)
-        recorded = self._setup.recordings if weights is None and len(index) == len(self.batch) else {}
-        if (recording := recorded.get(len(index))) and (played := recording.play(features, labels)):
+        recorded = self._setup.recorded(features, labels) if weights is None and len(index) == len(self.batch) else None
+        if recorded is not None and (played := recorded.play(features, labels)):
             return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)
@@ -297,7 +298,7 @@ class ClientProblem:
         with torch_seeded(step_seed(self._first_draw, int(self.steps), number), inputs.device):
             return model(inputs)
 
-    def _generators(self, program: Program, steps: int, number: int = 0) -> list[torch.Generator]:
+    def _generators(self, program: Program | ScriptedPass, steps: int, number: int = 0) -> list[torch.Generator]:
         """Generators of Dropout for chunk ``number`` of the next steps."""
         first = int(self.steps)
         return [step_generator(self._first_draw, first + i, number) for i in range(steps if program.draws else 0)]

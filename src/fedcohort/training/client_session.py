@@ -113,7 +113,12 @@ class Session:
         setup, problem = self.setup, self.problem
         all_losses: list[Tensor] = []
         all_right = torch.zeros((), dtype=torch.int64, device=order.device)
-        for start in range(0, len(order), self.size):
+        whole = len(order) // self.size * self.size
+        script = setup.scripted_steps(self.size) if whole and not problem.reweighted else None
+        correction = self._correction() if script is not None else None
+        if script is not None and correction is not None:
+            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
+        for start in range(whole if all_losses else 0, len(order), self.size):
             problem.batch = order[start : start + self.size]
             if len(problem.batch) < setup.smallest_batch:
                 continue

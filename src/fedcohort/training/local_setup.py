@@ -20,6 +20,7 @@ from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
+from fedcohort.training.scripted_passes import ScriptedPass, Scripts
 
 __all__ = ["LocalSetup"]
 
@@ -47,6 +48,7 @@ class LocalSetup:
         program: the steps of the network as one program; None if there is no program for this network.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
             :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
+        scripts: passes of the network on a CPU as scripts; None on other devices, and if the network draws random numbers.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether the program gives work to idle threads.
     """
@@ -84,6 +86,8 @@ class LocalSetup:
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not draws:
             self._record_passes()
+        on_cpu = federation.device.type == "cpu" and not draws
+        self.scripts = Scripts(self.module, self.parameters, self.loss) if on_cpu else None
         self.shares_work = False
         self.stream: Any = None
         self._shown: ModelState | None = None
@@ -141,11 +145,25 @@ class LocalSetup:
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.lr_at(t)
 
+    def recorded(self, features: Tensor, labels: Tensor) -> RecordedPass | ScriptedPass | None:
+        """The pass for batches of this size without Python; None if there is none."""
+        if self.scripts is not None:
+            return self.scripts.of(features, labels)
+        return self.recordings.get(len(labels))
+
     def plain_steps(self, size: int) -> Program | None:
         """The program that takes all steps of an epoch, in batches of ``size``, in one call, if the algorithm has a correction or
         needs none; None if something else takes part in each step."""
-        settings = self.training
-        plain = takes_plain_steps(self.algorithm) or adds_correction(self.algorithm)
-        if self.program is None or not plain or size > CHUNK or settings.clip_norm or settings.augment != "none":
+        if self.program is None or not self._takes_plain_steps(size):
             return None
         return self.program if self.program.holds() else None
+
+    def scripted_steps(self, size: int) -> ScriptedPass | None:
+        """As :meth:`plain_steps`, the script that takes all steps with full batches; None if there is none yet."""
+        script = None if self.scripts is None else self.scripts.known(size)
+        return script if script is not None and script.complete and self._takes_plain_steps(size) else None
+
+    def _takes_plain_steps(self, size: int) -> bool:
+        settings = self.training
+        plain = takes_plain_steps(self.algorithm) or adds_correction(self.algorithm)
+        return plain and size <= CHUNK and not settings.clip_norm and settings.augment == "none"

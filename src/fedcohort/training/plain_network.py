@@ -30,20 +30,12 @@ from fedcohort.training.forward_functions import Helpers, outputs_of_parts
 from fedcohort.training.joined_passes import JoinedPasses
 from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
+from fedcohort.training.network_watch import NetworkWatch
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.perceptron_functions import descend_series, perceptron_of
 from fedcohort.training.plain_layers import Layer, layers_of
-from fedcohort.training.traced_networks import HOOKS
 
 __all__ = ["Program", "Series", "program_of"]
-
-_HOOKS_OF_ALL_MODULES = (
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-)
-"""Dictionaries of ``torch.nn.modules.module`` with hooks that PyTorch calls for every module."""
 
 TRIED = ("norm", "average", "whole average", "dropout")
 """Kinds of layers for which PyTorch chooses a memory layout that depends on the neighboring layers, or draws random numbers; their
@@ -93,9 +85,7 @@ class Program:
     """
 
     def __init__(self, module: nn.Module, layers: list[Layer], parameters: list[nn.Parameter]) -> None:
-        self._parts, self._layers, self._parameters = list(module.modules()), layers, parameters
-        self._hooks = [getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES]
-        self._hooks += [getattr(part, name) for part in self._parts for name in HOOKS]
+        self._watch, self._layers, self._parameters = NetworkWatch(module, parameters), layers, parameters
         self._values = [parameter.detach() for parameter in parameters]
         self.draws = any(layer.kind == "dropout" for layer in layers)
         self._perceptron = perceptron_of(layers, self._values)
@@ -129,12 +119,8 @@ class Program:
         It does not after code has registered hooks, replaced a forward pass, frozen parameters, switched on autocast, or put only
         some layers of a network with Dropout into training mode.
         """
-        observed = any(self._hooks) or any("forward" in vars(part) for part in self._parts)
-        changed = any(
-            not p.requires_grad or p._backward_hooks or p._post_accumulate_grad_hooks for p in self._parameters
-        )
-        partly = self.draws and len({part.training for part in self._parts}) > 1
-        return not (observed or changed or partly or torch.is_autocast_enabled("cpu"))
+        partly = self.draws and len({part.training for part in self._watch.parts}) > 1
+        return self._watch.unchanged() and not partly
 
     def backward(
         self, inputs: Tensor, labels: Tensor, weights: Tensor | None, size: int, draws: Sequence[torch.Generator] = ()

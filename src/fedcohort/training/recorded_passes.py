@@ -6,7 +6,7 @@ compared with theirs, and in exact arithmetic they must have the same bits.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,15 @@ from fedcohort.algorithms.losses import CrossEntropy, Loss, SquaredError, local_
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.arrays import Indices
 
-__all__ = ["RecordedPass", "common_batch_sizes", "pass_of_mean", "record_pass", "reported"]
+__all__ = [
+    "RecordedPass",
+    "common_batch_sizes",
+    "pass_by_autograd",
+    "pass_of_mean",
+    "python_state",
+    "record_pass",
+    "reported",
+]
 
 ROUNDED = 0.05
 """Largest relative difference of a recording in arithmetic that is not exact, where PyTorch may choose other algorithms each time."""
@@ -36,6 +44,25 @@ def reported(loss: Loss, objective: Tensor, logits: Tensor, labels: Tensor) -> t
     scores = logits.detach()
     same = isinstance(loss, CrossEntropy | SquaredError)
     return objective.detach() if same else sample_losses(scores, labels), total_score(scores, labels)
+
+
+def pass_by_autograd(
+    module: nn.Module,
+    loss: Loss,
+    features: Tensor,
+    labels: Tensor,
+    forward: AbstractContextManager[object] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Add the gradients of the mean loss of a batch to ``.grad``; the network and the loss run within ``forward``, if it is given.
+
+    Returns:
+        as :func:`reported`.
+    """
+    with forward or nullcontext():
+        logits = module(features)
+        objective = local_losses(loss, logits, labels, None)
+    pass_of_mean(objective, len(labels))
+    return reported(loss, objective, logits, labels)
 
 
 @dataclass
@@ -123,7 +150,7 @@ def record_pass(
     """
     if loss.needs_outputs or any(_has_hooks(part) for part in module.modules()):
         return None
-    before, buffers = _python_state(module), [buffer.clone() for buffer in module.buffers()]
+    before, buffers = python_state(module), [buffer.clone() for buffer in module.buffers()]
 
     def reset() -> None:
         for buffer, value in zip(module.buffers(), buffers, strict=True):
@@ -132,16 +159,13 @@ def record_pass(
             parameter.grad = None
 
     def one_pass(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = module(features)
-        objective = local_losses(loss, logits, labels, None)
-        pass_of_mean(objective, len(labels))
-        return reported(loss, objective, logits, labels)
+        return pass_by_autograd(module, loss, features, labels)
 
     found = None
     with suppress(Exception):  # the network's own errors as well: the training raises them
         found = _recorded(one_pass, reset, list(parameters.values()), features, labels, beside)
     reset()
-    return found if _python_state(module) == before else None
+    return found if python_state(module) == before else None
 
 
 def _recorded(
@@ -197,7 +221,7 @@ def _has_hooks(part: nn.Module) -> bool:
     return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
 
 
-def _python_state(module: nn.Module) -> list[dict[str, Any]]:
+def python_state(module: nn.Module) -> list[dict[str, Any]]:
     """The attributes of all modules that are neither tensors nor modules, as text."""
     inner = ("_parameters", "_buffers", "_modules")
     return [{name: repr(value) for name, value in vars(part).items() if name not in inner} for part in module.modules()]

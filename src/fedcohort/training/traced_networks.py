@@ -21,17 +21,15 @@ from torch.overrides import TorchFunctionMode
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.matrix_products import product_limit
+from fedcohort.training.network_watch import HOOKS
 
-__all__ = ["HOOKS", "Contiguous", "is_layer", "traced_row"]
+__all__ = ["Contiguous", "is_layer", "traced_row"]
 
 _LAYERS = (
     nn.Linear, nn.Conv2d, nn.GroupNorm, nn.ReLU, nn.GELU, nn.Tanh, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d,
     nn.Flatten, nn.Identity, nn.Dropout,
 )  # fmt: skip
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Module)
-
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-"""Attributes of a module that hold its hooks; each is the same dictionary as long as the module lives."""
 
 SAMPLES = 2
 """Number of samples in the batch with which the copy runs."""

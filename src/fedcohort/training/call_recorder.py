@@ -1,0 +1,177 @@
+"""Writes down the calls that PyTorch makes while a function runs, those of autograd's backward pass included, as lines of TorchScript.
+
+Below autograd, every computation of a network is a call of an operator on tensors. The same calls in the same order, on tensors with
+the same shapes and memory layouts, give the same bits; Python and autograd are no longer needed for them.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+__all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
+
+_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+"""Marks of operators whose results Python can read or count."""
+
+_PLAIN = (type(None), bool, int, str)
+_CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
+
+
+class NoRecordError(Exception):
+    """The calls cannot be written down, or other calls may be made next time."""
+
+
+class CallRecorder(TorchDispatchMode):
+    """Sees every call of an operator in this thread; other threads are not affected.
+
+    Attributes:
+        lines: the calls, in order; each has its results as variables.
+        constants: tensors of which Python code has written the values, such as ``torch.tensor([0.5])``.
+
+    Args:
+        given: names of the tensors that the calls may read.
+        fixed: those of them that no call may change.
+
+    Raises:
+        NoRecordError: from within a call, if it cannot be written down.
+    """
+
+    def __init__(self, given: Iterable[tuple[str, Tensor]], fixed: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lines: list[str] = []
+        self.constants: list[Tensor] = []
+        self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
+        self._number = 0
+        self._fixed = {_memory(tensor) for tensor in fixed}
+        for name, tensor in given:
+            self._names[tensor] = name
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Do not load PyTorch's compiler to keep it away from the calls: that takes a second."""
+        return False
+
+    def name(self, tensor: Tensor) -> str:
+        """The name of a tensor in the lines."""
+        found: str | None = self._names.get(tensor)
+        if found is None:
+            raise NoRecordError(tensor.shape)
+        return found
+
+    def _add_constant(self, tensor: Tensor) -> None:
+        self._names[tensor] = f"constants[{len(self.constants)}]"
+        self.constants.append(tensor)
+        self._fixed.add(_memory(tensor))
+
+    def __torch_dispatch__(
+        self, operator: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """An operator is called."""
+        named = kwargs or {}
+        if _DEPENDENT.intersection(operator.tags):
+            raise NoRecordError(operator)
+        if operator is torch.ops.aten.lift_fresh.default and args[0] not in self._names:
+            self._add_constant(args[0])
+        words = [self._word(value) for value in args]
+        words += [f"{name}={self._word(value)}" for name, value in named.items()]
+        self._check_writes(operator._schema, args, named)
+        results = operator(*args, **named)
+        call = f"torch.ops.{operator._schema.name.replace('::', '.')}({', '.join(words)})"
+        if isinstance(results, list):
+            whole = self._variable()
+            self.lines.append(f"{whole} = {call}")
+            self.lines += [f"{self._new(part)} = {whole}[{i}]" for i, part in enumerate(results)]
+        elif isinstance(results, tuple):
+            self.lines.append(f"{', '.join(map(self._new, results))} = {call}")
+        else:
+            self.lines.append(call if results is None else f"{self._new(results)} = {call}")
+        return results
+
+    def _check_writes(self, schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """A call that changes a constant would give other results next time."""
+        for argument, value in zip(schema.arguments, args, strict=False):
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written and not self._may_change(value):
+                raise NoRecordError(schema)
+        for argument in schema.arguments[len(args) :]:
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written and not self._may_change(named.get(argument.name)):
+                raise NoRecordError(schema)
+
+    def _may_change(self, value: object) -> bool:
+        if isinstance(value, list | tuple):
+            return all(map(self._may_change, value))
+        return not isinstance(value, Tensor) or _memory(value) not in self._fixed
+
+    def _word(self, value: object) -> str:
+        """How TorchScript writes a value."""
+        if isinstance(value, Tensor):
+            if value.layout != torch.strided or value.device.type != "cpu":
+                raise NoRecordError(value.layout, value.device)
+            return self.name(value)
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(self._word, value))}]"
+        if isinstance(value, float):
+            return f'float("{value!r}")'
+        if isinstance(value, torch.device):
+            return f'torch.device("{value}")'
+        if type(value) in _PLAIN:
+            return repr(value)
+        if isinstance(value, _CONSTANTS):
+            return str(value)
+        raise NoRecordError(type(value))
+
+    def _new(self, result: object) -> str:
+        """The variable that has a result from now on."""
+        variable = self._variable()
+        if isinstance(result, Tensor) and result not in self._names:
+            self._names[result] = variable
+        return variable
+
+    def _variable(self) -> str:
+        self._number += 1
+        return f"t{self._number}"
+
+
+def _memory(tensor: Tensor) -> int:
+    """A number of the memory that a tensor shares with others."""
+    found: int = tensor.untyped_storage()._cdata
+    return found
+
+
+class WithoutReading(TorchFunctionMode):
+    """Refuses functions that no operator stands for: those by which Python reads values, and those that observe gradients.
+
+    Raises:
+        NoRecordError: from within such a function.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """A function of PyTorch is called."""
+        if getattr(function, "__name__", "") in _READING:
+            _refuse(function)
+        return function(*args, **(kwargs or {}))
+
+
+_READING = frozenset(
+    (
+        "tolist", "numpy", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__", "__repr__", "__format__", "__str__",
+        "data_ptr", "storage", "untyped_storage", "apply_", "map_", "map2_",
+        "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
+    )
+)  # fmt: skip
+
+
+def _refuse(function: object) -> NoReturn:
+    raise NoRecordError(function)

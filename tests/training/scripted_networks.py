@@ -1,0 +1,245 @@
+"""Networks that have scripts, and networks whose Python code must run in every step. pytest does not rewrite the code of this file."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.training.networks import SHAPE
+
+LENGTH, TOKENS, WIDTH = 7, 9, 8
+
+
+class Residual(nn.Module):
+    """Convolutions with batch norms, and additions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, stride=2, padding=1)
+        self.convolutions = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1, bias=False) for _ in range(2))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(2))
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = functional.relu(x + norm(convolution(x)))
+        return self.head(x.mean((2, 3)))
+
+
+class Gated(nn.Module):
+    """Layer norm, a gate, a constant, in-place calls, a parameter that is used twice, one that is frozen and one that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.value, self.gate = nn.LayerNorm(64), nn.Linear(64, 16), nn.Linear(64, 16, bias=False)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.shift = nn.Parameter(torch.full((16,), 0.1), requires_grad=False)
+        self.mask = (torch.arange(16) % 5 > 0).float()
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x.flatten(1))
+        gate = torch.sigmoid(self.gate(x).mul_(self.scale))
+        hidden = self.value(x) * (gate + gate.data.abs()) * torch.tensor([0.5, 2.0] * 8) + self.shift
+        return self.head(functional.relu(hidden * self.mask, inplace=True) * self.scale)
+
+
+class Unused(Residual):
+    """With a parameter that has no part in the outputs, and so no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(3, 3)
+
+
+class Mixed(nn.Module):
+    """Grouped, dilated and transposed convolutions, instance norm, upsampling, and paths that are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grouped = nn.Conv2d(1, 6, 3, padding=2, dilation=2)
+        self.single = nn.Conv2d(6, 6, 3, padding=1, groups=6)
+        self.norm = nn.InstanceNorm2d(6, affine=True)
+        self.up = nn.ConvTranspose2d(6, 2, 2, stride=2)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.leaky_relu(self.norm(self.single(self.grouped(x))))
+        both = torch.cat(
+            [functional.avg_pool2d(self.up(x), 2), functional.interpolate(x[:, :2, ::2, ::2], scale_factor=2)], 1
+        )
+        parts = torch.stack(both.chunk(2, dim=1)).amax(0)
+        return self.head(torch.cat([parts.mean(dim=(2, 3)), both.flatten(2).std(dim=2), parts.amax(dim=(2, 3))], dim=1))
+
+
+class Doubled(nn.Module):
+    """A weight that is used twice, and a norm of weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(64, 12))
+        self.square, self.head = nn.Linear(12, 12), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x.flatten(1)))
+        return self.head(self.square(torch.tanh(self.square(x))))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.layers = kind(WIDTH, WIDTH, 2, batch_first=True)
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, _ = self.layers(self.embedding(x))
+        return self.head(outputs)
+
+
+class Attention(nn.Module):
+    """PyTorch's own layers of transformers, with a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.positions = nn.Parameter(torch.linspace(-1, 1, LENGTH * WIDTH).view(LENGTH, WIDTH))
+        self.layers = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True)
+        self.register_buffer("mask", torch.ones(LENGTH, LENGTH).triu(1).bool())
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layers(self.embedding(x) + self.positions, src_mask=self.mask))
+
+
+IMAGES: dict[str, type[nn.Module]] = {
+    "residual": Residual,
+    "gated": Gated,
+    "unused": Unused,
+    "mixed": Mixed,
+    "doubled": Doubled,
+}
+TEXTS: dict[str, Any] = {"LSTM": Recurrent, "GRU": lambda: Recurrent(nn.GRU), "attention": Attention}
+
+
+class Base(nn.Module):
+    """A network without a program, because of its layer norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(64), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.norm(x.flatten(1)))
+
+
+class Listed(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        largest = max(x.flatten().tolist())
+        return super().forward(x) * (2 if largest > 3 else 1)
+
+
+class Arrays(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(x.detach().numpy().mean())
+
+
+class Asked(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        return outputs * 2 if outputs.sum() > 0 else outputs
+
+
+class Chosen(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        return outputs + outputs[outputs > 0].sum()
+
+
+class Counting(Base):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        Counting.calls += 1
+        return super().forward(x) * (1 + Counting.calls % 3)
+
+
+class Kept(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(float(x.sum()))
+        return super().forward(x)
+
+
+class Drawn(Base):
+    """Draws from Python's generator, or numpy's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * random.choice([1.0, 2.0]) * float(np.random.default_rng().random())
+
+
+class Dropped(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dropout(super().forward(x), 0.3, self.training)
+
+
+class Written(Base):
+    """Changes a tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps.add_(1)
+        return super().forward(x) * self.steps
+
+
+class Rescaled(Base):
+    """Changes its parameters while it computes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.layer.weight.mul_(0.99)
+        return super().forward(x)
+
+
+class _Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, delta: Tensor) -> Tensor:
+        return delta * 2
+
+
+class OwnGradient(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        return _Doubling.apply(super().forward(x))  # type: ignore[no-any-return, no-untyped-call]
+
+
+class Observed(Base):
+    """Keeps a norm of gradients by a hook of a tensor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        outputs.register_hook(torch.abs)
+        return outputs
+
+
+REFUSED: dict[str, type[nn.Module]] = {
+    kind.__name__: kind
+    for kind in (
+        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Dropped, Written, Rescaled, OwnGradient, Observed,
+    )
+}  # fmt: skip
+
+__all__ = ["IMAGES", "LENGTH", "REFUSED", "SHAPE", "TEXTS", "TOKENS", "Base", "Residual"]

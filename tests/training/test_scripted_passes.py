@@ -1,0 +1,238 @@
+"""Passes without Python have the bits of autograd; networks whose Python code may do something else have none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedcohort.algorithms import Algorithm, Members, Problem
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.base import ClientError
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.federation import Federation, Samples
+from fedcohort.models import as_model
+from fedcohort.selection import Cohort
+from fedcohort.testing.base import bits
+from fedcohort.training import scripted_passes
+from fedcohort.training.scripted_passes import ScriptedPass, Scripts
+from tests.training.scripted_networks import IMAGES, LENGTH, REFUSED, SHAPE, TEXTS, TOKENS, Base, Residual
+from tests.training.test_client_series import facts, nested
+
+SIZES = [20, 41, 4, 33, 1, 24]
+ROUNDS = 3
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts from the second batch on."""
+    monkeypatch.setattr(scripted_passes, "USES", 1)
+
+
+def federation(text: bool = False) -> Federation:
+    draw = np.random.default_rng(0)
+    count = sum(SIZES) + 40
+    if text:
+        features = torch.from_numpy(draw.integers(0, TOKENS, (count, LENGTH)))
+        labels, classes = features.roll(-1, 1), TOKENS
+    else:
+        features = torch.from_numpy(draw.standard_normal((count, *SHAPE)).astype(np.float32))
+        labels, classes = torch.from_numpy(draw.integers(0, 4, count)), 4
+    train, test = Samples(features[:-40], labels[:-40]), Samples(features[-40:], labels[-40:])
+    names, vocabulary = tuple(map(str, range(classes))), TOKENS if text else 0
+    shift, scale = (torch.zeros(()), torch.ones(())) if text else (torch.full((1, 1, 1), v) for v in (0.1, 0.7))
+    return Federation(
+        train, np.cumsum([0, *SIZES]), test, test, names, shift, scale, vocabulary=vocabulary, integers=text
+    )
+
+
+def built(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return (IMAGES | TEXTS)[name]()
+
+
+def learned(
+    module: nn.Module, algorithm: Algorithm, training: Training, *, text: bool = False, workers: int = 2
+) -> list[Any]:
+    """Everything that clients send in some rounds, and what they keep."""
+    engine = LocalEngine(federation(text), as_model(module), training, algorithm, 5, workers)
+    model, found = engine.initial_model(), list[Any]()
+    cohort = Cohort(np.array([3, 0, 1, 5, 4, 2]))
+    for t in range(1, ROUNDS + 1):
+        updates = list(engine.train(model, t, cohort, algorithm))
+        found += [facts(update) for update in updates]
+        updates = [
+            update for update in updates if update.failure is None
+        ]  # batch norms have no statistics of one sample
+        engine.commit([update.client for update in updates])
+        members = Members(num_clients=len(SIZES), total_samples=sum(SIZES), k=6, t=t, trainable=engine.trainable)
+        model = algorithm.aggregate(model, updates, members)
+    found += [bits(model), {client: nested(engine.memories.get(client)) for client in range(len(SIZES))}]
+    engine.close()
+    return found
+
+
+class Halving(FedAvg):
+    """An algorithm of a user: a step of its own."""
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        losses, right = problem.backward()
+        for parameter in problem.parameters.values():
+            assert parameter.grad is not None
+            parameter.grad.mul_(0.5)
+        return losses, right
+
+
+CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
+    "plain": (FedAvg, {"momentum": 0.0}),
+    "momentum": (FedAvg, {"momentum": 0.9, "weight_decay": 0.01}),
+    "Adam": (FedAvg, {"optimizer": "adam", "lr": 0.01, "precision": "float64"}),
+    "AdamW": (FedAvg, {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.1}),
+    "clipped": (FedAvg, {"clip_norm": 0.5}),
+    "FedProx": (lambda: FedProx(mu=0.3), {}),
+    "SCAFFOLD": (Scaffold, {"momentum": 0.0}),
+    "SCAFFOLD, option I": (lambda: Scaffold(option="I"), {"momentum": 0.0}),
+    "own steps": (Halving, {}),
+    "two epochs": (FedAvg, {"epochs": 2}),
+    "other loss": (FedAvg, {"loss": {"name": "sce"}}),
+}
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls of scripts that training makes."""
+    calls: list[str] = []
+    for name in ("play", "descend"):
+        whole = getattr(ScriptedPass, name)
+
+        def noted(self: ScriptedPass, *given: Any, name: str = name, whole: Any = whole) -> Any:
+            calls.append(name)
+            return whole(self, *given)
+
+        monkeypatch.setattr(ScriptedPass, name, noted)
+    return calls
+
+
+def same_bits(module: nn.Module, case: str, monkeypatch: pytest.MonkeyPatch, *, text: bool = False) -> list[str]:
+    """The calls of scripts, after a comparison with autograd."""
+    make, settings = CASES[case]
+    training = Training(**{"batch_size": 4, "epochs": 1, "lr": 0.05, **settings})
+    calls = counted(monkeypatch)
+    by_scripts = learned(module, make(), training, text=text)
+    monkeypatch.setattr(Scripts, "known", lambda *_: None)
+    assert by_scripts == learned(module, make(), training, text=text, workers=1)
+    return calls
+
+
+@pytest.mark.parametrize("name", [*IMAGES, *TEXTS])
+def test_networks_learn_the_bits_of_autograd(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = same_bits(built(name), "plain", monkeypatch, text=name in TEXTS)
+    assert calls.count("play") > 8
+    assert (calls.count("descend") > 8) == (name != "unused")
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["residual", "attention"])
+def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = same_bits(built(name), case, monkeypatch, text=name == "attention")
+    assert ("descend" in calls) == (case not in ("clipped", "own steps"))
+
+
+def batch(size: int = 4) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn(size, 8, 8, 1, generator=draw).permute(0, 3, 1, 2)
+    return images, torch.randint(0, 4, (size,), generator=draw)
+
+
+def script_of(module: nn.Module, *given: Tensor) -> ScriptedPass | None:
+    trained: dict[str, Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
+    scripts = Scripts(module.train(), trained, CrossEntropy())
+    for _ in range(scripted_passes.USES):
+        assert scripts.of(*given) is None
+    return scripts.of(*given)
+
+
+@pytest.mark.parametrize("kind", REFUSED.values(), ids=REFUSED)
+def test_networks_whose_code_must_run_have_no_script(kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module = kind()
+    assert script_of(Base(), *batch()) is not None
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    if kind.__name__ == "Dropped":  # the setup knows that it draws
+        assert "play" not in same_bits(module, "plain", monkeypatch)
+    else:
+        assert script_of(module, *batch()) is None
+    if kind.__name__ != "Rescaled":
+        assert bits(before) == bits(module.state_dict())
+
+
+def test_a_script_ends_when_the_network_changes() -> None:
+    changes: dict[str, Callable[[Residual], object]] = {
+        "hook": lambda module: module.head.register_forward_hook(lambda *_: None),
+        "hook of gradients": lambda module: module.head.weight.register_hook(torch.abs),
+        "frozen": lambda module: module.first.weight.requires_grad_(False),
+        "evaluation": lambda module: module.norms[0].eval(),
+        "other forward": lambda module: setattr(module.head, "forward", torch.abs),
+    }
+    for name, change in changes.items():
+        module = Residual()
+        script = script_of(module, *batch())
+        assert script is not None, name
+        assert script.holds(), name
+        change(module)
+        assert not script.holds(), name
+    module = Residual()
+    script = script_of(module, *batch())
+    assert script is not None
+    with torch.autocast("cpu"):
+        assert not script.holds()
+
+
+def test_making_a_script_leaves_the_module_as_it_is() -> None:
+    module = Residual()
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    generator = torch.get_rng_state()
+    assert script_of(module, *batch()) is not None
+    assert bits(before) == bits(module.state_dict())
+    assert torch.equal(generator, torch.get_rng_state())
+    assert all(p.grad is not None and bool((p.grad == 1).all()) for p in module.parameters())
+
+
+def test_other_batches_go_through_autograd() -> None:
+    script = script_of(Residual(), *batch())
+    assert script is not None
+    images, labels = batch()
+    assert script.play(images, labels) is not None
+    assert (
+        script.play(images.contiguous(memory_format=torch.contiguous_format).expand(4, 1, 8, 8)[:3], labels[:3]) is None
+    )
+    assert script.play(images.double(), labels) is None
+    assert script.play(torch.randn(4, 1, 8, 16)[..., ::2], labels) is None
+
+
+def test_long_passes_and_rare_sizes_have_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripted_passes, "SIZES", 2)
+    module = Residual().train()
+    scripts = Scripts(module, dict[str, Tensor](module.named_parameters()), CrossEntropy())
+    assert [scripts.of(*batch(size)) is not None for size in (4, 4, 5, 5, 6, 6, 4)] == [0, 1, 0, 1, 0, 0, 1]
+    monkeypatch.setattr(scripted_passes, "LONGEST", 0.0)
+    assert script_of(Residual(), *batch()) is None
+
+
+def test_a_client_whose_labels_do_not_fit_is_named_in_one_line() -> None:
+    data = federation()
+    data.train.labels[int(data.offsets[5])] = 7  # there are four classes
+    engine = LocalEngine(data, as_model(built("residual")), Training(batch_size=4), FedAvg(), 3, 1)
+    with pytest.raises(ClientError, match=r"^client 5: .*out of bounds") as caught:
+        list(engine.train(engine.initial_model(), 1, Cohort(np.array([0, 1, 5])), FedAvg()))
+    assert "\n" not in str(caught.value)
+    engine.close()
