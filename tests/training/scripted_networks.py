@@ -1,6 +1,7 @@
 """Networks that have scripts, and networks whose Python code must run in every step. pytest does not rewrite the code of this file."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,10 +91,10 @@ class Doubled(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM) -> None:
+    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM, dropout: float = 0.0) -> None:
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, WIDTH)
-        self.layers = kind(WIDTH, WIDTH, 2, batch_first=True)
+        self.layers = kind(WIDTH, WIDTH, 2, batch_first=True, dropout=dropout)
         self.head = nn.Linear(WIDTH, TOKENS)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,11 +105,11 @@ class Recurrent(nn.Module):
 class Attention(nn.Module):
     """PyTorch's own layers of transformers, with a mask."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
         self.embedding = nn.Embedding(TOKENS, WIDTH)
         self.positions = nn.Parameter(torch.linspace(-1, 1, LENGTH * WIDTH).view(LENGTH, WIDTH))
-        self.layers = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoderLayer(WIDTH, 2, 16, dropout=dropout, batch_first=True)
         self.register_buffer("mask", torch.ones(LENGTH, LENGTH).triu(1).bool())
         self.head = nn.Linear(WIDTH, TOKENS)
 
@@ -116,14 +117,34 @@ class Attention(nn.Module):
         return self.head(self.layers(self.embedding(x) + self.positions, src_mask=self.mask))
 
 
+class Dropping(Residual):
+    """Drops numbers, channels, and whole paths."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.dropout2d(self.first(x), 0.3, self.training)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            path = functional.relu(norm(convolution(x)))
+            if self.training:
+                path = path * torch.empty(len(x), 1, 1, 1).bernoulli_(0.8) / 0.8
+            x = x + path
+        return self.head(functional.alpha_dropout(x.mean((2, 3)), 0.2, self.training))
+
+
 IMAGES: dict[str, type[nn.Module]] = {
+    "dropping": Dropping,
     "residual": Residual,
     "gated": Gated,
     "unused": Unused,
     "mixed": Mixed,
     "doubled": Doubled,
 }
-TEXTS: dict[str, Any] = {"LSTM": Recurrent, "GRU": lambda: Recurrent(nn.GRU), "attention": Attention}
+TEXTS: dict[str, Callable[[], nn.Module]] = {
+    "LSTM": Recurrent,
+    "GRU": lambda: Recurrent(nn.GRU),
+    "attention": Attention,
+    "LSTM with Dropout": lambda: Recurrent(dropout=0.2),
+    "attention with Dropout": lambda: Attention(0.1),
+}
 
 
 class Base(nn.Module):
@@ -185,9 +206,11 @@ class Drawn(Base):
         return super().forward(x) * random.choice([1.0, 2.0]) * float(np.random.default_rng().random())
 
 
-class Dropped(Base):
+class Noisy(Base):
+    """Draws by a call that cannot be given a generator."""
+
     def forward(self, x: Tensor) -> Tensor:
-        return functional.dropout(super().forward(x), 0.3, self.training)
+        return super().forward(x) + (torch.randn(len(x), 4) if self.training else 0)
 
 
 class Written(Base):
@@ -223,7 +246,7 @@ class _Doubling(torch.autograd.Function):
 
 class OwnGradient(Base):
     def forward(self, x: Tensor) -> Tensor:
-        return _Doubling.apply(super().forward(x))  # type: ignore[no-any-return, no-untyped-call]
+        return _Doubling.apply(super().forward(x))
 
 
 class Observed(Base):
@@ -238,7 +261,7 @@ class Observed(Base):
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Dropped, Written, Rescaled, OwnGradient, Observed,
+        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Noisy, Written, Rescaled, OwnGradient, Observed,
     )
 }  # fmt: skip
 

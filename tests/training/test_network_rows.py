@@ -27,6 +27,7 @@ from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rows import row_of
 from fedcohort.training.plain_network import program_of
+from fedcohort.training.scripted_passes import Scripts
 from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small
@@ -131,6 +132,7 @@ def test_functions_that_drop_and_average_are_recognized(make: type[nn.Module], m
     for recognized in (True, False):
         if not recognized:
             unrecognized(monkeypatch)
+            monkeypatch.setattr(Scripts, "possible", False)
         engine = LocalEngine(images(), as_model(make), Training(batch_size=16), FedAvg(), 0, 2)
         updates = list(engine.train(engine.initial_model(), 1, Cohort(np.arange(4)), FedAvg()))
         engine.close()

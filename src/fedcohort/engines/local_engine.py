@@ -100,7 +100,7 @@ class LocalEngine:
     Attributes:
         plan: how clients are trained.
         draws: whether the model draws random numbers in training.
-        takes_turns: whether threads take turns in its forward passes, because it does, and its steps are not a program.
+        takes_turns: whether threads take turns in its forward passes, because it does, and can have neither a program nor scripts.
         groups: trains clients in stacks; None for the other plans.
         stacks: minimum number of stacks per round if the cohort has enough clients and work: one per core, whatever the number of
             threads.
@@ -156,7 +156,7 @@ class LocalEngine:
                 trainer.stream = device.new_stream(self.device)
             trainers.put(trainer)
             draws = trainer.draws
-        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.program is None
+        self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.needs_python
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes = max(1, num_bytes([module.state_dict()]))
         return trainers

@@ -18,6 +18,9 @@ __all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Marks of operators whose results Python can read or count."""
 
+_DRAWS = torch.Tag.nondeterministic_seeded
+"""The mark of operators that may draw random numbers."""
+
 _PLAIN = (type(None), bool, int, str)
 _CONSTANTS = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -32,6 +35,7 @@ class CallRecorder(TorchDispatchMode):
     Attributes:
         lines: the calls, in order; each has its results as variables.
         constants: tensors of which Python code has written the values, such as ``torch.tensor([0.5])``.
+        draws: whether the calls draw random numbers, from a generator that the lines call ``generator``.
 
     Args:
         given: names of the tensors that the calls may read.
@@ -45,6 +49,7 @@ class CallRecorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[str] = []
         self.constants: list[Tensor] = []
+        self.draws = False
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
         self._number = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
@@ -79,6 +84,7 @@ class CallRecorder(TorchDispatchMode):
             self._add_constant(args[0])
         words = [self._word(value) for value in args]
         words += [f"{name}={self._word(value)}" for name, value in named.items()]
+        words += self._draw(operator, args, named) if _DRAWS in operator.tags else []
         self._check_writes(operator._schema, args, named)
         results = operator(*args, **named)
         call = f"torch.ops.{operator._schema.name.replace('::', '.')}({', '.join(words)})"
@@ -91,6 +97,17 @@ class CallRecorder(TorchDispatchMode):
         else:
             self.lines.append(call if results is None else f"{self._new(results)} = {call}")
         return results
+
+    def _draw(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> list[str]:
+        """What a call of an operator that may draw is given in addition."""
+        names = [argument.name for argument in operator._schema.arguments]
+        given = dict(zip(names, args, strict=False)) | named
+        if "generator" in names and given.get("generator") is None and len(args) <= names.index("generator"):
+            self.draws = True
+            return ["generator=generator"]
+        if "generator" in names or given.get("dropout_p", 0.0 if "dropout_p" in names else None) != 0.0:
+            raise NoRecordError(operator)
+        return []
 
     def _check_writes(self, schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """A call that changes a constant would give other results next time."""

@@ -188,7 +188,7 @@ class ClientProblem:
         """
         setup, labels = self._setup, self._data.labels
         added = setup.optimizer, correction, list(self.anchor.values())
-        draws = self._generators(program, -(-len(order) // size))
+        draws = self._generators(program.draws, -(-len(order) // size))
         if self._prepared is not None:
             losses, right = program.descend(self._prepared, labels, order, size, *added, draws)
         else:
@@ -212,11 +212,13 @@ class ClientProblem:
         program = self._setup.program
         constant = weights is None or (isinstance(weights, Tensor) and weights.dim() < 2 and not weights.requires_grad)
         if program is not None and constant and program.holds():
-            draws = self._generators(program, 1, number)
+            draws = self._generators(program.draws, 1, number)
             return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         features = self._features(index)
         recorded = self._setup.recorded(features, labels) if weights is None and len(index) == len(self.batch) else None
-        if recorded is not None and (played := recorded.play(features, labels)):
+        if recorded is not None and (
+            played := recorded.play(features, labels, self._generators(recorded.draws, 1, number))
+        ):
             return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)
@@ -298,10 +300,10 @@ class ClientProblem:
         with torch_seeded(step_seed(self._first_draw, int(self.steps), number), inputs.device):
             return model(inputs)
 
-    def _generators(self, program: Program | ScriptedPass, steps: int, number: int = 0) -> list[torch.Generator]:
-        """Generators of Dropout for chunk ``number`` of the next steps."""
+    def _generators(self, draws: bool, steps: int, number: int = 0) -> list[torch.Generator]:
+        """Generators for chunk ``number`` of the next steps of a network that draws random numbers; none for another one."""
         first = int(self.steps)
-        return [step_generator(self._first_draw, first + i, number) for i in range(steps if program.draws else 0)]
+        return [step_generator(self._first_draw, first + i, number) for i in range(steps if draws else 0)]
 
     @cached_property
     def _first_draw(self) -> int:

@@ -48,7 +48,7 @@ class LocalSetup:
         program: the steps of the network as one program; None if there is no program for this network.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
             :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
-        scripts: passes of the network on a CPU as scripts; None on other devices, and if the network draws random numbers.
+        scripts: passes of the network on a CPU as scripts; None on other devices.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether the program gives work to idle threads.
     """
@@ -86,8 +86,8 @@ class LocalSetup:
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not draws:
             self._record_passes()
-        on_cpu = federation.device.type == "cpu" and not draws
-        self.scripts = Scripts(self.module, self.parameters, self.loss) if on_cpu else None
+        on_cpu = federation.device.type == "cpu"
+        self.scripts = Scripts(self.module, self.parameters, self.loss, draws) if on_cpu else None
         self.shares_work = False
         self.stream: Any = None
         self._shown: ModelState | None = None
@@ -144,6 +144,11 @@ class LocalSetup:
         self.optimizer.state.clear()
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.lr_at(t)
+
+    @property
+    def needs_python(self) -> bool:
+        """Whether Python runs every pass of the network, because it has no program and can have no scripts."""
+        return self.program is None and (self.scripts is None or not self.scripts.possible)
 
     def recorded(self, features: Tensor, labels: Tensor) -> RecordedPass | ScriptedPass | None:
         """The pass for batches of this size without Python; None if there is none."""

@@ -5,10 +5,10 @@ recording starts all of them at once. It computes what the calls of autograd com
 compared with theirs, and in exact arithmetic they must have the same bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -76,6 +76,7 @@ class RecordedPass:
         results: the cross-entropy of each sample and the number of correct predictions, after it was played.
         gradients: a gradient for each parameter, or None for one that has no part in the loss.
         fresh: whether each call gives copies of the gradients, for algorithms that may keep them.
+        draws: False: networks that draw random numbers are not recorded.
     """
 
     graph: Any
@@ -85,8 +86,14 @@ class RecordedPass:
     results: tuple[Tensor, Tensor]
     gradients: list[Tensor | None]
     fresh: bool = False
+    draws: ClassVar[bool] = False
 
-    def play(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    def play(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        draws: Sequence[torch.Generator] = (),  # noqa: ARG002 - there are none
+    ) -> tuple[Tensor, Tensor] | None:
         """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size.
 
         Unless they are :attr:`fresh`, the next call overwrites the gradients.

@@ -10,9 +10,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import lru_cache
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.losses import Loss
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.call_recorder import CallRecorder, WithoutReading
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.network_watch import NetworkWatch
@@ -35,15 +36,22 @@ SIZES = 8
 """Maximum number of sizes that get one."""
 LONGEST = 0.1
 """Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
+SEED = 0
+"""Seed of the random numbers with which a script is compared with autograd."""
 
 _ONE_AT_A_TIME = threading.Lock()
 """PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
+
+_PASS = """
+def one_pass(
+    values: List[Tensor], others: List[Tensor], constants: List[Tensor], inputs: Tensor, labels: Tensor, draws: List[Generator]
+):"""
 
 _EPOCH = """
 def descend(
     values: List[Tensor], others: List[Tensor], constants: List[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]], fresh: bool,
-    shifts: List[Tensor], anchors: List[Tensor], mu: float
+    shifts: List[Tensor], anchors: List[Tensor], mu: float, draws: List[Generator]
 ):
     seen: List[Tensor] = []
     last: List[Tensor] = []
@@ -52,7 +60,9 @@ def descend(
         index = order[start : start + size]
         inputs = features.index_select(0, index)
         inputs = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
-        losses, hits, last = one_pass(values, others, constants, inputs, labels.index_select(0, index))
+        step = start // size
+        batch = labels.index_select(0, index)
+        losses, hits, last = one_pass(values, others, constants, inputs, batch, draws[step : step + 1])
         correct(last, values, shifts, anchors, mu)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
@@ -69,15 +79,25 @@ class Scripts:
         module: the network, on a CPU.
         parameters: its trained parameters.
         loss: the local loss.
+        draws: whether the network draws random numbers in training.
     """
 
-    def __init__(self, module: nn.Module, parameters: Tensors, loss: Loss) -> None:
-        self._module, self._parameters, self._loss = module, list(parameters.values()), loss
+    def __init__(self, module: nn.Module, parameters: Tensors, loss: Loss, draws: bool) -> None:
+        self._network = _Network(module, list(parameters.values()), loss, draws)
         self._known: dict[int, ScriptedPass | None] = {}
         self._uses = Counter[int]()
-        # TorchScript does not support Python 3.14 and later; other losses may do anything in their code
-        self._possible = sys.version_info < (3, 14) and type(loss).__module__.startswith("fedcohort.")
-        self._possible &= not loss.needs_outputs and not isinstance(module, torch.jit.ScriptModule)
+
+    @cached_property
+    def possible(self) -> bool:
+        """Whether nothing is known that prevents scripts: Python code that does something else than compute, for instance."""
+        module, loss = self._network.module, self._network.loss
+        return (
+            sys.version_info < (3, 14)  # for which PyTorch does not support TorchScript
+            and type(loss).__module__.startswith("fedcohort.")  # other losses may do anything in their code
+            and not loss.needs_outputs
+            and not any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+            and only_computes(module)
+        )
 
     def known(self, size: int) -> "ScriptedPass | None":
         """The script for batches of this size, if there is one and the network has not changed since."""
@@ -87,28 +107,45 @@ class Scripts:
     def of(self, features: Tensor, labels: Tensor) -> "ScriptedPass | None":
         """As :meth:`known`, for this batch, which counts as a use of its size."""
         size = len(labels)
-        if size not in self._known and self._possible and len(self._known) < SIZES:
+        if size not in self._known and len(self._known) < SIZES and self.possible:
             self._uses[size] += 1
             if self._uses[size] > USES:
-                self._known[size] = _script_pass(self._module, self._parameters, self._loss, features, labels)
+                self._known[size] = _script_pass(self._network, features, labels)
         return self.known(size)
+
+
+class _Network(NamedTuple):
+    """What a script is made of; see :class:`Scripts`."""
+
+    module: nn.Module
+    parameters: list[Tensor]
+    loss: Loss
+    draws: bool
+
+    def play(
+        self, features: Tensor, labels: Tensor, forward: AbstractContextManager[object] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The pass of a batch by autograd, with random numbers that depend on nothing; ``forward`` as for
+        :func:`~fedcohort.training.recorded_passes.pass_by_autograd`."""
+        with torch_seeded(SEED, labels.device) if self.draws else nullcontext():
+            return pass_by_autograd(self.module, self.loss, features, labels, forward)
 
 
 class ScriptedPass:
     """The pass of a network in training for batches of one size.
 
     Attributes:
-        draws: False: networks that draw random numbers have no script.
+        draws: whether it draws random numbers.
         complete: whether every trained parameter has a gradient.
     """
 
-    draws = False
-
     def __init__(
-        self, module: nn.Module, parameters: list[Tensor], script: Any, others: list[Tensor], constants: list[Tensor],
-        with_gradient: list[int], features: Tensor, labels: Tensor,
+        self, network: _Network, script: Any, others: list[Tensor], constants: list[Tensor], with_gradient: list[int],
+        features: Tensor, labels: Tensor,
     ) -> None:  # fmt: skip
-        self._watch, self._parameters, self._script = NetworkWatch(module, parameters), parameters, script
+        parameters = network.parameters
+        self._watch, self._parameters, self._script = NetworkWatch(network.module, parameters), parameters, script
+        self.draws = network.draws
         self._training = [part.training for part in self._watch.parts]
         self._given = [p.detach() for p in parameters], [other.detach() for other in others], constants
         self._with_gradient = with_gradient
@@ -119,9 +156,11 @@ class ScriptedPass:
         """Whether the script still computes what the network computes."""
         return self._watch.unchanged() and [part.training for part in self._watch.parts] == self._training
 
-    def play(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+    def play(
+        self, features: Tensor, labels: Tensor, draws: Sequence[torch.Generator] = ()
+    ) -> tuple[Tensor, Tensor] | None:
         """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size or memory layout, or if
-        there was an error, which autograd then explains better.
+        there was an error, which autograd then explains better. ``draws`` is the generator of a network that draws.
 
         Returns:
             the cross-entropy of each sample and the number of correct predictions.
@@ -129,7 +168,7 @@ class ScriptedPass:
         if (_kind(features), _kind(labels)) != self._kind:
             return None
         try:
-            losses, right, gradients = self.run("one_pass", features, labels)
+            losses, right, gradients = self._run("one_pass", features, labels, list(draws))
         except RuntimeError:
             return None
         for parameter in self._parameters:
@@ -147,15 +186,16 @@ class ScriptedPass:
         optimizer: Optimizer,
         correction: Correction | None = None,
         anchors: Sequence[Tensor] = (),
-        draws: Sequence[torch.Generator] = (),  # noqa: ARG002 - there are none
+        draws: Sequence[torch.Generator] = (),
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`; the length of
         ``order`` is a multiple of ``size``, the size of the script."""
         rule, added = optimizer.rule(), correction or Correction()
         try:
-            seen, right, gradients = self.run(
+            seen, right, gradients = self._run(
                 "descend", features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
                 list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+                list(draws),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
             raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
@@ -163,7 +203,7 @@ class ScriptedPass:
             parameter.grad = gradient
         return seen, right
 
-    def run(self, name: str, *given: object) -> Any:
+    def _run(self, name: str, *given: object) -> Any:
         """Run a function of the script without TorchScript's optimizations, which would change bits from the second call on.
 
         Nothing that is given requires a gradient. Autograd is on all the same, because recurrent layers do not keep what their
@@ -178,14 +218,13 @@ def _kind(tensor: Tensor) -> tuple[object, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _script_pass(
-    module: nn.Module, parameters: list[Tensor], loss: Loss, features: Tensor, labels: Tensor
-) -> ScriptedPass | None:
+def _script_pass(network: _Network, features: Tensor, labels: Tensor) -> ScriptedPass | None:
     """The script for batches like this one; the module, its buffers and its gradients stay as they are.
 
     None if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to step.
     """
-    if not only_computes(module) or not NetworkWatch(module, parameters).unchanged():
+    module, parameters = network.module, network.parameters
+    if not NetworkWatch(module, parameters).unchanged():
         return None
     before, buffers = python_state(module), [buffer.clone() for buffer in module.buffers()]
     gradients = [parameter.grad for parameter in parameters]
@@ -198,25 +237,24 @@ def _script_pass(
 
     found = None
     with suppress(Exception):  # the network's own errors as well: the training raises them
-        begin = time.perf_counter()
         reset()
-        pass_by_autograd(module, loss, _copy(features), _copy(labels))
+        begin = time.perf_counter()
+        network.play(_copy(features), _copy(labels))
         if time.perf_counter() - begin <= LONGEST:
-            found = _scripted(module, parameters, loss, features, labels, reset)
+            found = _scripted(network, features, labels, reset)
     reset()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     return found if python_state(module) == before else None
 
 
-def _scripted(
-    module: nn.Module, parameters: list[Tensor], loss: Loss, features: Tensor, labels: Tensor, reset: Callable[[], None]
-) -> ScriptedPass | None:
+def _scripted(network: _Network, features: Tensor, labels: Tensor, reset: Callable[[], None]) -> ScriptedPass | None:
     """The script, if it has the bits of autograd; ``reset`` undoes what a pass changes in the module.
 
     Raises:
         Exception: the calls cannot be written down, or the script cannot be run.
     """
+    module, parameters = network.module, network.parameters
     inputs, targets = _copy(features), _copy(labels)
     others = _other_tensors(module, parameters)
     given = [(f"values[{i}]", value) for i, value in enumerate(parameters)]
@@ -226,20 +264,16 @@ def _scripted(
     recorder = CallRecorder([*given, ("inputs", inputs), ("labels", targets)], fixed)
     reset()
     with _ONE_AT_A_TIME, recorder:
-        results = pass_by_autograd(module, loss, inputs, targets, WithoutReading())
+        results = network.play(inputs, targets, WithoutReading())
+    if recorder.draws != network.draws:
+        return None
     with_gradient = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
     words = [recorder.name(result) for result in results]
     words.append(f"[{', '.join(recorder.name(parameters[i].grad) for i in with_gradient)}]")  # type: ignore[arg-type]
-    source = "\n    ".join(
-        (
-            "def one_pass(values: List[Tensor], others: List[Tensor], constants: List[Tensor], inputs: Tensor, labels: Tensor):",
-            *recorder.lines,
-            f"return {', '.join(words)}\n",
-        )
-    )
-    script = _compiled(source)
-    found = ScriptedPass(module, parameters, script, others, recorder.constants, with_gradient, features, labels)
-    return found if _has_bits_of_autograd(found, module, parameters, loss, features, labels, reset) else None
+    lines = [_PASS, *(["generator = draws[0]"] if network.draws else []), *recorder.lines, f"return {', '.join(words)}"]
+    script = _compiled("\n    ".join(lines) + "\n")
+    found = ScriptedPass(network, script, others, recorder.constants, with_gradient, features, labels)
+    return found if _has_bits_of_autograd(found, network, features, labels, reset) else None
 
 
 @lru_cache(64)
@@ -264,20 +298,19 @@ def _copy(values: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def _has_bits_of_autograd(
-    found: ScriptedPass, module: nn.Module, parameters: list[Tensor], loss: Loss, features: Tensor, labels: Tensor,
-    reset: Callable[[], None],
-) -> bool:  # fmt: skip
+    found: ScriptedPass, network: _Network, features: Tensor, labels: Tensor, reset: Callable[[], None]
+) -> bool:
     """Whether the script has autograd's results, gradients and buffers for two batches."""
 
     def outcome(play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None], *batch: Tensor) -> list[Tensor]:
         reset()
         results = play(_copy(batch[0], features), _copy(batch[1], labels)) or ()
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        return [_copy(tensor) for tensor in (*results, *gradients, *module.buffers())]
+        gradients = [parameter.grad for parameter in network.parameters if parameter.grad is not None]
+        return [_copy(tensor) for tensor in (*results, *gradients, *network.module.buffers())]
 
     for batch in ((features, labels), (features.flip(0), labels.roll(1, 0))):
-        expected = outcome(lambda *given: pass_by_autograd(module, loss, *given), *batch)
-        played = outcome(found.play, *batch)
+        draws = [torch.Generator().manual_seed(SEED)] if network.draws else []
+        expected, played = outcome(network.play, *batch), outcome(partial(found.play, draws=draws), *batch)
         if len(played) < len(expected) or not all(map(_same, played, expected)):
             return False
     return True
