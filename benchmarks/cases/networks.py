@@ -48,6 +48,37 @@ class OwnCnn(nn.Module):
         return logits
 
 
+class OwnBlock(nn.Module):
+    """Two convolutions with batch norms, and the inputs added to their outputs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(x + self.norm2(self.conv2(hidden)))
+
+
+class OwnResidual(nn.Module):
+    """A small residual network as people write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 16, 3, stride=2, padding=1)
+        self.blocks = nn.Sequential(*(OwnBlock(16) for _ in range(3)))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.blocks(functional.relu(self.first(x))).mean((2, 3)))
+        return logits
+
+
+def _mlp_batchnorm() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.BatchNorm1d(200), nn.ReLU(), nn.Linear(200, 10))
+
+
 def _mlp(activation: Callable[[], nn.Module] = nn.ReLU, *, dropout: float = 0.0) -> nn.Module:
     dropped = [nn.Dropout(dropout)] if dropout else []
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), activation(), *dropped, nn.Linear(200, 10))
@@ -71,16 +102,19 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "own_mlp": lambda _: OwnMlp(),
     "mlp_gelu": lambda _: _mlp(nn.GELU),
     "mlp_dropout": lambda _: _mlp(dropout=0.5),
+    "mlp_batchnorm": lambda _: _mlp_batchnorm(),
     "logistic": lambda case: nn.Sequential(nn.Flatten(), nn.Linear(int(torch.Size(case.shape).numel()), 10)),
     "cnn": lambda _: _cnn(),
     "own_cnn": lambda _: OwnCnn(),
     "cnn_groupnorm": lambda _: _cnn(norm=True),
     "cnn_dropout": lambda _: _cnn(dropout=0.5),
     "cnn_tanh": lambda _: _cnn(nn.Tanh),
+    "residual": lambda _: OwnResidual(),
     "resnet_group": lambda case: ResNet18(norm="group").build(case.shape, 10),
     "resnet_batch": lambda case: ResNet18(norm="batch").build(case.shape, 10),
     "lstm": lambda case: Lstm().build(_text(case), VOCABULARY),
     "transformer": lambda case: Transformer().build(_text(case), VOCABULARY),
+    "transformer_dropout": lambda case: Transformer(dropout=0.1).build(_text(case), VOCABULARY),
 }
 
 
