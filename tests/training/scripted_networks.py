@@ -90,6 +90,20 @@ class Doubled(nn.Module):
         return self.head(self.square(torch.tanh(self.square(x))))
 
 
+class Normed(nn.Module):
+    """A perceptron with norms, a residual addition and Dropout."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(64, 12), nn.BatchNorm1d(12)
+        self.second, self.other = nn.Linear(12, 12), nn.LayerNorm(12)
+        self.dropout, self.head = nn.Dropout(dropout), nn.Linear(12, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.norm(self.first(x.flatten(1))))
+        return self.head(self.dropout(x + functional.gelu(self.other(self.second(x)))))
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM, dropout: float = 0.0) -> None:
         super().__init__()
@@ -132,6 +146,7 @@ class Dropping(Residual):
 
 IMAGES: dict[str, type[nn.Module]] = {
     "dropping": Dropping,
+    "normed": Normed,
     "residual": Residual,
     "gated": Gated,
     "unused": Unused,
@@ -265,4 +280,4 @@ REFUSED: dict[str, type[nn.Module]] = {
     )
 }  # fmt: skip
 
-__all__ = ["IMAGES", "LENGTH", "REFUSED", "SHAPE", "TEXTS", "TOKENS", "Base", "Residual"]
+__all__ = ["IMAGES", "LENGTH", "REFUSED", "SHAPE", "TEXTS", "TOKENS", "Base", "Normed", "Residual"]

@@ -215,10 +215,9 @@ class ClientProblem:
             draws = self._generators(program.draws, 1, number)
             return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         features = self._features(index)
-        recorded = self._setup.recorded(features, labels) if weights is None and len(index) == len(self.batch) else None
-        if recorded is not None and (
-            played := recorded.play(features, labels, self._generators(recorded.draws, 1, number))
-        ):
+        found = self._setup.recorded(features, labels) if weights is None and len(index) == len(self.batch) else None
+        played = None if found is None else found.play(features, labels, self._generators(found.draws, 1, number))
+        if played is not None:
             return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)
@@ -302,8 +301,7 @@ class ClientProblem:
 
     def _generators(self, draws: bool, steps: int, number: int = 0) -> list[torch.Generator]:
         """Generators for chunk ``number`` of the next steps of a network that draws random numbers; none for another one."""
-        first = int(self.steps)
-        return [step_generator(self._first_draw, first + i, number) for i in range(steps if draws else 0)]
+        return [step_generator(self._first_draw, int(self.steps) + i, number) for i in range(steps if draws else 0)]
 
     @cached_property
     def _first_draw(self) -> int:

@@ -26,6 +26,7 @@ from fedcohort.training.memory_layouts import channels_last
 from fedcohort.training.plain_network import Program, Series
 from fedcohort.training.random_layers import step_generator
 from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.scripted_series import ScriptedSeries
 from fedcohort.training.stack.stack_setup import client_half_stacks
 
 __all__ = ["ClientSeries"]
@@ -49,19 +50,28 @@ class ClientSeries:
         """Whether clients with up to this number of epochs can be trained in a series."""
         return self._program(epochs) is not None
 
-    def _program(self, epochs: int) -> Program | None:
-        """The program that trains clients with up to this number of epochs in a series."""
+    def _program(self, epochs: int) -> Program | ScriptedSeries | None:
+        """The program that trains clients with up to this number of epochs in a series, or the scripts."""
         setup, size = self.setup, self.setup.training.batch_size
-        program = setup.plain_steps(size) if size else None
-        if (
-            program is None
-            or not program.is_perceptron
-            or not self._suits
-            or list(setup.entries) != list(setup.parameters)
-            or (epochs > 1 and setup.algorithm.corrects)  # a correction may change from one epoch to the next
-        ):
+        if not size or (epochs > 1 and setup.algorithm.corrects):  # a correction may change from one epoch to the next
             return None
-        return program
+        program = setup.plain_steps(size)
+        if program is None:
+            return None if self._finishes else setup.scripted_series(size)
+        whole = list(setup.entries) == list(setup.parameters)
+        return program if program.is_perceptron and self._suits and whole else None
+
+    def _take(self, program: Program | ScriptedSeries, sizes: Sequence[int]) -> bool:
+        """Whether one call can train clients with these numbers of samples."""
+        fit = min(sizes) > 0 and sum(sizes) * math.prod(self.setup.federation.sample_shape) <= AT_ONCE
+        return fit and all(self._takes(program, samples) for samples in sizes)
+
+    def _takes(self, program: Program | ScriptedSeries | None, samples: int) -> bool:
+        """Whether there are scripts for the batches of a client with this number of samples."""
+        if not isinstance(program, ScriptedSeries):
+            return True
+        size = self.setup.training.batch_size
+        return {min(samples, size), samples % size or size} <= program.sizes
 
     def slices(self, clients: Sequence[int], epochs: Sequence[int]) -> list[slice]:
         """Slices of neighbors that one call can train. A client with too many samples, without samples or without epochs is alone."""
@@ -69,8 +79,9 @@ class ClientSeries:
         most = AT_ONCE // math.prod(federation.sample_shape)
         found: list[slice] = []
         samples = most  # of the last slice; no client may join one with this number
+        program = self._program(max(epochs, default=1))
         for position, ((start, stop), number) in enumerate(zip(map(federation.span, clients), epochs, strict=True)):
-            size = stop - start if number else 0
+            size = stop - start if number and self._takes(program, stop - start) else 0
             if size and samples + size <= most:
                 found[-1] = slice(found[-1].start, position + 1)
                 samples += size
@@ -102,10 +113,8 @@ class ClientSeries:
         """
         setup = self.setup
         sizes = [stop - start for start, stop in map(setup.federation.span, clients)]
-        if min(*sizes, *epochs) == 0 or sum(sizes) * math.prod(setup.federation.sample_shape) > AT_ONCE:
-            return None
         program = self._program(max(epochs))
-        if program is None:
+        if program is None or min(epochs) == 0 or not self._take(program, sizes):
             return None
         of_algorithm = setup.algorithm.corrects or self._finishes  # it can use the module
         setup.begin(model, t, load=of_algorithm)
@@ -115,8 +124,13 @@ class ClientSeries:
         corrections = self._corrections(problems) if setup.algorithm.corrects else [Correction()] * len(clients)
         if corrections is None:
             return None
-        series = self._series(model, t, clients, epochs, corrections, into)
-        losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
+        series = self._series(program, model, t, clients, epochs, corrections, into)
+        gradients: list[list[Tensor]] = []
+        if isinstance(program, Program):
+            losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
+        else:
+            setup.forget()  # the module has the last client's model
+            losses, hits = program.descend_series(series, setup.optimizer)
         updates = self._updates(clients, epochs, series, losses, hits)
         if not self._finishes:
             return [(update, {}) for update in updates]
@@ -132,6 +146,7 @@ class ClientSeries:
 
     def _series(
         self,
+        program: Program | ScriptedSeries,
         model: ModelState,
         t: int,
         clients: Sequence[int],
@@ -159,27 +174,33 @@ class ClientSeries:
         return Series(
             start=[model[name] for name in setup.parameters],
             trained=self._memory_for_models(model, len(clients), into),
-            features=self._features(federation.train.pick(rows)),
+            features=self._features(program, federation.train.pick(rows)),
             labels=federation.train.labels.index_select(0, rows),
             order=order[:0] if in_order else order,
             edges=edges,
             size=setup.training.batch_size or 1,
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
-            draws=self._generators(t, clients, edges),
+            draws=self._generators(program, t, clients, edges),
+            buffers=[model[name] for name in self._other_entries()],
         )
 
-    def _features(self, raw: Tensor) -> Tensor:
+    def _other_entries(self) -> list[str]:
+        """The entries of a model that are not trained."""
+        return [name for name in self.setup.entries if name not in self.setup.parameters]
+
+    def _features(self, program: Program | ScriptedSeries, raw: Tensor) -> Tensor:
         """Raw features as the steps need them; images that the network flattens first are flat already."""
-        setup, program = self.setup, self.setup.program
-        if program is not None and program.flattens_first:
+        setup = self.setup
+        if program.flattens_first:
             return setup.federation.standardised(raw, setup.dtype).flatten(1)
         return channels_last(setup.federation.prepare(raw, setup.dtype))
 
-    def _generators(self, t: int, clients: Sequence[int], edges: list[list[int]]) -> list[list[torch.Generator]]:
+    def _generators(
+        self, program: Program | ScriptedSeries, t: int, clients: Sequence[int], edges: list[list[int]]
+    ) -> list[list[torch.Generator]]:
         """For each client, the generators of Dropout for its steps; ``edges`` as for :class:`Series`."""
-        program = self.setup.program
-        if program is None or not program.draws:
+        if not program.draws:
             return [[] for _ in clients]
         size = self.setup.training.batch_size or 1
         firsts = integers(self.setup.seed, "module", t, clients)
@@ -189,7 +210,7 @@ class ClientSeries:
     def _memory_for_models(
         self, model: ModelState, clients: int, into: Sequence[ModelState]
     ) -> list[list[torch.Tensor]]:
-        names = list(self.setup.parameters)
+        names = [*self.setup.parameters, *self._other_entries()]
         if len(into) == clients and all(state.keys() == set(names) for state in into):
             return [[state[name] for name in names] for state in into]
         return self._buffers.copies([model[name] for name in names], clients)
@@ -198,6 +219,7 @@ class ClientSeries:
         self, clients: Sequence[int], epochs: Sequence[int], series: Series, losses: Tensor, hits: Tensor
     ) -> list[Update]:
         """The updates, with what clients report; ``losses`` are those of every sample in every step."""
+        names = [*self.setup.parameters, *self._other_entries()]
         values = losses.double().numpy()
         squares = np.square(values)
         updates = []
@@ -214,7 +236,7 @@ class ClientSeries:
                     client=client,
                     num_samples=samples,
                     steps=len(starts),
-                    state=dict(zip(self.setup.parameters, series.trained[i], strict=True)),
+                    state=dict(zip(names, series.trained[i], strict=True)),
                     report=report,
                     passes=3.0 * epochs[i],
                     work=epochs[i] / self.setup.training.epochs,

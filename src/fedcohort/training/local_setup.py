@@ -21,6 +21,7 @@ from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
 from fedcohort.training.scripted_passes import ScriptedPass, Scripts
+from fedcohort.training.scripted_series import ScriptedSeries
 
 __all__ = ["LocalSetup"]
 
@@ -91,6 +92,7 @@ class LocalSetup:
         self.shares_work = False
         self.stream: Any = None
         self._shown: ModelState | None = None
+        self._series: ScriptedSeries | None = None
 
     def _record_passes(self) -> None:
         """Record the pass for each size of :func:`common_batch_sizes` that is at most one chunk."""
@@ -167,6 +169,18 @@ class LocalSetup:
         """As :meth:`plain_steps`, the script that takes all steps with full batches; None if there is none yet."""
         script = None if self.scripts is None else self.scripts.known(size)
         return script if script is not None and script.complete and self._takes_plain_steps(size) else None
+
+    def scripted_series(self, size: int) -> ScriptedSeries | None:
+        """What trains several clients in batches of ``size`` by scripts, if these say what work a client is: for networks of vectors,
+        about samples times parameters. Convolutions and sequences have more."""
+        vectors = all(parameter.dim() <= 2 for parameter in self.parameters.values()) and not self.federation.vocabulary
+        if self.scripts is None or self.program is not None or not vectors or not self._takes_plain_steps(size):
+            return None
+        known = self.scripts.all_known()
+        if known and (self._series is None or self._series.sizes != known.keys()):
+            buffers = [value for name, value in self.entries.items() if name not in self.parameters]
+            self._series = ScriptedSeries(known, buffers)
+        return self._series if known else None
 
     def _takes_plain_steps(self, size: int) -> bool:
         settings = self.training

@@ -61,6 +61,8 @@ class Series(NamedTuple):
         shifts: for each client, what is added to the gradients of every step; empty for nothing.
         proximal: μ of what is added: μ·(parameters − start).
         draws: for each client, the generators of Dropout for its steps; empty without Dropout.
+        buffers: the other entries of the model that all clients receive; their values after the training follow the parameters in
+            ``trained``.
     """
 
     start: list[Tensor]
@@ -73,6 +75,7 @@ class Series(NamedTuple):
     shifts: list[list[Tensor]]
     proximal: float
     draws: list[list[torch.Generator]]
+    buffers: list[Tensor]
 
 
 class Program:

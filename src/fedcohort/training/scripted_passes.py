@@ -104,6 +104,11 @@ class Scripts:
         found = self._known.get(size)
         return found if found is not None and found.holds() else None
 
+    def all_known(self) -> "dict[int, ScriptedPass]":
+        """The scripts by batch size, as for :meth:`known`, that have gradients of all parameters."""
+        known = {size: self.known(size) for size in self._known}
+        return {size: script for size, script in known.items() if script is not None and script.complete}
+
     def of(self, features: Tensor, labels: Tensor) -> "ScriptedPass | None":
         """As :meth:`known`, for this batch, which counts as a use of its size."""
         size = len(labels)
@@ -135,19 +140,22 @@ class ScriptedPass:
     """The pass of a network in training for batches of one size.
 
     Attributes:
+        source: the script of the pass.
+        given: tensors that it is given: the trained parameters, others of the network, and constants.
         draws: whether it draws random numbers.
         complete: whether every trained parameter has a gradient.
     """
 
     def __init__(
-        self, network: _Network, script: Any, others: list[Tensor], constants: list[Tensor], with_gradient: list[int],
+        self, network: _Network, source: str, others: list[Tensor], constants: list[Tensor], with_gradient: list[int],
         features: Tensor, labels: Tensor,
     ) -> None:  # fmt: skip
         parameters = network.parameters
-        self._watch, self._parameters, self._script = NetworkWatch(network.module, parameters), parameters, script
+        self._watch, self._parameters = NetworkWatch(network.module, parameters), parameters
+        self.source, self._script = source, _compiled(source)
         self.draws = network.draws
         self._training = [part.training for part in self._watch.parts]
-        self._given = [p.detach() for p in parameters], [other.detach() for other in others], constants
+        self.given = [p.detach() for p in parameters], [other.detach() for other in others], constants
         self._with_gradient = with_gradient
         self._kind = _kind(features), _kind(labels)
         self.complete = len(with_gradient) == len(parameters)
@@ -168,7 +176,7 @@ class ScriptedPass:
         if (_kind(features), _kind(labels)) != self._kind:
             return None
         try:
-            losses, right, gradients = self._run("one_pass", features, labels, list(draws))
+            losses, right, gradients = self.run(self._script.one_pass, *self.given, features, labels, list(draws))
         except RuntimeError:
             return None
         for parameter in self._parameters:
@@ -192,9 +200,9 @@ class ScriptedPass:
         ``order`` is a multiple of ``size``, the size of the script."""
         rule, added = optimizer.rule(), correction or Correction()
         try:
-            seen, right, gradients = self._run(
-                "descend", features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-                list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+            seen, right, gradients = self.run(
+                self._script.descend, *self.given, features, labels, order, size, rule.kind, rule.rates, rule.nesterov,
+                rule.states, rule.fresh, list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
                 list(draws),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
@@ -203,14 +211,15 @@ class ScriptedPass:
             parameter.grad = gradient
         return seen, right
 
-    def _run(self, name: str, *given: object) -> Any:
-        """Run a function of the script without TorchScript's optimizations, which would change bits from the second call on.
+    @staticmethod
+    def run(function: Callable[..., Any], *given: object) -> Any:
+        """Run a function of a script without TorchScript's optimizations, which would change bits from the second call on.
 
         Nothing that is given requires a gradient. Autograd is on all the same, because recurrent layers do not keep what their
         gradients need otherwise.
         """
         with torch.enable_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return getattr(self._script, name)(*self._given, *given)
+            return function(*given)
 
 
 def _kind(tensor: Tensor) -> tuple[object, ...]:
@@ -271,8 +280,8 @@ def _scripted(network: _Network, features: Tensor, labels: Tensor, reset: Callab
     words = [recorder.name(result) for result in results]
     words.append(f"[{', '.join(recorder.name(parameters[i].grad) for i in with_gradient)}]")  # type: ignore[arg-type]
     lines = [_PASS, *(["generator = draws[0]"] if network.draws else []), *recorder.lines, f"return {', '.join(words)}"]
-    script = _compiled("\n    ".join(lines) + "\n")
-    found = ScriptedPass(network, script, others, recorder.constants, with_gradient, features, labels)
+    source = "\n    ".join(lines) + "\n"
+    found = ScriptedPass(network, source, others, recorder.constants, with_gradient, features, labels)
     return found if _has_bits_of_autograd(found, network, features, labels, reset) else None
 
 
