@@ -273,10 +273,103 @@ class Observed(Base):
         return outputs
 
 
+class Seeding(Base):
+    """Draws the same numbers in every step."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.manual_seed(0)
+        return super().forward(functional.dropout(x, 0.5, self.training))
+
+
+CALLS: list[int] = []
+
+
+class _Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(64)
+
+    def encode(self, x: Tensor) -> Tensor:
+        CALLS.append(len(x))
+        return self.norm(x.flatten(1))
+
+
+class Encoding(nn.Module):
+    """Calls a method of a part that is not its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.head = _Encoder(), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder.encode(x))
+
+
+class _Scaled(nn.Conv2d):
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        CALLS.append(len(x))
+        return super()._conv_forward(x, weight, bias)
+
+
+class Overriding(Base):
+    """A layer that changes a method which PyTorch's forward pass calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = _Scaled(1, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.convolution(x))
+
+
+class _Printing(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        CALLS.append(len(x))
+        return super().forward(x)
+
+
+class Parametrized(Base):
+    """A layer of a user, of which PyTorch has made a class of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.parametrize.register_parametrization(_Printing(64, 4), "weight", nn.Identity())  # type: ignore[assignment]
+
+
+def _counted(x: Tensor) -> Tensor:
+    CALLS.append(len(x))
+    return functional.relu(x)
+
+
+class Activated(Base):
+    """A function of a user inside a layer of PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.TransformerEncoderLayer(8, 2, 8, 0.0, activation=_counted, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.attention(x[:, 0]))
+
+
+class Expanded(Base):
+    """A buffer that cannot be written to."""
+
+    ones: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ones", torch.ones(1, 64).expand(4, 64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1) * self.ones[0])
+
+
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
         Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Noisy, Written, Rescaled, OwnGradient, Observed,
+        Seeding, Encoding, Overriding, Parametrized, Activated, Expanded,
     )
 }  # fmt: skip
 

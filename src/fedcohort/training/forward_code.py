@@ -53,27 +53,49 @@ _EFFECTS = frozenset(
 """Instructions that change something besides local variables, or may run other code."""
 
 
+_SEEDING = frozenset(
+    ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "fork_rng", "default_generator")
+)
+"""Names of what reads or changes the state of a random generator."""
+
+_UNUSED = frozenset(
+    ("__init__", "extra_repr", "train", "eval", "reset_parameters", "state_dict", "load_state_dict", "_load_from_state_dict")
+)  # fmt: skip
+"""Methods that no forward pass of PyTorch's layers calls."""
+
+
 def only_computes(module: nn.Module) -> bool:
     """Whether the forward passes of all parts are PyTorch's, or do nothing but compute."""
-    check = _Check()
+    check = _Check(module)
     return all(check.part(part) for part in module.modules())
 
 
 class _Check:
     """The check of one network; every function is checked once."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: nn.Module) -> None:
+        self._parts = list(module.modules())
         self._checked: set[FunctionType] = set()
 
     def part(self, part: nn.Module) -> bool:
         """Whether the forward pass of one part does nothing but compute."""
         cls = type(part)
-        if _is_torchs(cls):
-            return True
+        if any(base.__name__ == "GraphModule" for base in cls.__mro__):  # its nodes may call anything
+            return False
+        own = [base for base in cls.__mro__ if base is not object and not _is_torchs(base)]
+        if not own:
+            return all(self._may_use(value, part) for value in vars(part).values() if isinstance(value, FunctionType))
         usual = ("__call__", "__getattr__", "__getattribute__", "_call_impl", "_wrapped_call_impl")
         if any(getattr(cls, name, None) is not getattr(nn.Module, name, None) for name in usual):
             return False
         forwards = [vars(base)["forward"] for base in cls.__mro__ if "forward" in vars(base)]
+        torchs = [base for base in cls.__mro__ if base is not object and _is_torchs(base)]
+        forwards += [  # methods that PyTorch's code may call
+            value
+            for base in own
+            for name, value in vars(base).items()
+            if isinstance(value, FunctionType) and name not in _UNUSED and any(name in vars(other) for other in torchs)
+        ]
         return all(self._function(forward, part) for forward in forwards)
 
     def _function(self, function: object, part: nn.Module) -> bool:
@@ -93,7 +115,7 @@ class _Check:
                 if _has_effects(code):
                     return False
                 used += _globals_of(code, function)
-                used += _attributes_of(code, part)
+                used += [value for owner in self._parts for value in _attributes_of(code, owner)]
         except (ValueError, KeyError):  # an empty cell, or a name that does not exist
             return False
         return all(self._may_use(value, part) for value in used)
@@ -138,7 +160,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _has_effects(code: CodeType) -> bool:
     """Whether the code changes something besides local variables."""
-    return any(
+    return not _SEEDING.isdisjoint(code.co_names) or any(
         instruction.opname in _EFFECTS
         or (instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars)
         for instruction in dis.get_instructions(code)

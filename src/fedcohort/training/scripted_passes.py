@@ -36,7 +36,7 @@ SIZES = 8
 """Maximum number of sizes that get one."""
 LONGEST = 0.1
 """Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
-SEED = 0
+SEED = 7919
 """Seed of the random numbers with which a script is compared with autograd."""
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -143,7 +143,7 @@ class ScriptedPass:
         source: the script of the pass.
         given: tensors that it is given: the trained parameters, others of the network, and constants.
         draws: whether it draws random numbers.
-        complete: whether every trained parameter has a gradient.
+        complete: whether every trained parameter has a gradient, and batches have the memory layout of selected rows.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class ScriptedPass:
         self.given = [p.detach() for p in parameters], [other.detach() for other in others], constants
         self._with_gradient = with_gradient
         self._kind = _kind(features), _kind(labels)
-        self.complete = len(with_gradient) == len(parameters)
+        self.complete = len(with_gradient) == len(parameters) and _is_of_rows(features)
 
     def holds(self) -> bool:
         """Whether the script still computes what the network computes."""
@@ -222,6 +222,13 @@ class ScriptedPass:
             return function(*given)
 
 
+def _is_of_rows(features: Tensor) -> bool:
+    """Whether a batch has the memory layout of selected rows: images with channels last."""
+    images = features.dim() == 4
+    rows = features.permute(0, 2, 3, 1) if images else features
+    return rows.stride() == torch.empty(rows.shape, device="meta").stride()
+
+
 def _kind(tensor: Tensor) -> tuple[object, ...]:
     """What a script depends on, except for the values."""
     return tensor.shape, tensor.stride(), tensor.dtype
@@ -238,15 +245,19 @@ def _script_pass(network: _Network, features: Tensor, labels: Tensor) -> Scripte
     before, buffers = python_state(module), [buffer.clone() for buffer in module.buffers()]
     gradients = [parameter.grad for parameter in parameters]
 
+    @torch.no_grad()
     def reset() -> None:
         for buffer, value in zip(module.buffers(), buffers, strict=True):
             buffer.copy_(value)
         for parameter in parameters:
             parameter.grad = None
 
+    try:
+        reset()
+    except RuntimeError:  # a buffer has overlapping memory
+        return None
     found = None
     with suppress(Exception):  # the network's own errors as well: the training raises them
-        reset()
         begin = time.perf_counter()
         network.play(_copy(features), _copy(labels))
         if time.perf_counter() - begin <= LONGEST:
