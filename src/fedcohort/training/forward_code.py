@@ -82,21 +82,13 @@ class _Check:
         cls = type(part)
         if any(base.__name__ == "GraphModule" for base in cls.__mro__):  # its nodes may call anything
             return False
-        own = [base for base in cls.__mro__ if base is not object and not _is_torchs(base)]
-        if not own:
+        if all(map(_is_torchs, cls.__mro__[:-1])):
             return all(self._may_use(value, part) for value in vars(part).values() if isinstance(value, FunctionType))
         usual = ("__call__", "__getattr__", "__getattribute__", "_call_impl", "_wrapped_call_impl")
         if any(getattr(cls, name, None) is not getattr(nn.Module, name, None) for name in usual):
             return False
         forwards = [vars(base)["forward"] for base in cls.__mro__ if "forward" in vars(base)]
-        torchs = [base for base in cls.__mro__ if base is not object and _is_torchs(base)]
-        forwards += [  # methods that PyTorch's code may call
-            value
-            for base in own
-            for name, value in vars(base).items()
-            if isinstance(value, FunctionType) and name not in _UNUSED and any(name in vars(other) for other in torchs)
-        ]
-        return all(self._function(forward, part) for forward in forwards)
+        return all(self._function(forward, part) for forward in (*forwards, *_overriding(cls)))
 
     def _function(self, function: object, part: nn.Module) -> bool:
         """Whether a function that belongs to ``part``, or that a function of it calls, does nothing but compute."""
@@ -135,6 +127,14 @@ class _Check:
         if isinstance(value, type):
             return _is_torchs(value) or issubclass(value, nn.Module) or _is_harmless_builtin(value)
         return _is_harmless_builtin(value) or self._function(value, part)
+
+
+def _overriding(cls: type) -> list[FunctionType]:
+    """The methods of a class that replace some of PyTorch's, which PyTorch's code may call."""
+    own = [base for base in cls.__mro__[:-1] if not _is_torchs(base)]
+    torchs: set[str] = set().union(*(vars(base) for base in cls.__mro__[:-1] if _is_torchs(base)))
+    methods = [(name, value) for base in own for name, value in vars(base).items() if isinstance(value, FunctionType)]
+    return [value for name, value in methods if name in torchs - _UNUSED]
 
 
 def _is_torchs(value: object) -> bool:
