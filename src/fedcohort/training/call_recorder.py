@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 __all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
 
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-"""Marks of operators whose results Python can read or count."""
+"""Tags of operators that return a value to Python, such as ``item``, or a number of results that depends on values."""
 
 _DRAWS = torch.Tag.nondeterministic_seeded
 """The mark of operators that may draw random numbers."""

@@ -27,7 +27,7 @@ class NetworkWatch:
         self._hooks += [getattr(part, name) for part in self.parts for name in HOOKS]
 
     def unchanged(self) -> bool:
-        """Whether nobody has registered hooks, replaced a forward pass, frozen parameters or switched on autocast."""
+        """Whether there are no hooks, every forward pass is that of its class, all parameters are trained, and autocast is off."""
         observed = any(self._hooks) or any("forward" in vars(part) for part in self.parts)
         changed = any(
             not p.requires_grad or p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)
