@@ -850,7 +850,17 @@ def test_our_own_errors_keep_their_traceback(tmp_path: Path, monkeypatch: pytest
 def test_warnings_are_one_line(tmp_path: Path) -> None:
     result = process("run", *SHORT, "--set", 'selection={name="powd", d=1}', "--quiet", "--runs", tmp_path)
     assert result.returncode == 0
-    assert (
-        result.stderr
-        == "fedcohort: warning: selection.d = 1: fewer candidates than the k = 3 clients to select; using d = k\n"
+    text = "selection.d = 1: fewer candidates than the k = 3 clients to select; using d = k"
+    assert result.stderr == f"fedcohort: warning: powd, seed 0: {text}\n"
+
+
+def test_warnings_of_parallel_runs_are_one_line_with_the_name_of_the_run(tmp_path: Path) -> None:
+    row = 'selection={name="powd", d=1}'
+    result = process(
+        "compare", "--set", "rounds=1", "--set", "seeds=2", "--set", row, "--jobs", "2", "--runs", tmp_path
     )
+    assert result.returncode == 0
+    warned = [line for line in result.stderr.splitlines() if not line.endswith("finished")]
+    assert {line.split(": selection.d = 1: ")[0].rpartition(",")[2] for line in warned} <= {" seed 0", " seed 1"}
+    assert warned
+    assert all(line.startswith("fedcohort: ") and line.endswith("using d = k") for line in warned)

@@ -29,6 +29,7 @@ from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.signals import handle, raise_signalled
 from fedcohort.core.version import __version__
+from fedcohort.runs.named_warnings import name_of_run
 
 __all__ = ["cli", "main"]
 
@@ -129,7 +130,7 @@ def _one_line(error: click.UsageError) -> str:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    print(f"fedcohort: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(f"fedcohort: warning: {name_of_run()}{' '.join(str(message).split())}", file=sys.stderr)
 
 
 for command in (

@@ -28,7 +28,7 @@ from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.find_run import find_run, on_device
-from fedcohort.runs.named_warnings import named_warnings
+from fedcohort.runs.named_warnings import logged_warnings, named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
 from fedcohort.runs.process_objects import Parcel, packed, unpacked
 from fedcohort.runs.run_data import on_data
@@ -292,7 +292,7 @@ def _warnings_of(cell: Cell, *, quiet: bool) -> Iterator[None]:
     handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
     log.addHandler(handler)
     try:
-        with named_warnings(cell):
+        with named_warnings(cell), logged_warnings():
             yield
     finally:
         log.removeHandler(handler)

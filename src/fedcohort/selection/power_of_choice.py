@@ -22,6 +22,7 @@ import numpy as np
 from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.cohort import Cohort, Why
@@ -54,7 +55,9 @@ def highest_loss(losses: Values, candidates: Indices, pool: str, round: Round) -
     """The k ``candidates`` with the highest ``losses``, both [d]; ``pool`` describes in the note how the candidates were drawn."""
     scores = rank_losses(losses)
     missing = np.count_nonzero(np.isneginf(scores))
-    note = f"highest loss of {len(candidates)} candidates, {pool}" + (f"; {missing} without a loss" if missing else "")
+    note = f"highest loss of {counted(len(candidates), 'candidate')}, {pool}" + (
+        f"; {missing} without a loss" if missing else ""
+    )
     return Cohort(round.top(scores, among=candidates), why=Why(candidates, scores, {"loss": losses}, note))
 
 
