@@ -152,6 +152,13 @@ def test_missing_file(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
 
 
+def test_a_report_is_not_an_experiment(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(f"<html>{'x' * 2_000_000}</html>")
+    with pytest.raises(UsageError, match="is a web page, not an experiment; give the path of an experiment file"):
+        load(page)
+
+
 def test_overrides_are_toml_or_words() -> None:
     experiment = load(
         QUICKSTART,
