@@ -234,6 +234,10 @@ def _decide(seconds: dict[Plan, float], unstackable: str | None, takes_turns: bo
     reasons = [", ".join(f"{name} {value * 1e3:.2g}" for name, value in seconds.items()) + " ms per step"]
     if unstackable is not None:
         reasons.append(f"clients cannot be stacked: {unstackable}")
+    if plan == "threads" and seconds["threads"] > seconds["loop"]:
+        reasons.append("threads also share evaluations and questions to clients")
+    if plan != "stacked" and seconds.get("stacked", math.inf) < seconds[plan]:
+        reasons.append(f"stacks, which change last digits, are taken if they need at most {CLEARLY:.0%} of the time")
     if takes_turns and plan == "threads":
         reasons.append("the model draws random numbers: one forward pass at a time")
     return Choice(plan, "; ".join(reasons), {str(name): value for name, value in seconds.items()})
