@@ -26,8 +26,8 @@ from fedcohort.training.forward_code import only_computes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_rows import row_of
+from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.plain_network import program_of
-from fedcohort.training.scripted_passes import Scripts
 from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small

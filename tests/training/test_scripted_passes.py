@@ -20,8 +20,9 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training import scripted_passes
-from fedcohort.training.scripted_passes import ScriptedPass, Scripts
+from fedcohort.training import network_scripts
+from fedcohort.training.network_scripts import Scripts
+from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
 from tests.training.scripted_networks import IMAGES, LENGTH, REFUSED, SHAPE, TEXTS, TOKENS, Base, Normed, Residual
 from tests.training.test_client_series import facts, nested
@@ -33,7 +34,7 @@ ROUNDS = 3
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts from the second batch on."""
-    monkeypatch.setattr(scripted_passes, "USES", 1)
+    monkeypatch.setattr(network_scripts, "USES", 1)
 
 
 def federation(text: bool = False) -> Federation:
@@ -187,7 +188,7 @@ def script_of(module: nn.Module, *given: Tensor) -> ScriptedPass | None:
         name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
     }
     scripts = Scripts(module.train(), trained, CrossEntropy(), draws=False)
-    for _ in range(scripted_passes.USES):
+    for _ in range(network_scripts.USES):
         assert scripts.of(*given) is None
     return scripts.of(*given)
 
@@ -252,11 +253,11 @@ def test_other_batches_go_through_autograd() -> None:
 
 
 def test_long_passes_and_rare_sizes_have_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scripted_passes, "SIZES", 2)
+    monkeypatch.setattr(network_scripts, "SIZES", 2)
     module = Residual().train()
     scripts = Scripts(module, dict[str, Tensor](module.named_parameters()), CrossEntropy(), draws=False)
     assert [scripts.of(*batch(size)) is not None for size in (4, 4, 5, 5, 6, 6, 4)] == [0, 1, 0, 1, 0, 0, 1]
-    monkeypatch.setattr(scripted_passes, "LONGEST", 0.0)
+    monkeypatch.setattr(network_scripts, "LONGEST", 0.0)
     assert script_of(Residual(), *batch()) is None
 
 

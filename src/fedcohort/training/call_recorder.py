@@ -4,7 +4,7 @@ Below autograd, every computation of a network is a call of an operator on tenso
 the same shapes and memory layouts, give the same bits; Python and autograd are no longer needed for them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from fedcohort.training.shared_gradients import takes_long
 
 __all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
 
@@ -32,8 +34,12 @@ class NoRecordError(Exception):
 class CallRecorder(TorchDispatchMode):
     """Sees every call of an operator in this thread; other threads are not affected.
 
+    The lines may ask an idle thread for a part of the work, see :mod:`fedcohort.training.shared_gradients`: the number of idle threads
+    is ``idle``, and what they compute is ``begun``.
+
     Attributes:
         lines: the calls, in order; each has its results as variables.
+        shares: whether there is work in them for an idle thread.
         constants: tensors of which Python code has written the values, such as ``torch.tensor([0.5])``.
         draws: whether the calls draw random numbers, from a generator that the lines call ``generator``.
 
@@ -50,6 +56,9 @@ class CallRecorder(TorchDispatchMode):
         self.lines: list[str] = []
         self.constants: list[Tensor] = []
         self.draws = False
+        self.shares = False
+        self._read: set[int] = set()  # memory that another thread may be reading
+        self._written: set[int] = set()  # memory that another thread may be writing
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
         self._number = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
@@ -85,9 +94,21 @@ class CallRecorder(TorchDispatchMode):
         words = [self._word(value) for value in args]
         words += [f"{name}={self._word(value)}" for name, value in named.items()]
         words += self._draw(operator, args, named) if _DRAWS in operator.tags else []
-        self._check_writes(operator._schema, args, named)
+        if not self._fixed.isdisjoint(map(_memory, _changed(operator._schema, args, named))):
+            raise NoRecordError(operator)  # it would give other results next time
+        self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
         call = f"torch.ops.{operator._schema.name.replace('::', '.')}({', '.join(words)})"
+        if _is_shared(operator, args):
+            call = f"convolution_gradients({', '.join(words)}, {list(results[1].stride())}, idle, begun)"
+            self.shares = True
+            self._read.update(map(_memory, args[:3]))
+            self._written.update(_memory(result) for result in results[1:] if result is not None)
+        self._note(call, results)
+        return results
+
+    def _note(self, call: str, results: object) -> None:
+        """Write down a call with its results."""
         if isinstance(results, list):
             whole = self._variable()
             self.lines.append(f"{whole} = {call}")
@@ -96,7 +117,16 @@ class CallRecorder(TorchDispatchMode):
             self.lines.append(f"{', '.join(map(self._new, results))} = {call}")
         else:
             self.lines.append(call if results is None else f"{self._new(results)} = {call}")
-        return results
+
+    def _wait_for_others(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Other threads must have finished before a call that uses their results or changes what they read."""
+        used = map(_memory, _tensors([*args, *named.values()]))
+        changed = map(_memory, _changed(operator._schema, args, named))
+        if self._read.isdisjoint(changed) and (operator in _VIEWS or self._written.isdisjoint(used)):
+            return
+        self.lines.append("finish(begun)")
+        self._read.clear()
+        self._written.clear()
 
     def _draw(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> list[str]:
         """What a call of an operator that may draw is given in addition."""
@@ -108,22 +138,6 @@ class CallRecorder(TorchDispatchMode):
         if "generator" in names or given.get("dropout_p", 0.0 if "dropout_p" in names else None) != 0.0:
             raise NoRecordError(operator)
         return []
-
-    def _check_writes(self, schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """A call that changes a constant would give other results next time."""
-        for argument, value in zip(schema.arguments, args, strict=False):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if written and not self._may_change(value):
-                raise NoRecordError(schema)
-        for argument in schema.arguments[len(args) :]:
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if written and not self._may_change(named.get(argument.name)):
-                raise NoRecordError(schema)
-
-    def _may_change(self, value: object) -> bool:
-        if isinstance(value, list | tuple):
-            return all(map(self._may_change, value))
-        return not isinstance(value, Tensor) or _memory(value) not in self._fixed
 
     def _word(self, value: object) -> str:
         """How TorchScript writes a value."""
@@ -153,6 +167,35 @@ class CallRecorder(TorchDispatchMode):
     def _variable(self) -> str:
         self._number += 1
         return f"t{self._number}"
+
+
+_VIEWS = {torch.ops.aten.detach.default, torch.ops.aten.t.default, torch.ops.aten.view.default}
+"""Operators that give another view of a tensor, whatever its values are."""
+
+
+def _is_shared(operator: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an idle thread may compute a part of a call."""
+    if operator is not torch.ops.aten.convolution_backward.default:
+        return False
+    delta, _, weight, *_, transposed, _, _, mask = args
+    return mask[0] and mask[1] and not transposed and takes_long(delta, weight)
+
+
+def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
+    """The tensors among the values, with those in lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _changed(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors that a call with these arguments changes."""
+    values = dict(enumerate(args)) | named
+    for number, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors([values.get(number, values.get(argument.name))])
 
 
 def _memory(tensor: Tensor) -> int:

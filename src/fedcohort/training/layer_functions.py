@@ -16,7 +16,6 @@ __all__ = [
     "normalized",
     "outputs",
     "pooled",
-    "takes_long",
     "unpooled",
 ]
 
@@ -101,12 +100,6 @@ def layer_gradients(
     if own and outer.stride() != weight.stride():
         outer = torch.empty_like(weight).copy_(outer)
     return inner, outer, shift
-
-
-def takes_long(layer: Layer, values: list[Tensor], delta: Tensor) -> bool:
-    """Whether the gradient of the weights of a convolution or of a linear layer takes longer than asking another thread for it."""
-    weight = values[layer.weight]
-    return delta.numel() * (weight.numel() // weight.size(0)) >= 2**21
 
 
 def _large(layer: Layer, values: list[Tensor], x: Tensor) -> bool:

@@ -15,12 +15,13 @@ from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import channels_last, in_fast_layout
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rewriting import relu_last
+from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
-from fedcohort.training.scripted_passes import ScriptedPass, Scripts
+from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
 
 __all__ = ["LocalSetup"]
@@ -51,7 +52,7 @@ class LocalSetup:
             :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
         scripts: passes of the network on a CPU as scripts; None on other devices.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
-        shares_work: whether the program gives work to idle threads.
+        shares_work: whether programs or scripts give work to idle threads.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class LocalSetup:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work
         <fedcohort.training.plain_network.Program.share_work>`."""
         threads = int(idle)
-        self.shares_work = threads > 1 and self.program is not None and self.program.share_work(idle, threads)
+        if threads > 1:
+            by_program = self.program is not None and self.program.share_work(idle, threads)
+            self.shares_work = by_program or (self.scripts is not None and self.scripts.share_work(idle))
 
     def show(self, model: ModelState) -> nn.Module:
         """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""

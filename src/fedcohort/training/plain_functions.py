@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fedcohort.training.forward_functions import Helpers, noted_outputs
-from fedcohort.training.layer_functions import before, before_norm, layer_gradients, takes_long, unpooled
+from fedcohort.training.layer_functions import before, before_norm, layer_gradients, unpooled
 from fedcohort.training.optimizer_steps import correct, take_step
 from fedcohort.training.plain_layers import Layer
+from fedcohort.training.shared_gradients import takes_long
 
 __all__ = ["descend", "gradients"]
 
@@ -113,7 +114,7 @@ def _own_layer(
 ) -> Tensor:  # fmt: skip
     """The gradient of the inputs of a convolution or of a linear layer; puts those of its parameters into ``found``, or, if an idle
     thread computes them, into ``begun``."""
-    if layer.back and len(helpers) > 0 and takes_long(layer, values, delta) and bool(helpers[0].idle > 0):
+    if layer.back and len(helpers) > 0 and takes_long(delta, values[layer.weight]) and bool(helpers[0].idle > 0):
         begun.append((layer, torch.jit.fork(layer_gradients, layer, values, x, delta, False, True)))
         before, _, _ = layer_gradients(layer, values, x, delta, True, False)
         return before

@@ -99,7 +99,7 @@ def _compiled(passes: tuple[tuple[int, str], ...]) -> Any:
     """The functions of a series, which call functions of this module; ``passes`` are the sources of scripts by batch size."""
     sources = [source.replace("def one_pass(", f"def pass_of_{size}(", 1) for size, source in passes]
     calls = [
-        f"if len(labels) == {size}:\n        return pass_of_{size}(values, others, constants[{i}], inputs, labels, draws)"
+        f"if len(labels) == {size}:\n        return pass_of_{size}(values, others, constants[{i}], inputs, labels, draws, [])"
         for i, (size, _) in enumerate(passes)
     ]
     choice = "\n    ".join((_CHOICE, *calls, 'raise RuntimeError("no script for this size")'))

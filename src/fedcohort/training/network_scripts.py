@@ -1,0 +1,211 @@
+"""Which networks are trained by scripts, and how a script is made.
+
+The operators that PyTorch calls in a pass are written down once (:mod:`fedcohort.training.call_recorder`), and called again for every
+batch of the same size (:mod:`fedcohort.training.scripted_passes`). That saves the work of Python and of autograd, which is most of a
+step of a small network, and threads that train other clients do not wait for Python's lock. A script is used only if it has the bits
+of autograd.
+"""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.algorithms import Tensors
+from fedcohort.algorithms.losses import Loss
+from fedcohort.core.script_threads import can_fork
+from fedcohort.training.call_recorder import CallRecorder, WithoutReading
+from fedcohort.training.forward_code import only_computes
+from fedcohort.training.network_watch import NetworkWatch
+from fedcohort.training.recorded_passes import python_state
+from fedcohort.training.scripted_passes import SEED, Network, ScriptedPass, source_of
+
+__all__ = ["Scripts"]
+
+USES = 16
+"""Number of batches of a size after which it gets a script. Making one takes a tenth of a second."""
+SIZES = 8
+"""Maximum number of sizes that get one."""
+LONGEST = 0.1
+"""Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
+_ONE_AT_A_TIME = threading.Lock()
+"""PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
+
+
+class Scripts:
+    """The scripted passes of one network, by batch size; a size gets one after it was used :data:`USES` times.
+
+    Args:
+        module: the network, on a CPU.
+        parameters: its trained parameters.
+        loss: the local loss.
+        draws: whether the network draws random numbers in training.
+    """
+
+    def __init__(self, module: nn.Module, parameters: Tensors, loss: Loss, draws: bool) -> None:
+        self._network = Network(module, list(parameters.values()), loss, draws, [])
+        self._known: dict[int, ScriptedPass | None] = {}
+        self._uses = Counter[int]()
+
+    @cached_property
+    def possible(self) -> bool:
+        """Whether nothing is known that prevents scripts: Python code that does something else than compute, for instance."""
+        module, loss = self._network.module, self._network.loss
+        return (
+            sys.version_info < (3, 14)  # for which PyTorch does not support TorchScript
+            and type(loss).__module__.startswith("fedcohort.")  # other losses may do anything in their code
+            and not loss.needs_outputs
+            and not any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+            and only_computes(module)
+        )
+
+    def share_work(self, idle: Tensor) -> bool:
+        """Give work to other threads while there are idle ones, with the same bits, if there is a convolution.
+
+        Args:
+            idle: the number of idle threads, int64 []; it may change at any time.
+
+        Returns:
+            Whether scripts that are made from now on do.
+        """
+        parts = self._network.module.modules()
+        shares = any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in parts) and self.possible
+        if shares and can_fork():
+            self._network.idle[:] = [idle]
+        return bool(self._network.idle)
+
+    def known(self, size: int) -> "ScriptedPass | None":
+        """The script for batches of this size, if there is one and the network has not changed since."""
+        found = self._known.get(size)
+        return found if found is not None and found.holds() else None
+
+    def all_known(self) -> "dict[int, ScriptedPass]":
+        """The scripts by batch size, as for :meth:`known`, that have gradients of all parameters."""
+        known = {size: self.known(size) for size in self._known}
+        return {size: script for size, script in known.items() if script is not None and script.complete}
+
+    def of(self, features: Tensor, labels: Tensor) -> "ScriptedPass | None":
+        """As :meth:`known`, for this batch, which counts as a use of its size."""
+        size = len(labels)
+        if size not in self._known and len(self._known) < SIZES and self.possible:
+            self._uses[size] += 1
+            if self._uses[size] > USES:
+                self._known[size] = _script_pass(self._network, features, labels)
+        return self.known(size)
+
+
+def _script_pass(network: Network, features: Tensor, labels: Tensor) -> ScriptedPass | None:
+    """The script for batches like this one; the module, its buffers and its gradients stay as they are.
+
+    None if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to step.
+    """
+    module, parameters = network.module, network.parameters
+    if not NetworkWatch(module, parameters).unchanged():
+        return None
+    before, buffers = python_state(module), [buffer.clone() for buffer in module.buffers()]
+    gradients = [parameter.grad for parameter in parameters]
+
+    @torch.no_grad()
+    def reset() -> None:
+        for buffer, value in zip(module.buffers(), buffers, strict=True):
+            buffer.copy_(value)
+        for parameter in parameters:
+            parameter.grad = None
+
+    try:
+        reset()
+    except RuntimeError:  # a buffer has overlapping memory
+        return None
+    found = None
+    with suppress(Exception):  # the network's own errors as well: the training raises them
+        begin = time.perf_counter()
+        network.play(_copy(features), _copy(labels))
+        if time.perf_counter() - begin <= LONGEST:
+            found = _scripted(network, features, labels, reset)
+    reset()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    return found if python_state(module) == before else None
+
+
+def _scripted(network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None]) -> ScriptedPass | None:
+    """The script, if it has the bits of autograd; ``reset`` undoes what a pass changes in the module.
+
+    Raises:
+        Exception: the calls cannot be written down, or the script cannot be run.
+    """
+    module, parameters = network.module, network.parameters
+    inputs, targets = _copy(features), _copy(labels)
+    others = _other_tensors(module, parameters)
+    given = [(f"values[{i}]", value) for i, value in enumerate(parameters)]
+    given += [(f"others[{i}]", other) for i, other in enumerate(others)]
+    changing = {id(buffer) for buffer in module.buffers()}
+    fixed = [*parameters, *(other for other in others if id(other) not in changing)]
+    recorder = CallRecorder([*given, ("inputs", inputs), ("labels", targets)], fixed)
+    reset()
+    with _ONE_AT_A_TIME, recorder:
+        results = network.play(inputs, targets, WithoutReading())
+    if recorder.draws != network.draws:
+        return None
+    with_gradient = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
+    words = [recorder.name(result) for result in results]
+    words.append(f"[{', '.join(recorder.name(parameters[i].grad) for i in with_gradient)}]")  # type: ignore[arg-type]
+    source = source_of(recorder.lines, ", ".join(words), draws=network.draws, shares=recorder.shares)
+    found = ScriptedPass(network, source, others, recorder.constants, with_gradient, features, labels)
+    shares = recorder.shares and bool(network.idle)
+    return found if _has_bits_of_autograd(found, network, features, labels, reset, shares) else None
+
+
+def _other_tensors(module: nn.Module, parameters: list[Tensor]) -> list[Tensor]:
+    """What a pass may read besides the trained parameters: other parameters, buffers, and tensors that are attributes."""
+    tensors = [*module.parameters(), *module.buffers()]
+    tensors += [value for part in module.modules() for value in vars(part).values() if isinstance(value, Tensor)]
+    unique = {id(tensor): tensor for tensor in tensors}
+    for parameter in parameters:
+        unique.pop(id(parameter), None)
+    return list(unique.values())
+
+
+def _copy(values: Tensor, like: Tensor | None = None) -> Tensor:
+    """A copy in the memory layout of ``like``."""
+    return torch.empty_like(values if like is None else like).copy_(values)
+
+
+def _has_bits_of_autograd(
+    found: ScriptedPass, network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None], shares: bool
+) -> bool:
+    """Whether the script has autograd's results, gradients and buffers for two batches, with the help of an idle thread as well if it
+    ``shares`` work."""
+
+    def outcome(play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None], *batch: Tensor) -> list[Tensor]:
+        reset()
+        results = play(_copy(batch[0], features), _copy(batch[1], labels)) or ()
+        gradients = [parameter.grad for parameter in network.parameters if parameter.grad is not None]
+        return [_copy(tensor) for tensor in (*results, *gradients, *network.module.buffers())]
+
+    def played(idle: list[Tensor], *batch: Tensor) -> list[Tensor]:
+        found.idle = idle
+        draws = [torch.Generator().manual_seed(SEED)] if network.draws else []
+        return outcome(partial(found.play, draws=draws), *batch)
+
+    helpers: list[list[Tensor]] = [[], [torch.ones((), dtype=torch.int64)]] if shares else [[]]
+    for batch in ((features, labels), (features.flip(0), labels.roll(1, 0))):
+        expected = outcome(network.play, *batch)
+        if not all(_all_same(played(idle, *batch), expected) for idle in helpers):
+            return False
+    found.idle = network.idle if shares else []
+    return True
+
+
+def _all_same(tensors: list[Tensor], others: list[Tensor]) -> bool:
+    return len(tensors) == len(others) and all(map(_same, tensors, others))
+
+
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.stride() == other.stride() and torch.equal(tensor, other)

@@ -1,0 +1,78 @@
+"""The backward pass of large convolutions in scripts, in TorchScript: an idle thread computes the gradients of the weights beside
+those of the inputs, by the same call of PyTorch."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["convolution_gradients", "finish", "nothing_begun", "takes_long"]
+
+
+def takes_long(delta: Tensor, weight: Tensor) -> bool:
+    """Whether the gradient of a convolution's or of a linear layer's ``weight`` takes longer than asking another thread for it.
+
+    Args:
+        delta: the gradient of the layer's outputs.
+        weight: its weights, with one entry of the first dimension per output.
+    """
+    return delta.numel() * (weight.numel() // weight.size(0)) >= 2**21
+
+
+def nothing_begun() -> list[torch.jit.Future[Tensor]]:
+    """A list for calls that other threads compute."""
+    begun: list[torch.jit.Future[Tensor]] = []
+    return begun
+
+
+def convolution_gradients(
+    delta: Tensor, x: Tensor, weight: Tensor, bias: list[int] | None, stride: list[int], padding: list[int], dilation: list[int],
+    transposed: bool, output_padding: list[int], groups: int, mask: list[bool], layout: list[int],
+    idle: list[Tensor], begun: list[torch.jit.Future[Tensor]],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of the inputs, of the weights and of the bias of a convolution. If there is an idle thread, the last two have
+    their values only after :func:`finish`.
+
+    Args:
+        delta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, mask: as for PyTorch's
+            ``convolution_backward``, with a ``mask`` that begins with two times true.
+        layout: the strides of the gradient of the weights.
+        idle: the number of idle threads, int64 [], in a list that is empty if no other thread may be asked.
+        begun: the calls that other threads compute.
+    """
+    if len(idle) > 0 and bool(idle[0] > 0):
+        own = torch.empty_strided(weight.size(), layout, dtype=weight.dtype)
+        shift = torch.empty([weight.size(0) if mask[2] else 0], dtype=weight.dtype)
+        begun.append(
+            torch.jit.fork(
+                _own_gradients, delta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, mask[2],
+                own, shift,
+            )
+        )  # fmt: skip
+        before, _, _ = torch.ops.aten.convolution_backward(
+            delta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, [True, False, False]
+        )
+        return before, own, shift
+    before, own, shift = torch.ops.aten.convolution_backward(
+        delta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, mask
+    )
+    return before, own, shift
+
+
+def _own_gradients(
+    delta: Tensor, x: Tensor, weight: Tensor, bias: list[int] | None, stride: list[int], padding: list[int], dilation: list[int],
+    transposed: bool, output_padding: list[int], groups: int, biased: bool, own: Tensor, shift: Tensor,
+) -> Tensor:  # fmt: skip
+    """Write the gradients of the weights and of the bias of a convolution into ``own`` and ``shift``."""
+    _, found, of_bias = torch.ops.aten.convolution_backward(
+        delta, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, [False, True, biased]
+    )
+    own.copy_(found)
+    if biased:
+        shift.copy_(of_bias)
+    return own
+
+
+def finish(begun: list[torch.jit.Future[Tensor]]) -> None:
+    """Wait until other threads have computed what they were asked for."""
+    for call in begun:
+        torch.jit.wait(call)
+    begun.clear()

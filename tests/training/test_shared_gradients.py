@@ -1,0 +1,188 @@
+"""An idle thread computes gradients of weights of convolutions in scripts: the bits stay the same."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+from fedcohort.algorithms import FedAvg, ModelState, Update
+from fedcohort.algorithms.losses import CrossEntropy
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.script_threads import can_fork
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.models import as_model
+from fedcohort.selection import Cohort
+from fedcohort.training import call_recorder, network_scripts, shared_gradients
+from fedcohort.training.network_scripts import Scripts
+from fedcohort.training.recorded_passes import pass_by_autograd
+from fedcohort.training.scripted_passes import ScriptedPass
+from tests.training.scripted_networks import IMAGES, Residual
+from tests.training.test_client_series import facts
+from tests.training.test_scripted_passes import federation
+
+SIZE = 6
+
+
+class Reused(nn.Module):
+    """Gradients of weights that are needed before the end: of a normalized weight, and of a convolution that is used twice; and
+    calls that change what a convolution has read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.normed = parametrizations.weight_norm(nn.Conv2d(4, 4, 3, padding=1))
+        self.twice = nn.Conv2d(4, 4, 3, padding=1, bias=False)
+        self.norms = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 4)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.normed(self.first(x)), inplace=True)
+        x = self.twice(functional.silu(self.twice(x), inplace=True)).mul_(0.7)
+        x = self.norms(x)
+        return self.head(self.norm(x.amax((2, 3))))
+
+
+class Line(nn.Module):
+    """Convolutions in one dimension, one of them grouped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(1, 6, 5, padding=2), nn.Conv1d(6, 6, 3, padding=1, groups=2)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.second(torch.sigmoid(self.first(x.flatten(2)))))
+        return self.head(self.norm(x.mean(2)))
+
+
+NETWORKS = {"reused": Reused, "line": Line} | {name: IMAGES[name] for name in ("residual", "mixed", "unused")}
+
+
+@pytest.fixture(autouse=True)
+def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Scripts from the second batch on, in which even small convolutions are shared, and one intra-op thread."""
+    monkeypatch.setattr(network_scripts, "USES", 1)
+    monkeypatch.setattr(call_recorder, "takes_long", lambda *_: True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def batch(seed: int) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    images = torch.randn(SIZE, 8, 8, 1, generator=draw).permute(0, 3, 1, 2)
+    return images, torch.randint(0, 4, (SIZE,), generator=draw)
+
+
+def scripts_of(module: nn.Module, idle: Tensor) -> Scripts:
+    trained: dict[str, Tensor] = dict(module.named_parameters())
+    scripts = Scripts(module.train(), trained, CrossEntropy(), draws=False)
+    scripts.share_work(idle)
+    for seed in (1, 2):
+        scripts.of(*batch(seed))
+    return scripts
+
+
+def outcome(module: nn.Module, results: tuple[Tensor, Tensor] | None) -> list[Tensor]:
+    assert results is not None
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    return [tensor.clone() for tensor in (*results, *gradients, *module.buffers())]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_idle_thread_changes_no_bits(name: str) -> None:
+    torch.manual_seed(0)
+    module = NETWORKS[name]()
+    idle = torch.tensor(0)
+    script = scripts_of(module, idle).known(SIZE)
+    assert script is not None
+    assert "convolution_gradients(" in script.source
+    buffers = [buffer.clone() for buffer in module.buffers()]
+    for seed in range(10):
+        images, labels = batch(seed)
+        found = []
+        for number in (None, 0, 1):
+            for buffer, value in zip(module.buffers(), buffers, strict=True):
+                buffer.copy_(value)
+            for parameter in module.parameters():
+                parameter.grad = None
+            if number is None:
+                found.append(outcome(module, pass_by_autograd(module, CrossEntropy(), images, labels)))
+            else:
+                idle.fill_(number)
+                found.append(outcome(module, script.play(images, labels)))
+        assert len(found[0]) == len(found[1]) == len(found[2])
+        assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
+
+
+def test_results_of_others_are_waited_for_before_they_are_used() -> None:
+    script = scripts_of(Reused(), torch.tensor(1)).known(SIZE)
+    assert script is not None
+    lines = script.source.splitlines()
+    assert (
+        lines.count("    finish(begun)") >= 2
+    )  # of the normalized weight or the one that is used twice, and at the end
+
+
+def test_a_script_whose_shared_bits_differ_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that computes the gradients of the weights alone in another way than with those of the inputs."""
+    module = Residual()
+    assert scripts_of(module, torch.tensor(1)).known(SIZE) is not None
+    kept = ScriptedPass.play
+
+    def other(self: ScriptedPass, *given: Any, **settings: Any) -> Any:
+        found = kept(self, *given, **settings)
+        if self.idle:
+            gradient = self._parameters[0].grad
+            assert gradient is not None
+            self._parameters[0].grad = torch.nextafter(gradient, torch.ones_like(gradient))
+        return found
+
+    monkeypatch.setattr(ScriptedPass, "play", other)
+    assert scripts_of(module, torch.tensor(1)).known(SIZE) is None
+    assert scripts_of(nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 4)), torch.tensor(1)).known(SIZE)
+
+
+def test_a_client_that_is_alone_uses_both_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an engine: a script is given the number of idle threads, and clients learn the same with and without them."""
+    given: list[int] = []
+    helpers = ScriptedPass._helpers
+
+    def noted(self: ScriptedPass) -> list[Tensor]:
+        found = helpers(self)
+        given.append(int(found[0]) if found else -1)
+        return found
+
+    monkeypatch.setattr(ScriptedPass, "_helpers", noted)
+    learned = []
+    training = Training(batch_size=4, epochs=2, lr=0.05, momentum=0.9)
+    for workers in (1, 2):
+        torch.manual_seed(0)
+        with closing(LocalEngine(federation(), as_model(Residual()), training, FedAvg(), 5, workers)) as engine:
+            model = engine.initial_model()
+            learned.append([facts(update) for client in (0, 1, 4) for update in one_client(engine, model, client)])
+        assert -1 in given  # when the script was compared with autograd
+        assert (1 in given) == (workers > 1)
+        given.clear()
+    assert learned[0] == learned[1]
+
+
+def one_client(engine: LocalEngine, model: ModelState, client: int) -> list[Update]:
+    """What a client sends if nobody else is trained."""
+    return list(engine.train(model, 1, Cohort(np.array([client])), FedAvg()))
+
+
+def test_threads_can_be_asked() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert can_fork()
+    assert shared_gradients.nothing_begun() == []
