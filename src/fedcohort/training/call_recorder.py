@@ -20,6 +20,9 @@ __all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Tags of operators that return a value to Python, such as ``item``, or a number of results that depends on values."""
 
+_REFUSED = frozenset(("_pack_padded_sequence", "_pad_packed_sequence", "prod", "cumprod", "_nested_tensor_from_mask"))
+"""Names of operators that read values, and of those for which autograd makes other calls while it is observed."""
+
 _DRAWS = torch.Tag.nondeterministic_seeded
 """The mark of operators that may draw random numbers."""
 
@@ -87,7 +90,8 @@ class CallRecorder(TorchDispatchMode):
     ) -> Any:
         """An operator is called."""
         named = kwargs or {}
-        if _DEPENDENT.intersection(operator.tags):
+        kind, _, name = operator._schema.name.partition("::")
+        if kind != "aten" or name in _REFUSED or _DEPENDENT.intersection(operator.tags):
             raise NoRecordError(operator)
         if operator is torch.ops.aten.lift_fresh.default and args[0] not in self._names:
             self._add_constant(args[0])
@@ -98,7 +102,7 @@ class CallRecorder(TorchDispatchMode):
             raise NoRecordError(operator)  # it would give other results next time
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
-        call = f"torch.ops.{operator._schema.name.replace('::', '.')}({', '.join(words)})"
+        call = f"torch.ops.aten.{name}({', '.join(words)})"
         if _is_shared(operator, args):
             call = f"convolution_gradients({', '.join(words)}, {list(results[1].stride())}, idle, begun)"
             self.shares = True
@@ -219,7 +223,8 @@ class WithoutReading(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """A function of PyTorch is called."""
-        if getattr(function, "__name__", "") in _READING:
+        name, given = getattr(function, "__name__", ""), (*args, *(kwargs or {}).values())
+        if name in _READING or any(_is_read(name, value) for value in given):
             _refuse(function)
         return function(*args, **(kwargs or {}))
 
@@ -231,6 +236,20 @@ _READING = frozenset(
         "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
     )
 )  # fmt: skip
+
+
+_OF_LISTS = frozenset(("tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor", "Tensor", "new"))
+"""Names of functions that read the values of tensors in lists."""
+
+
+def _is_read(name: str, value: object) -> bool:
+    """Whether a function of this name reads values of tensors in this argument, which no operator shows."""
+    if name in ("__getitem__", "__setitem__"):
+        parts = value if isinstance(value, tuple) else (value,)
+        return any(isinstance(part, list) and any(True for _ in _tensors(part)) for part in parts)
+    if name == "tensor_split":
+        return isinstance(value, Tensor) and value.dtype == torch.int64
+    return name in _OF_LISTS and isinstance(value, list | tuple) and any(True for _ in _tensors(value))
 
 
 def _refuse(function: object) -> NoReturn:

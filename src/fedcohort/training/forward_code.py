@@ -7,15 +7,16 @@ on running. The check reads the compiled code and follows the functions that it 
 
 import builtins
 import dis
-import inspect
 import math
+from collections import ChainMap
 from collections.abc import Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["only_computes"]
+__all__ = ["Names", "names_read", "only_computes"]
 
 _BUILTINS: dict[str, object] = {
     function.__name__: function
@@ -58,23 +59,63 @@ _SEEDING = frozenset(
 )
 """Names of what reads or changes the state of a random generator."""
 
-_UNUSED = frozenset(
-    ("__init__", "extra_repr", "train", "eval", "reset_parameters", "state_dict", "load_state_dict", "_load_from_state_dict")
+_OUTSIDE = frozenset(
+    ("load", "save", "from_file", "compile", "jit", "hub", "distributed", "multiprocessing", "profiler", "library", "utils")
 )  # fmt: skip
-"""Methods that no forward pass of PyTorch's layers calls."""
+"""Names of what in PyTorch reads or writes files, or does something else than compute."""
+
+_UNUSED = frozenset(
+    (
+        "__init__", "__repr__", "__str__", "__del__", "__dir__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
+        "__copy__", "__deepcopy__", "__init_subclass__", "__class_getitem__",
+        "extra_repr", "train", "eval", "reset_parameters", "state_dict", "load_state_dict", "_load_from_state_dict",
+    )
+)  # fmt: skip
+"""Methods that no forward pass calls."""
+
+_OF_ALL_MODULES = frozenset(vars(nn.Module()))
+"""Attributes that every module has."""
+
+_TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 
 
 def only_computes(module: nn.Module) -> bool:
     """Whether the forward passes of all parts are PyTorch's, or do nothing but compute."""
     check = _Check(module)
-    return all(check.part(part) for part in module.modules())
+    usual = all(type(tensor) in _TENSORS for tensor in (*module.parameters(), *module.buffers()))
+    return usual and all(check.part(part) for part in check.parts)
+
+
+class Names(Protocol):
+    """Values by name, such as the globals of a Python module."""
+
+    def get(self, name: str, /) -> object:
+        """The value of a name; None if there is none."""
+
+
+def names_read(module: nn.Module) -> list[tuple[Names, set[str]]]:
+    """The names that forward passes read, besides the attributes of the network's parts, if these passes do nothing but compute.
+
+    They are global names, variables of enclosing functions, and attributes of classes.
+    """
+    check = _Check(module)
+    for part in check.parts:
+        check.part(part)
+    return check.read
 
 
 class _Check:
-    """The check of one network; every function is checked once."""
+    """The check of one network; every function is checked once.
+
+    Attributes:
+        parts: the modules of the network.
+        read: what the functions read, see :func:`names_read`.
+    """
 
     def __init__(self, module: nn.Module) -> None:
-        self._parts = list(module.modules())
+        self.parts = list(module.modules())
+        self._classes = {cls for part in self.parts for cls in type(part).__mro__}
+        self.read: list[tuple[Names, set[str]]] = []
         self._checked: set[FunctionType] = set()
 
     def part(self, part: nn.Module) -> bool:
@@ -83,12 +124,15 @@ class _Check:
         if any(base.__name__ == "GraphModule" for base in cls.__mro__):  # its nodes may call anything
             return False
         if all(map(_is_torchs, cls.__mro__[:-1])):
-            return all(self._may_use(value, part) for value in vars(part).values() if isinstance(value, FunctionType))
+            own = [value for name, value in vars(part).items() if name not in _OF_ALL_MODULES]
+            return all(
+                self._may_use(value, part) for value in own if callable(value) and not isinstance(value, _TENSORS)
+            )
         usual = ("__call__", "__getattr__", "__getattribute__", "_call_impl", "_wrapped_call_impl")
         if any(getattr(cls, name, None) is not getattr(nn.Module, name, None) for name in usual):
             return False
         forwards = [vars(base)["forward"] for base in cls.__mro__ if "forward" in vars(base)]
-        return all(self._function(forward, part) for forward in (*forwards, *_overriding(cls)))
+        return all(self._function(forward, part) for forward in (*forwards, *_called_unnamed(cls)))
 
     def _function(self, function: object, part: nn.Module) -> bool:
         """Whether a function that belongs to ``part``, or that a function of it calls, does nothing but compute."""
@@ -99,18 +143,31 @@ class _Check:
         if function in self._checked:
             return True
         self._checked.add(function)
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        try:
-            used += [cell.cell_contents for _, cell in cells]
-            for code in _codes(function.__code__):
-                if _has_effects(code):
-                    return False
-                used += _globals_of(code, function)
-                used += [value for owner in self._parts for value in _attributes_of(code, owner)]
-        except (ValueError, KeyError):  # an empty cell, or a name that does not exist
+        if vars(function):  # attributes that the code may read, or a function within a decorator
             return False
+        used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for code in _codes(function.__code__):
+            if _has_effects(code):
+                return False
+            attributes = self._attributes(code)
+            names = _names_of(code, function, self.parts, attributes)
+            used += [value for owner, read in names for value in map(owner.get, read)]
+            used += [vars(owner)[name] for owner in self.parts for name in attributes if name in vars(owner)]
+            self.read += names
+        own = {value for value in used if isinstance(value, type) and not _is_known(value)}
+        if own and (not own <= self._classes or (super not in used and isinstance not in used)):
+            return False  # it may make an object, or call a method of a class
         return all(self._may_use(value, part) for value in used)
+
+    def _attributes(self, code: CodeType) -> set[str]:
+        """The names of attributes that the code may read."""
+        if not {"getattr", "hasattr"}.intersection(code.co_names):
+            return set(code.co_names)
+        texts = {constant for constant in code.co_consts if isinstance(constant, str)}
+        own = [part for part in self.parts if not _is_torchs(type(part))]  # names may be put together
+        names = {name for part in own for place in (part, *_own_classes(part)) for name in vars(place)}
+        methods = {name for name in names if not name.startswith("__")} - _UNUSED - _OF_ALL_MODULES
+        return methods | texts | set(code.co_names)
 
     def _may_use(self, value: object, part: nn.Module) -> bool:
         """Whether a forward pass that reads this value does nothing but compute."""
@@ -125,25 +182,37 @@ class _Check:
         if isinstance(value, staticmethod | classmethod):
             return self._function(value.__func__, part)
         if isinstance(value, type):
-            return _is_torchs(value) or issubclass(value, nn.Module) or _is_harmless_builtin(value)
-        return _is_harmless_builtin(value) or self._function(value, part)
+            return _is_known(value) or issubclass(value, nn.Module)
+        return type(value) in _TENSORS or _is_harmless_builtin(value) or self._function(value, part)
 
 
-def _overriding(cls: type) -> list[FunctionType]:
-    """The methods of a class that replace some of PyTorch's, which PyTorch's code may call."""
+def _own_classes(part: nn.Module) -> list[type]:
+    """The classes of a part that are not PyTorch's."""
+    return [cls for cls in type(part).__mro__[:-1] if not _is_torchs(cls)]
+
+
+def _called_unnamed(cls: type) -> list[FunctionType]:
+    """The methods of a class that may be called although no code names them: special methods, and those that replace PyTorch's."""
     own = [base for base in cls.__mro__[:-1] if not _is_torchs(base)]
     torchs: set[str] = set().union(*(vars(base) for base in cls.__mro__[:-1] if _is_torchs(base)))
     methods = [(name, value) for base in own for name, value in vars(base).items() if isinstance(value, FunctionType)]
-    return [value for name, value in methods if name in torchs - _UNUSED]
+    return [value for name, value in methods if (name in torchs or name.startswith("__")) and name not in _UNUSED]
 
 
 def _is_torchs(value: object) -> bool:
-    """Whether a class or function is part of PyTorch, or of FedCohort's replacements of its layers."""
+    """Whether a class, function or module is part of PyTorch, or of FedCohort's replacements of its layers."""
+    if not isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
+        return False
     if isinstance(value, BuiltinFunctionType):
         owner = value.__self__
         value = owner if isinstance(owner, type | ModuleType) else type(owner)
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     return isinstance(name, str) and (name.partition(".")[0] == "torch" or name in _REPLACEMENTS)
+
+
+def _is_known(value: object) -> bool:
+    """Whether a class is part of PyTorch, or a harmless one of Python."""
+    return _is_torchs(value) or _is_harmless_builtin(value)
 
 
 def _is_harmless_builtin(value: object) -> bool:
@@ -160,29 +229,42 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _has_effects(code: CodeType) -> bool:
     """Whether the code changes something besides local variables."""
-    return not _SEEDING.isdisjoint(code.co_names) or any(
+    refused = any(name in _SEEDING or name in _OUTSIDE or name.startswith(("__", "set_")) for name in code.co_names)
+    return refused or any(
         instruction.opname in _EFFECTS
         or (instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars)
         for instruction in dis.get_instructions(code)
     )
 
 
-def _globals_of(code: CodeType, function: FunctionType) -> list[object]:
-    """The values of the global names that the code reads.
+class _Closure:
+    """The variables of enclosing functions that a function reads."""
 
-    Raises:
-        KeyError: a name does not exist.
-    """
-    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    known = vars(builtins) | function.__globals__
-    return [known[name] for name in names]
+    def __init__(self, function: FunctionType) -> None:
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def get(self, name: str, /) -> object:
+        """The value of a variable; an object that no forward pass may use if there is none."""
+        try:
+            return self._cells[name].cell_contents
+        except ValueError:
+            return _MISSING
 
 
-def _attributes_of(code: CodeType, part: nn.Module) -> list[object]:
-    """The values that attributes read in the code have in the part, and in its classes that are not PyTorch's.
+_MISSING = object()
+
+
+def _names_of(
+    code: CodeType, function: FunctionType, parts: list[nn.Module], attributes: set[str]
+) -> list[tuple[Names, set[str]]]:
+    """The names that the code of a function reads, and ``attributes`` that the classes of ``parts`` have, unless these are PyTorch's.
 
     The code may read attributes of other objects under these names. Then the check is stricter than necessary.
     """
-    own = [vars(part)[name] for name in code.co_names if name in vars(part)]
-    classes = [cls for cls in type(part).__mro__ if cls is not object and not _is_torchs(cls)]
-    return own + [inspect.getattr_static(cls, name) for cls in classes for name in code.co_names if name in vars(cls)]
+    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    classes = {cls for part in parts for cls in _own_classes(part)}
+    return [
+        (_Closure(function), set(function.__code__.co_freevars)),
+        (ChainMap(function.__globals__, vars(builtins)), names),
+        *((vars(cls), attributes & vars(cls).keys()) for cls in classes),
+    ]

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 
@@ -180,7 +180,7 @@ def _copy(values: Tensor, like: Tensor | None = None) -> Tensor:
 def _has_bits_of_autograd(
     found: ScriptedPass, network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None], shares: bool
 ) -> bool:
-    """Whether the script has autograd's results, gradients and buffers for two batches, with the help of an idle thread as well if it
+    """Whether the script has autograd's results, gradients and buffers for some batches, with the help of an idle thread as well if it
     ``shares`` work."""
 
     def outcome(play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None], *batch: Tensor) -> list[Tensor]:
@@ -195,12 +195,22 @@ def _has_bits_of_autograd(
         return outcome(partial(found.play, draws=draws), *batch)
 
     helpers: list[list[Tensor]] = [[], [torch.ones((), dtype=torch.int64)]] if shares else [[]]
-    for batch in ((features, labels), (features.flip(0), labels.roll(1, 0))):
+    for batch in _batches(features, labels):
         expected = outcome(network.play, *batch)
         if not all(_all_same(played(idle, *batch), expected) for idle in helpers):
             return False
     found.idle = network.idle if shares else []
     return True
+
+
+def _batches(features: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches that differ in single samples, and in what Python code could read of all of them, such as the largest value; even if
+    they have one sample."""
+    yield features, labels
+    numbers = features.is_floating_point()
+    yield features.flip(0) * 0.75 if numbers else features.flip(0, -1), labels.roll(1, 0)
+    some = torch.arange(len(features)) // 2
+    yield features[some] * 1.25 + 0.25 if numbers else features[some].roll(1, -1), labels.flip(0)
 
 
 def _all_same(tensors: list[Tensor], others: list[Tensor]) -> bool:

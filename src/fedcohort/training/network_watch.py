@@ -1,9 +1,12 @@
-"""Whether a network still computes what a program was made for."""
+"""Whether a network still computes what a program or a script was made for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import is_
 
 import torch
 from torch import Tensor, nn
+
+from fedcohort.training.forward_code import Names, names_read
 
 __all__ = ["HOOKS", "NetworkWatch"]
 
@@ -25,12 +28,50 @@ class NetworkWatch:
         self.parts, self._parameters = list(module.modules()), list(parameters)
         self._hooks = [getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES]
         self._hooks += [getattr(part, name) for part in self.parts for name in HOOKS]
+        self._attributes = [(vars(part), len(vars(part))) for part in self.parts]
+        inner = [names for part in self.parts for names in (part._parameters, part._buffers, part._modules)]
+        self._named = [_Values(vars(part), vars(part).keys() - {"training"}) for part in self.parts]
+        self._named += [_Values(names, names) for names in inner if names]
+        self._named += [_Values(names, read) for names, read in names_read(module) if read]
+        self._tensors = [*module.parameters(), *module.buffers()]
+        self._memory = [tensor.data_ptr() for tensor in self._tensors]
 
     def unchanged(self) -> bool:
-        """Whether there are no hooks, every forward pass is that of its class, all parameters are trained, and autocast is off."""
+        """Whether the network computes the same.
+
+        It does if there are no hooks, every forward pass is that of its class, all parameters are trained, autocast is off, and no
+        attribute or global name that forward passes read has another value.
+        """
         observed = any(self._hooks) or any("forward" in vars(part) for part in self.parts)
         changed = any(
             not p.requires_grad or p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None)
             for p in self._parameters
         )
-        return not (observed or changed or torch.is_autocast_enabled("cpu"))
+        if observed or changed or torch.is_autocast_enabled("cpu"):
+            return False
+        moved = any(tensor.data_ptr() != place for tensor, place in zip(self._tensors, self._memory, strict=True))
+        added = any(len(attributes) != number for attributes, number in self._attributes)
+        return not (moved or added) and all(values.unchanged() for values in self._named)
+
+
+class _Values:
+    """The values that names have now.
+
+    Args:
+        names: the values by name; they may change.
+        watched: the names.
+    """
+
+    def __init__(self, names: Names, watched: Iterable[str]) -> None:
+        self._names, self._watched = names, list(watched)
+        self._values = [names.get(name) for name in self._watched]
+
+    def unchanged(self) -> bool:
+        """Whether the names still have these values."""
+        now = map(self._names.get, self._watched)
+        return all(map(is_, now, self._values)) or all(map(self._is_equal, self._watched, self._values))
+
+    def _is_equal(self, name: str, value: object) -> bool:
+        """Whether a name has this value, or an equal number or text."""
+        now = self._names.get(name)
+        return now is value or (isinstance(now, int | float | str) and type(now) is type(value) and now == value)
