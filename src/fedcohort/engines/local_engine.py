@@ -46,6 +46,7 @@ from fedcohort.training.client_memories import Memories, Memory
 from fedcohort.training.evaluation import Evaluation, blocks, evaluate_blocks
 from fedcohort.training.model_states import DTYPES, state_of
 from fedcohort.training.partial_upload import partial_upload
+from fedcohort.training.random_layers import recomputes
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.trainer import Trainer
 
@@ -156,6 +157,13 @@ class LocalEngine:
                 trainer.stream = device.new_stream(self.device)
             trainers.put(trainer)
             draws = trainer.draws
+            if draws and self.workers > 1 and recomputes(module):
+                warnings.warn(
+                    "model: draws random numbers where torch.utils.checkpoint computes again; clients are trained one at a time",
+                    stacklevel=5,
+                )
+                self.workers = 1
+                break
         self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.needs_python
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
         self._model_bytes = max(1, num_bytes([module.state_dict()]))

@@ -1,5 +1,6 @@
 """Models: networks by name, and what makes a model of a user's own network."""
 
+from fedcohort.models.network_checks import check_network
 from fedcohort.models.networks import (
     MODELS,
     AnyModel,
@@ -11,7 +12,6 @@ from fedcohort.models.networks import (
     Model,
     ResNet18,
     as_model,
-    check_network,
     parameters,
 )
 

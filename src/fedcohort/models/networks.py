@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import place_of
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
-from fedcohort.core.token_shape import TokenShape
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,7 +29,6 @@ __all__ = [
     "Model",
     "ResNet18",
     "as_model",
-    "check_network",
     "parameters",
 ]
 
@@ -185,7 +182,7 @@ class ResNet18(_OfNumbers):
 
     def _block(self, before: int, width: int, stride: int) -> "nn.Module":
         """A residual block: two 3×3 convolutions and a shortcut."""
-        from torch import Tensor, nn
+        from torch import nn
 
         class Block(nn.Module):
             def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
@@ -294,46 +291,6 @@ def as_model(given: AnyModel) -> Model:
             + (f"; a name is a setting: Experiment(model={given!r})" if isinstance(given, str) else "")
         )
     return _UserModel(cast("nn.Module | Callable[..., nn.Module]", given))
-
-
-def check_network(
-    module: "nn.Module", samples: "Tensor", num_classes: int, name: str, tokens: tuple[int, ...] = ()
-) -> None:
-    """Check that a network can process ``samples``, as a client would show them, and gives one logit for each class.
-
-    Args:
-        module: the network.
-        samples: some inputs.
-        num_classes: number of classes K.
-        name: name of the model, for messages.
-        tokens: the shape of a sample; a :class:`TokenShape` may ask for logits for each position.
-
-    Raises:
-        UsageError: it cannot; the message names the shapes. An error of the network is the cause.
-    """
-    import torch
-
-    shape, training = list(samples.shape[1:]), module.training
-    try:
-        with torch.no_grad():
-            outputs: object = module.eval()(samples)
-    except Exception as error:
-        integers = (
-            "" if samples.is_floating_point() else "; the samples are int64: convert them in the network (x.float())"
-        )
-        raise UsageError(
-            f"model = {name}: cannot process samples of shape {shape}: {type(error).__name__}: {error}{place_of(error)}{integers}"
-        ) from error
-    finally:
-        module.train(training)
-    positions = shape if isinstance(tokens, TokenShape) and tokens.each_position else []
-    expected = [len(samples), *positions, num_classes]
-    given = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-    if given != expected:
-        raise UsageError(
-            f"model = {name}: returns {given} for {len(samples)} samples of {num_classes} classes; it should return logits "
-            f"{expected}"
-        )
 
 
 def _image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

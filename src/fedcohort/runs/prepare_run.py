@@ -113,7 +113,8 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    check_network(module, samples, federation.num_outputs, name, federation.sample_shape)
+    numbers = federation.is_numeric
+    check_network(module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers)
 
 
 @naming_own_code()

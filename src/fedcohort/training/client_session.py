@@ -15,7 +15,7 @@ from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
-from fedcohort.training.model_states import copied, to_device
+from fedcohort.training.model_states import to_device
 
 __all__ = ["Session"]
 
@@ -61,13 +61,13 @@ class Session:
         setup, problem = self.setup, self.problem
         samples, work = problem.num_samples, self.used / setup.training.epochs
         if not self.losses:
-            return Update(problem.client, samples, 0, copied(setup.entries), work=work, failure=NO_STEP), {}
+            return Update(problem.client, samples, 0, setup.trained(), work=work, failure=NO_STEP), {}
         extra, memory = setup.algorithm.finish(problem)
         update = Update(
             client=problem.client,
             num_samples=samples,
             steps=int(problem.steps),
-            state=copied(setup.entries),
+            state=setup.trained(),
             extra=extra,
             report=self._report(),
             passes=problem.forwards / samples,

@@ -13,7 +13,8 @@ from fedcohort.federation.federation import Federation
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import channels_last, in_fast_layout
-from fedcohort.training.model_states import DTYPES
+from fedcohort.training.model_states import DTYPES, copied
+from fedcohort.training.network_buffers import NetworkBuffers
 from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.optimizers import build_optimizer
@@ -80,6 +81,7 @@ class LocalSetup:
             draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
         self.draws = draws
         self.entries: ModelState = self.module.state_dict()
+        self._network_buffers = NetworkBuffers(self.module)
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
         self.program: Program | None = None
@@ -137,12 +139,19 @@ class LocalSetup:
         """Copy the weights of ``model`` into the module."""
         self._shown = None
         with torch.no_grad():
+            self._network_buffers.reset()
             for name, value in self.entries.items():
                 value.copy_(model[name])
+
+    def trained(self) -> ModelState:
+        """A copy of the module's entries after a training."""
+        self._network_buffers.gather()
+        return copied(self.entries)
 
     def begin(self, model: ModelState, t: int, *, load: bool = True) -> None:
         """Prepare for a training in round ``t`` from ``model``: weights, training mode, fresh optimizer state, learning rate. Without
         ``load``, the module stays as it is, for a training that does not use it."""
+        torch.set_autocast_cache_enabled(False)  # all threads share it, and gradients depend on what it has
         if load:
             self.load(model)
             self.module.train()
@@ -177,7 +186,9 @@ class LocalSetup:
         """What trains several clients in batches of ``size`` by scripts, if these say what work a client is: for networks of vectors,
         about samples times parameters. Convolutions and sequences have more."""
         vectors = all(parameter.dim() <= 2 for parameter in self.parameters.values()) and not self.federation.vocabulary
-        if self.scripts is None or self.program is not None or not vectors or not self._takes_plain_steps(size):
+        if self.scripts is None or self.program is not None or not vectors or not self._network_buffers.all_are_sent:
+            return None
+        if not self._takes_plain_steps(size):
             return None
         known = self.scripts.all_known()
         if known and (self._series is None or self._series.sizes != known.keys()):

@@ -246,7 +246,7 @@ def _run(function: Callable[..., Result], *given: object) -> Result:
         except RuntimeError as error:
             # Python raises its own error about wrong inputs, which is easier to read than TorchScript's
             function(*given)
-            raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
+            raise RuntimeError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
 
 
 def program_of(module: nn.Module, shape: tuple[int, ...]) -> Program | None:

@@ -9,6 +9,7 @@ Python's, and code outside FedCohort that draws from torch's generator in a thre
 
 import copy
 from contextlib import suppress
+from types import FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import torch_seeded
 
-__all__ = ["draws_at_random", "step_generator", "step_seed"]
+__all__ = ["draws_at_random", "recomputes", "step_generator", "step_seed"]
 
 TRIES = 8
 """Number of forward passes that show that a model draws. One pass shows that it does not, unless other code draws at that time."""
@@ -43,6 +44,14 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
             "as in functional.dropout(x, training=self.training)"
         )
     return drew[True] is not False
+
+
+def recomputes(module: nn.Module) -> bool:
+    """Whether the code of the network names ``torch.utils.checkpoint.checkpoint``, which runs parts of the forward pass again in the
+    backward pass, with torch's generator in the state that it had."""
+    classes = {cls for part in module.modules() for cls in type(part).__mro__[:-1]}
+    methods = [value for cls in classes for value in vars(cls).values() if isinstance(value, FunctionType)]
+    return any({"checkpoint", "checkpoint_sequential"}.intersection(method.__code__.co_names) for method in methods)
 
 
 def step_seed(first: int, step: int, number: int) -> int:

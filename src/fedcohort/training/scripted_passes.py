@@ -147,7 +147,7 @@ class ScriptedPass:
                 list(draws), self._helpers(),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
-            raise RuntimeError(" ".join(str(error).splitlines()[-1:])) from None
+            raise RuntimeError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
             parameter.grad = gradient
         return seen, right

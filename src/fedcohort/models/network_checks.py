@@ -1,0 +1,182 @@
+"""Check a user's own network before the first round: what it takes, what it returns, and whether it can be trained."""
+
+import copy
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.own_code import place_of
+from fedcohort.core.token_shape import TokenShape
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["check_network"]
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def check_network(
+    module: "nn.Module",
+    samples: "Tensor",
+    num_classes: int,
+    name: str,
+    tokens: tuple[int, ...] = (),
+    *,
+    numbers: bool = False,
+) -> None:
+    """Check that a network can be trained on ``samples``, as a client would show them, and gives one logit for each class.
+
+    A copy processes them in evaluation mode, all and one alone, and in training mode. If it changes plain attributes, such as a
+    counter, there is a warning.
+
+    Args:
+        module: the network.
+        samples: some inputs.
+        num_classes: number of classes K, or of outputs for numeric labels.
+        name: name of the model, for messages.
+        tokens: the shape of a sample; a :class:`TokenShape` may ask for logits for each position.
+        numbers: whether the labels are numbers.
+
+    Raises:
+        UsageError: it cannot; the message names the shapes. An error of the network is the cause. Or it has nothing to train, has
+            parameters that do not exist before the first forward pass, or changes its buffers in evaluation mode.
+    """
+    _Check(module, samples, num_classes, name, tokens, numbers).all()
+
+
+class _Check:
+    """The check of one network; for the arguments see :func:`check_network`."""
+
+    def __init__(
+        self,
+        module: "nn.Module",
+        samples: "Tensor",
+        num_classes: int,
+        name: str,
+        tokens: tuple[int, ...],
+        numbers: bool,
+    ) -> None:
+        self.module, self.samples, self.name = module, samples, name
+        self.shape = list(samples.shape[1:])
+        positions = self.shape if isinstance(tokens, TokenShape) and tokens.each_position else []
+        self.outputs = [*positions, num_classes]
+        self.kind, self.returned = ("numbers", "numbers") if numbers else (f"{num_classes} classes", "logits")
+
+    def all(self) -> None:
+        """All checks."""
+        self._parameters_exist()
+        twin = copy.deepcopy(self.module)
+        self._evaluation(twin)
+        self._training(twin)
+
+    def _parameters_exist(self) -> None:
+        """There are parameters, with known shapes."""
+        from torch.nn.parameter import is_lazy
+
+        if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
+            raise UsageError(
+                f"model = {self.name}: has lazy layers, whose sizes are not known before a forward pass; give their sizes, or call "
+                "the network on a batch before you give it"
+            )
+        if not any(parameter.requires_grad for parameter in self.module.parameters()):
+            raise UsageError(
+                f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
+            )
+
+    def _evaluation(self, twin: "nn.Module") -> None:
+        """Outputs in evaluation mode have the right shape, for one sample as well, and nothing is changed by them."""
+        import torch
+
+        before = {name: value.clone() for name, value in twin.state_dict().items()}
+        outputs: object = None
+        with torch.no_grad():
+            self._expect(self._called(twin.eval(), self.samples, ""), len(self.samples), "")
+            with suppress(UsageError):  # batch statistics of one sample, which few federations evaluate alone
+                outputs = self._called(twin, self.samples[:1], "")
+        if outputs is not None:
+            self._expect(outputs, 1, "")
+        after = twin.state_dict()
+        if after.keys() != before.keys():
+            new = ", ".join(sorted(after.keys() - before.keys()))
+            raise UsageError(
+                f"model = {self.name}: makes {new} in its first forward pass, too late to be sent to clients; make it in __init__"
+            )
+        changed = [
+            name for name, value in before.items() if not torch.equal(_comparable(after[name]), _comparable(value))
+        ]
+        if changed:
+            raise UsageError(
+                f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
+                "change it in training only (if self.training: ...)"
+            )
+
+    def _training(self, twin: "nn.Module") -> None:
+        """Outputs in training mode have the right shape, and depend on trained parameters."""
+        import torch
+
+        state = torch.get_rng_state()
+        before = _plain_attributes(twin.train())
+        with torch.enable_grad():
+            outputs = self._called(twin, self.samples, " in training mode")
+        torch.set_rng_state(state)
+        self._expect(outputs, len(self.samples), " in training mode")
+        if not (isinstance(outputs, torch.Tensor) and outputs.requires_grad):
+            raise UsageError(
+                f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
+                "under torch.no_grad()"
+            )
+        changed = [name for name, value in _plain_attributes(twin).items() if before.get(name, value) != value]
+        if changed:
+            warnings.warn(
+                f"model = {self.name}: its forward pass changes {changed[0]}, which is no buffer: each thread has a copy of the "
+                "network with its own, so results depend on the number of threads; register it as a buffer",
+                stacklevel=5,
+            )
+
+    def _called(self, twin: "nn.Module", samples: "Tensor", mode: str) -> object:
+        """The outputs for some samples."""
+        try:
+            outputs: object = twin(samples)
+        except Exception as error:
+            integers = (
+                ""
+                if samples.is_floating_point()
+                else "; the samples are int64: convert them in the network (x.float())"
+            )
+            raise UsageError(
+                f"model = {self.name}: cannot process samples of shape {self.shape}{mode}: {type(error).__name__}: "
+                f"{error}{place_of(error)}{integers}"
+            ) from error
+        return outputs
+
+    def _expect(self, outputs: object, count: int, mode: str) -> None:
+        """Refuse outputs of another shape."""
+        import torch
+
+        given = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
+        if given != [count, *self.outputs]:
+            samples = f"{count} sample{'s' * (count != 1)}"
+            raise UsageError(
+                f"model = {self.name}: returns {given} for {samples} of {self.kind}{mode}; it should return {self.returned} "
+                f"{[count, *self.outputs]}"
+            )
+
+
+def _comparable(value: "Tensor") -> "Tensor":
+    """A tensor in which NaN is a number: it would not be equal to itself."""
+    return value.nan_to_num(12345.0) if value.is_floating_point() else value
+
+
+def _plain_attributes(module: "nn.Module") -> Mapping[str, object]:
+    """The numbers and texts that are attributes of the network or of its parts, and the lengths of lists, by name."""
+    found: dict[str, object] = {}
+    for part_name, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, _PLAIN):
+                found[f"{part_name}.{name}".lstrip(".")] = value
+            elif isinstance(value, list | dict) and not name.startswith("_"):
+                found[f"{part_name}.{name}".lstrip(".")] = len(value)
+    return found

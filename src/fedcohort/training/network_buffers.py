@@ -1,0 +1,60 @@
+"""The buffers of a network when its forward passes change them: each client begins with those that it receives."""
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.core.errors import UsageError
+
+__all__ = ["NetworkBuffers"]
+
+
+class NetworkBuffers:
+    """The buffers of a network as they are now.
+
+    ``self.mean = 0.9 * self.mean + 0.1 * x.mean(0)`` puts another tensor in the place of a buffer, which an earlier state dictionary
+    does not know; ``self.mean.mul_(0.9)`` changes the buffer itself. Buffers that are not persistent are not part of the model, so
+    nobody sends them.
+
+    Attributes:
+        all_are_sent: whether all are persistent.
+
+    Args:
+        module: the network.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._buffers = [
+            (part._buffers, name, buffer)
+            for part in module.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is not None
+        ]
+        own = [part._buffers[name] for part in module.modules() for name in part._non_persistent_buffers_set]
+        self._own = [(buffer, buffer.clone()) for buffer in own if buffer is not None]
+        self.all_are_sent = not self._own
+
+    def gather(self) -> None:
+        """Give the buffers of the state dictionary the values of the tensors that took their place.
+
+        Raises:
+            UsageError: such a tensor has another shape.
+        """
+        for names, name, buffer in self._buffers:
+            now = names.get(name)
+            if now is buffer:
+                continue
+            if not isinstance(now, Tensor) or now.shape != buffer.shape:
+                given = list(now.shape) if isinstance(now, Tensor) else type(now).__name__
+                raise UsageError(
+                    f"model: its forward pass made the buffer {name!r} {given}; clients send it with its shape {list(buffer.shape)}"
+                )
+            with torch.no_grad():
+                buffer.copy_(now)
+            names[name] = buffer
+
+    def reset(self) -> None:
+        """Put the buffers of the state dictionary back into their places, and give those that are not sent their first values."""
+        for names, name, buffer in self._buffers:
+            names[name] = buffer
+        for buffer, first in self._own:
+            buffer.copy_(first)
