@@ -242,14 +242,14 @@ def test_an_error_in_a_function_of_a_user_names_it_and_the_line(
 
 
 class Training(nn.Module):
-    """Raises an error while it is trained."""
+    """Raises an error while a client trains it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(64, 10)
 
     def forward(self, images: torch.Tensor) -> Any:
-        if self.training:
+        if self.training and len(images) > 2:
             raise KeyError("no such client")
         return self.layer(images.flatten(1))
 

@@ -67,23 +67,23 @@ class _Check:
 
     def all(self) -> None:
         """All checks."""
-        self._parameters_exist()
+        self._no_lazy_layers()
         twin = copy.deepcopy(self.module)
         self._evaluation(twin)
+        if not any(parameter.requires_grad for parameter in self.module.parameters()):
+            raise UsageError(
+                f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
+            )
         self._training(twin)
 
-    def _parameters_exist(self) -> None:
-        """There are parameters, with known shapes."""
+    def _no_lazy_layers(self) -> None:
+        """All parameters have known shapes."""
         from torch.nn.parameter import is_lazy
 
         if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
             raise UsageError(
                 f"model = {self.name}: has lazy layers, whose sizes are not known before a forward pass; give their sizes, or call "
                 "the network on a batch before you give it"
-            )
-        if not any(parameter.requires_grad for parameter in self.module.parameters()):
-            raise UsageError(
-                f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
             )
 
     def _evaluation(self, twin: "nn.Module") -> None:

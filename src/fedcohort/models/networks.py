@@ -16,7 +16,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 __all__ = [
     "MODELS",
@@ -182,7 +182,7 @@ class ResNet18(_OfNumbers):
 
     def _block(self, before: int, width: int, stride: int) -> "nn.Module":
         """A residual block: two 3×3 convolutions and a shortcut."""
-        from torch import nn
+        from torch import Tensor, nn
 
         class Block(nn.Module):
             def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
