@@ -1,0 +1,159 @@
+"""What is said about a user's network before the first round."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedcohort.core.errors import UsageError
+from fedcohort.models import check_network
+
+SAMPLES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.layer(x.flatten(1))
+
+
+class Lazy(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LazyLinear(3)
+
+
+class Frozen(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class Late(Base):
+    def forward(self, x: Tensor) -> Any:
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(3, 3)
+        return self.late(super().forward(x))
+
+
+class Auxiliary(Base):
+    def forward(self, x: Tensor) -> Any:
+        outputs = super().forward(x)
+        return {"logits": outputs} if self.training else outputs
+
+
+class Squeezed(Base):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).squeeze()
+
+
+class Detached(Base):
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).detach()
+
+
+class Averaging(Base):
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x: Tensor) -> Any:
+        self.mean = 0.9 * self.mean + 0.1 * x.flatten(1).mean(0)
+        return super().forward(x - self.mean.view(1, 8, 8))
+
+
+class Failing(Base):
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            raise KeyError("mine")
+        return super().forward(x)
+
+
+class Counting(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Any:
+        self.calls += 1
+        return super().forward(x)
+
+
+class Keeping(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[float] = []
+
+    def forward(self, x: Tensor) -> Any:
+        self.seen.append(1.0)
+        return super().forward(x)
+
+
+WRONG: list[tuple[type[nn.Module], str]] = [
+    (Lazy, r"^model = own: has lazy layers, .*; give their sizes, or call the network on a batch before you give it$"),
+    (Frozen, r"^model = own: has no parameter to train; one of them must have requires_grad = True$"),
+    (Late, r"^model = own: makes late\.bias, late\.weight in its first forward pass, .*; make it in __init__$"),
+    (
+        Auxiliary,
+        r"^model = own: returns dict for 2 samples of 3 classes in training mode; it should return logits \[2, 3\]$",
+    ),
+    (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
+    (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),
+    (
+        Averaging,
+        r"^model = own: changes mean in evaluation mode too, .*; change it in training only \(if self\.training",
+    ),
+    (
+        Failing,
+        r"^model = own: cannot process samples of shape \[1, 8, 8\] in training mode: KeyError: 'mine' \(\S*\.py:\d+\)$",
+    ),
+]
+
+
+def checked(module: nn.Module) -> None:
+    check_network(module, SAMPLES, 3, "own", (1, 8, 8))
+
+
+@pytest.mark.parametrize(("kind", "message"), WRONG, ids=[kind.__name__ for kind, _ in WRONG])
+def test_networks_that_cannot_be_trained_are_refused(kind: type[nn.Module], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        checked(kind())
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Counting, "calls"), (Keeping, "seen")])
+def test_a_network_that_counts_is_trained_with_a_warning(kind: type[nn.Module], name: str) -> None:
+    with pytest.warns(
+        UserWarning, match=rf"^model = own: its forward pass changes {name}, which is no buffer: .*; register it"
+    ):
+        checked(kind())
+
+
+def test_other_networks_stay_as_they_are() -> None:
+    for module in (
+        Base(),
+        nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 3)),
+        nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3)),
+        nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 3))),
+    ):
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        generator = torch.get_rng_state()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            checked(module)
+        assert torch.equal(generator, torch.get_rng_state())
+        assert module.training
+        assert all(torch.equal(value, module.state_dict()[name]) for name, value in before.items())
+
+
+def test_numbers_are_called_numbers() -> None:
+    with pytest.raises(
+        UsageError, match=r"returns \[2, 3\] for 2 samples of numbers; it should return numbers \[2, 1\]$"
+    ):
+        check_network(Base(), SAMPLES, 1, "own", (1, 8, 8), numbers=True)
