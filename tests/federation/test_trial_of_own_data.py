@@ -289,3 +289,28 @@ def test_a_column_that_numbers_the_rows_is_reported(caplog):
     caplog.clear()
     load("houses.csv", **HOUSES, feature_columns=["area"])
     assert not caplog.text
+
+
+def test_labels_with_gaps_and_single_classes_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    features = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    for labels, message in (
+        (np.repeat([0, 1, 40], 20), "labels up to 40 make 41 classes, but 38 of them have no sample; number the classes"),
+        (np.zeros(60, dtype=np.int64), "all labels are 0, so there is nothing to predict"),
+        (np.repeat([0, 1, 3], 20), ""),
+    ):
+        caplog.clear()
+        np.savez("own.npz", features=features, labels=labels)
+        load("own.npz")
+        assert message in caplog.text
+        assert bool(message) == bool(caplog.text)
+
+
+def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
+    table = houses()
+    column = next(name for name in table if table[name].dtype.kind == "f" and name != "price")
+    table[column] = table[column].astype(object)
+    table.loc[table.index[3], column] = "foo"
+    table.to_csv("houses.csv", index=False)
+    options = ["--set", "data.label_column=price", "--set", "data.client_column=city", "--set", "data.numeric=true"]
+    refused = call("data", "describe", "houses.csv", *options).output
+    assert f"column '{column}' has 'foo' in row 4, and numbers in most others; correct the value" in refused.replace("\n", "")

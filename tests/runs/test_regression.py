@@ -92,7 +92,7 @@ def test_labels_that_are_no_numbers_are_refused(labels: object, message: str) ->
 
 def test_arrays_have_numeric_labels_only_if_asked_for() -> None:
     features, labels = np.zeros((4, 2)), np.array([0.5, 1.5, 2.5, 3.5])
-    with pytest.raises(UsageError, match="numbers for regression: numeric=True"):
+    with pytest.raises(UsageError, match=r"numbers for regression: data\.numeric = true"):
         fedcohort.from_arrays((features, labels), (features, labels))
     with pytest.raises(UsageError, match="numeric labels have no classes"):
         fedcohort.from_arrays((features, labels), (features, labels), numeric=True, classes=["a"])

@@ -60,6 +60,6 @@ def check_labels(training: Training, *, numeric: bool, data: str) -> None:
         )
     if not numeric and label_kind(training) == "numbers":
         raise UsageError(
-            f"training.loss = {loss!r}: is for numeric labels, and those of {data!r} are classes; use 'ce', or give arrays with "
-            "fedcohort.from_arrays(…, numeric=True)"
+            f"training.loss = {loss!r}: is for numeric labels, and those of {data!r} are classes; use 'ce', or say "
+            "that they are numbers: data.numeric = true, or fedcohort.from_arrays(…, numeric=True)"
         )

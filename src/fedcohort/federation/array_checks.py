@@ -1,5 +1,6 @@
 """Checks of the arrays that a data set is made of: features, labels, class names and ids of clients."""
 
+import logging
 import math
 import unicodedata
 from collections import Counter
@@ -23,6 +24,7 @@ __all__ = [
     "check_id_lengths",
     "check_known",
     "check_labels",
+    "mention_missing_classes",
     "names_of_ids",
     "numbered",
 ]
@@ -31,6 +33,9 @@ FINITE_AT_ONCE = 2**20
 """Approximate number of values that are checked at a time, so that the check needs little memory."""
 DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the direction of the text after them."""
+
+
+log = logging.getLogger("fedcohort")
 
 
 def brief(text: object, most: int = 60) -> str:
@@ -136,7 +141,7 @@ def _instead_of_classes(labels: NDArray[np.generic]) -> str:
         return f"{missing} of {labels.size} are missing"
     hint = ""
     if labels.ndim == 1 and labels.dtype.kind == "f":
-        hint = "; numbers for regression: numeric=True"
+        hint = "; numbers for regression: data.numeric = true (from_arrays: numeric=True)"
     elif labels.ndim == 1 and (labels.dtype.kind == "U" or all(isinstance(label, str) for label in labels)):
         hint = "; number texts first: classes, labels = numpy.unique(labels, return_inverse=True)"
     return f"not {labels.dtype} {list(labels.shape)}{hint}"
@@ -162,7 +167,26 @@ def check_classes(
             limit = f"{num_classes} {'samples' if given is None else 'classes'}"
             raise UsageError(f"{where}: {split} labels: {low if low < 0 else high} with {limit}; must be 0..K-1{hint}")
     numbers = range(max(int(train.max()), int(test.max())) + 1)
+    if given is None and train.ndim == 1:
+        mention_missing_classes(np.union1d(train, test), where)
     return tuple(str(c) for c in (numbers if given is None else given))
+
+
+def mention_missing_classes(labels: NDArray[np.int64], where: str) -> None:
+    """Report that the data has a single class, or that numbers below the largest label have no samples: they count as classes.
+
+    Args:
+        labels: the labels that occur.
+        where: what the samples are, for the message.
+    """
+    last, missing = int(labels[-1]), int(labels[-1]) + 1 - len(labels)
+    if last == 0:
+        log.warning("%s: all labels are 0, so there is nothing to predict", where)
+    elif missing > len(labels):
+        log.warning(
+            "%s: labels up to %d make %d classes, but %d of them have no sample; number the classes 0, 1, 2, ...",
+            where, last, last + 1, missing,
+        )  # fmt: skip
 
 
 def _check_first_label(

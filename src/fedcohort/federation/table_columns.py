@@ -229,11 +229,26 @@ def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clie
         has, them = ("has", "it") if len(other) == 1 else ("have", "them")
         which = "it says" if len(other) == 1 else "one of them says"
         clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
+        _check_for_single_texts(other, where)
         types = " and ".join(dict.fromkeys(str(column.dtype) for column in other))
         raise UsageError(
             f"{where}: {_columns_of(other)} {has} no numbers but {brief(types, 60)}; encode {them} as numbers, "
             f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts{clients}"
         )
+
+
+def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
+    """Refuse a column in which few values are no numbers, with the first of them: the others were meant as numbers."""
+    import pandas as pd
+
+    for column in columns:
+        wrong = np.flatnonzero(pd.to_numeric(column, errors="coerce").isna() & column.notna())
+        if 0 < len(wrong) <= len(column) // 10:
+            value = brief(str(column.iloc[wrong[0]]), 40)
+            raise UsageError(
+                f"{where}: {_columns_of([column])} has {value!r} in row {wrong[0] + 1}, and numbers in most others; correct "
+                "the value, or leave the column out with data.feature_columns"
+            )
 
 
 def _numbers(column: "pd.Series[Any]") -> NDArray[np.generic]:

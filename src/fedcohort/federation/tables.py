@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import as_array, check_clients, check_labels, numbered
+from fedcohort.federation.array_checks import as_array, check_clients, check_labels, mention_missing_classes, numbered
 from fedcohort.federation.datasets import Dataset, from_arrays, held_out
 from fedcohort.federation.numeric_labels import bin_edges, binned, check_numbers
 from fedcohort.federation.table_columns import (
@@ -108,6 +108,8 @@ def with_held_out_test(
         groups = binned(targets, bin_edges(targets))
     else:
         targets = groups = check_labels(labels, where)
+        if classes is None and targets.ndim == 1 and len(targets):
+            mention_missing_classes(np.unique(targets), where)
     ids = None if clients is None else check_clients(clients, where)
     if len(features) != len(targets) or (ids is not None and len(ids) != len(targets)):
         sizes = f"{len(features)} samples and {len(targets)} labels" + (

@@ -41,7 +41,10 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
     last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
     if not last:
         return None
-    number, means = len(last[0]), [float(np.nan_to_num(classes).mean()) for classes in last]
+    number = max(int(np.isfinite(classes).sum()) for classes in last)  # without those that have no test samples
+    if number < 2:
+        return None
+    means = [float(np.nansum(classes)) / number for classes in last]
     mean = float(np.mean(means))
     if mean <= _level(number, ABOVE_CHANCE):
         return Guessing(number, at_most=True)

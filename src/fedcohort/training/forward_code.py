@@ -143,21 +143,27 @@ class _Check:
         if function in self._checked:
             return True
         self._checked.add(function)
-        if vars(function):  # attributes that the code may read, or a function within a decorator
-            return False
+        used = self._values_used(function)
+        return used is not None and not self._makes_objects(used) and all(self._may_use(value, part) for value in used)
+
+    def _values_used(self, function: FunctionType) -> list[object] | None:
+        """The values that a function may read; None if it has effects, or attributes that it may read."""
+        codes = list(_codes(function.__code__))
+        if vars(function) or any(map(_has_effects, codes)):
+            return None
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        for code in _codes(function.__code__):
-            if _has_effects(code):
-                return False
+        for code in codes:
             attributes = self._attributes(code)
             names = _names_of(code, function, self.parts, attributes)
             used += [value for owner, read in names for value in map(owner.get, read)]
             used += [vars(owner)[name] for owner in self.parts for name in attributes if name in vars(owner)]
             self.read += names
+        return used
+
+    def _makes_objects(self, used: list[object]) -> bool:
+        """Whether a function that uses these values may make an object of a user's class, or call a method of such a class."""
         own = {value for value in used if isinstance(value, type) and not _is_known(value)}
-        if own and (not own <= self._classes or (super not in used and isinstance not in used)):
-            return False  # it may make an object, or call a method of a class
-        return all(self._may_use(value, part) for value in used)
+        return bool(own) and (not own <= self._classes or (super not in used and isinstance not in used))
 
     def _attributes(self, code: CodeType) -> set[str]:
         """The names of attributes that the code may read."""
