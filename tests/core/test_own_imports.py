@@ -7,6 +7,7 @@ import pytest
 
 from fedcohort import UsageError
 from fedcohort.core.own_imports import content_with_imports, imported_files
+from fedcohort.core.plugins import from_file
 from fedcohort.experiment.plugin_files import by_content
 
 
@@ -65,3 +66,22 @@ def test_a_module_that_changed_after_its_import_is_refused(tmp_path: Path, monke
         content_with_imports(plugin)
     monkeypatch.delitem(sys.modules, "own_module_that_changes")
     content_with_imports(plugin)
+
+
+def test_modules_beside_the_file_are_found_before_and_after_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    plugin, neighbour = tmp_path / "plugin.py", tmp_path / "own_neighbour_of_a_test.py"
+    plugin.write_text("import own_neighbour_of_a_test\n\n\nclass A:\n    rate = own_neighbour_of_a_test.rate\n")
+    neighbour.write_text("rate = 3\n")
+    before = content_with_imports(plugin)
+    assert imported_files(plugin, plugin.read_bytes()) == {"own_neighbour_of_a_test": neighbour}
+    assert from_file(f"{plugin}:A", "selection.name").rate == 3
+    assert sys.path[-1] == str(tmp_path)
+    assert content_with_imports(plugin) == before
+    neighbour.write_text("rate = 4\n")
+    with pytest.raises(UsageError, match="has changed since it was imported"):
+        content_with_imports(plugin)
+    monkeypatch.delitem(sys.modules, "own_neighbour_of_a_test")
+    assert content_with_imports(plugin) != before

@@ -294,7 +294,10 @@ def test_a_column_that_numbers_the_rows_is_reported(caplog):
 def test_labels_with_gaps_and_single_classes_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     features = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     for labels, message in (
-        (np.repeat([0, 1, 40], 20), "labels up to 40 make 41 classes, but 38 of them have no sample; number the classes"),
+        (
+            np.repeat([0, 1, 40], 20),
+            "labels up to 40 make 41 classes, but 38 of them have no sample; number the classes",
+        ),
         (np.zeros(60, dtype=np.int64), "all labels are 0, so there is nothing to predict"),
         (np.repeat([0, 1, 3], 20), ""),
     ):
@@ -313,4 +316,6 @@ def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
     table.to_csv("houses.csv", index=False)
     options = ["--set", "data.label_column=price", "--set", "data.client_column=city", "--set", "data.numeric=true"]
     refused = call("data", "describe", "houses.csv", *options).output
-    assert f"column '{column}' has 'foo' in row 4, and numbers in most others; correct the value" in refused.replace("\n", "")
+    assert f"column '{column}' has 'foo' in row 4, and numbers in most others; correct the value" in refused.replace(
+        "\n", ""
+    )

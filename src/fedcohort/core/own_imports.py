@@ -42,7 +42,7 @@ def imported_files(path: Path, content: bytes) -> dict[str, Path]:
     waiting = list(_names(content, package=""))
     while waiting:
         name = waiting.pop()
-        file = None if name in found else _file_of(name)
+        file = None if name in found else _file_of(name, path.parent)
         if file is None or file == path:
             continue
         found[name] = file
@@ -72,21 +72,33 @@ def _names(content: bytes, package: str) -> tuple[str, ...]:
     return tuple(sorted({".".join(each[:end]) for each in parts for end in range(1, len(each) + 1)}))
 
 
-def _file_of(name: str) -> Path | None:
-    """The file of a module that a user wrote; None if there is none. No package is imported to find it."""
+def _file_of(name: str, folder: Path) -> Path | None:
+    """The file of a module that a user wrote; None if there is none. No package is imported to find it.
+
+    Args:
+        name: the module.
+        folder: where modules are that are not found in the usual places.
+    """
     top, *inner = name.split(".")
     if top in sys.stdlib_module_names:
         return None
     spec = None
     with suppress(Exception):  # finders of others, and modules without a specification
         spec = importlib.util.find_spec(top)
-    if spec is None or not spec.origin or not spec.origin.endswith(".py") or not is_of_user(spec.origin):
+    if spec is None:
+        return _below(folder, [top, *inner])
+    if not spec.origin or not spec.origin.endswith(".py") or not is_of_user(spec.origin):
         return None
     file = Path(spec.origin).resolve()
     if not inner:
         return file
     if file.name != "__init__.py":
         return None
-    place = file.parent.joinpath(*inner)
+    return _below(file.parent, inner)
+
+
+def _below(folder: Path, parts: list[str]) -> Path | None:
+    """The file of a module in a folder; None if there is none."""
+    place = folder.joinpath(*parts)
     choices = (place / "__init__.py", place.with_suffix(".py"))
     return next((choice for choice in choices if is_file(choice)), None)

@@ -188,6 +188,8 @@ class _FromText(SourceFileLoader):
 def from_file(name: str, where: str, kind: str = "Class") -> Any:
     """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed.
 
+    It can import modules in its folder, as a script can; installed modules of the same name come first.
+
     Args:
         name: the name.
         where: the setting that names it, for messages.
@@ -209,6 +211,8 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         assert spec is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
+        if str(path.parent) not in sys.path:
+            sys.path.append(str(path.parent))
         try:
             loader.exec_module(module)
         except BaseException as error:

@@ -125,7 +125,7 @@ def choose_plan(
         data=str(federation.train.source.dtype),
         training=dataclasses.asdict(settings),
         algorithm=[type(algorithm).__qualname__, unstackable],
-        clients=[len(clients), batch, (-(-sizes[clients] // batch)).tolist()],
+        clients=[len(clients), batch, *_magnitudes(-(-sizes[clients] // batch))],
     )
     if (known := _read(entry)) is not None:
         return known
@@ -287,6 +287,11 @@ def _cut(federation: Federation, clients: Indices, most: int) -> Federation:
     index = torch.from_numpy(rows).to(federation.device)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return dataclasses.replace(federation, train=federation.train[index], offsets=offsets, held=None, noise=None)
+
+
+def _magnitudes(steps: Indices) -> list[int]:
+    """The mean and the largest number of steps, as powers of two: seeds with similar partitions have the same."""
+    return [round(math.log2(max(1.0, number))) for number in (float(steps.mean()), float(steps.max()))]
 
 
 # --- the cache -------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Experiment(Section):
     """
 
     name: Annotated[str, NotInKey()] = "quickstart"
-    """Name of the run directories; it does not change results."""
+    """Name of the run directories; it does not change results. In a file, the default is the name of the file."""
     rounds: Annotated[int, Ge(1), Le(10_000_000)] = 20
     """Number of rounds of federated training (n)."""
     seed: Annotated[int, Ge(0)] = 0
