@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from fedcohort.federation.load_dataset import load as load_dataset
     from fedcohort.federation.texts import from_text
     from fedcohort.federation.token_data import from_tokens
+    from fedcohort.models.networks import Model
 
 __all__ = [
-    "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Race", "Run", "UsageError", "__version__", "advise",
-    "compare", "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run", "run_seeds",
+    "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Model", "Race", "Run", "UsageError", "__version__",
+    "advise", "compare", "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run",
+    "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy_names(
         "Comparison": "api:Comparison",
         "Dataset": "federation.datasets:Dataset",
         "Experiment": "experiment:Experiment",
+        "Model": "models.networks:Model",
         "Race": "api:Race",
         "Run": "api:Run",
         "UsageError": "core.errors:UsageError",

@@ -185,6 +185,22 @@ class _FromText(SourceFileLoader):
         return self.source_to_code(self._content, self.path)
 
 
+def _run(module_name: str, path: Path, content: bytes) -> None:
+    """Import a file under a name; its errors are raised."""
+    loader = _FromText(module_name, path, content)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+
+
 def from_file(name: str, where: str, kind: str = "Class") -> Any:
     """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed.
 
@@ -206,19 +222,11 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         raise UsageError(f"{where} = {name!r}: the file cannot be read: {error.strerror}") from error
     module_name = f"fedcohort_plugin_{path.stem}_{crc32(os.fsencode(path) + content)}"
     if module_name not in sys.modules:
-        loader = _FromText(module_name, path, content)
-        spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        if str(path.parent) not in sys.path:
-            sys.path.append(str(path.parent))
         try:
-            loader.exec_module(module)
+            _run(module_name, path, content)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
-            del sys.modules[module_name]
-            if isinstance(error, KeyboardInterrupt):
-                raise
             raise UsageError(f"{where} = {name!r}: cannot be imported: {with_place(error)}") from error
     module = sys.modules[module_name]
     plugin = None

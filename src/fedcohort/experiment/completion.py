@@ -169,7 +169,7 @@ def _all_parameters(
     """The parameters of a plug-in, checked, with its defaults."""
     declared = getattr(plugin, "__pydantic_fields__", None)
     if parameters and declared is None:
-        kind = "make it a fedcohort.models.Model" if choice.table.kind == "model" else "mark the class"
+        kind = "make it a fedcohort.Model" if choice.table.kind == "model" else "mark the class"
         raise UsageError(
             f"{where}.{min(parameters, key=str)}: {name!r} takes no parameters; leave it out, or {kind} with @parameters"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import place_of
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.token_shape import TokenShape
 
 if TYPE_CHECKING:
@@ -117,11 +118,9 @@ class _Check:
         """Outputs in training mode have the right shape, and depend on trained parameters."""
         import torch
 
-        state = torch.get_rng_state()
         before = _plain_attributes(twin.train())
-        with torch.enable_grad():
+        with torch.enable_grad(), torch_seeded(0, self.samples.device):
             outputs = self._called(twin, self.samples, " in training mode")
-        torch.set_rng_state(state)
         self._expect(outputs, len(self.samples), " in training mode")
         if not (isinstance(outputs, torch.Tensor) and outputs.requires_grad):
             raise UsageError(
