@@ -76,6 +76,12 @@ class Failing(Base):
         return super().forward(x)
 
 
+class NotANumber(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.constant_(self.layer.weight, float("nan"))
+
+
 class Counting(Base):
     def __init__(self) -> None:
         super().__init__()

@@ -292,6 +292,23 @@ def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, messag
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
 
 
+class Divides(FedAvg):
+    """Makes entries that are no numbers, in rounds 2 and 3."""
+
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        whole = super().aggregate(model, updates, members)
+        return {name: value / (0.0 if members.t > 1 else 1.0) for name, value in whole.items()}
+
+
+def test_an_aggregate_that_makes_what_is_no_number_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fedcohort.run(small(rounds=3), algorithm=Divides(), runs=tmp_path)
+    said = [record.getMessage() for record in caplog.records if "Divides" in record.getMessage()]
+    assert len(said) == 1
+    assert "Divides.aggregate returned NaN or infinite entries in '1.weight', from updates without any" in said[0]
+
+
 class EndOfRunError(Exception):
     """An error that the caller of a run wants to see."""
 

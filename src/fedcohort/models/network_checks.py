@@ -75,6 +75,9 @@ class _Check:
             raise UsageError(
                 f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
             )
+        wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
+        if wrong:
+            raise UsageError(f"model = {self.name}: {wrong[0]} has NaN or infinite entries before the training")
         self._training(twin)
 
     def _no_lazy_layers(self) -> None:

@@ -3,6 +3,7 @@
 Information flows in one direction: a strategy sees a Round and an Outcome, never a client, a model or an engine.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -10,7 +11,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from fedcohort.algorithms import ModelState, Update
+from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
@@ -27,6 +28,8 @@ from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 
 __all__ = ["play_round"]
+
+log = logging.getLogger("fedcohort")
 
 
 def play_round(
@@ -121,7 +124,7 @@ class _Playing:
             updates = admitted(run_state.selector, updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
-            run_state.model = _checked(algorithm.aggregate(start, updates, known), start, type(algorithm).__name__)
+            run_state.model = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm.weighed(), algorithm)
         return tally
@@ -203,8 +206,9 @@ class _Playing:
         return "; ".join(note for note in notes if note)
 
 
-def _checked(model: object, start: ModelState, algorithm: str) -> ModelState:
+def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
     """The aggregated model, if it has the tensors of the model that clients received; the algorithm of a user can return anything."""
+    algorithm = type(given).__name__
     if not isinstance(model, Mapping):
         raise UsageError(
             f"{algorithm}.aggregate returned {type(model).__name__}; it must return a model: tensors by name"
@@ -219,7 +223,16 @@ def _checked(model: object, start: ModelState, algorithm: str) -> ModelState:
         raise UsageError(
             f"{algorithm}.aggregate returned {wrong!r} of shape {list(model[wrong].shape)}; its shape is {list(start[wrong].shape)}"
         )
+    if not type(given).__module__.startswith("fedcohort."):
+        _report_not_finite(cast(ModelState, model), start, algorithm)
     return cast(ModelState, model)
+
+
+def _report_not_finite(model: ModelState, start: ModelState, algorithm: str) -> None:
+    """Say that the aggregation of a user, not the training, made the first entry that is no number: no update has one."""
+    wrong = next((name for name, value in model.items() if not bool(value.isfinite().all())), None)
+    if wrong is not None and all(bool(value.isfinite().all()) for value in start.values()):
+        log.warning("%s.aggregate returned NaN or infinite entries in %r, from updates without any", algorithm, wrong)
 
 
 def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
