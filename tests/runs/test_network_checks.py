@@ -1,5 +1,6 @@
 """What is said about a user's network before the first round."""
 
+import copy
 import warnings
 from typing import Any
 
@@ -156,6 +157,14 @@ def test_other_networks_stay_as_they_are() -> None:
         assert torch.equal(generator, torch.get_rng_state())
         assert module.training
         assert all(torch.equal(value, module.state_dict()[name]) for name, value in before.items())
+
+
+def test_a_network_that_cannot_be_copied_is_checked_as_well() -> None:
+    module = Base()
+    module.kept = module.layer.weight * 2  # no leaf of autograd
+    with pytest.raises(RuntimeError):
+        copy.deepcopy(module)
+    checked(module)
 
 
 def test_numbers_are_called_numbers() -> None:

@@ -30,8 +30,8 @@ def check_network(
 ) -> None:
     """Check that a network can be trained on ``samples``, as a client would show them, and gives one logit for each class.
 
-    A copy processes them in evaluation mode, all and one alone, and in training mode. If it changes plain attributes, such as a
-    counter, there is a warning.
+    A copy, if it can be copied, processes them in evaluation mode, all and one alone, and in training mode. If it changes plain
+    attributes, such as a counter, there is a warning.
 
     Args:
         module: the network.
@@ -69,7 +69,11 @@ class _Check:
     def all(self) -> None:
         """All checks."""
         self._no_lazy_layers()
-        twin = copy.deepcopy(self.module)
+        twin = self.module
+        with suppress(
+            Exception
+        ):  # the module itself, if it cannot be copied, such as one with tensors that have a gradient
+            twin = copy.deepcopy(self.module)
         self._evaluation(twin)
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
             raise UsageError(
