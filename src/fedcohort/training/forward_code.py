@@ -77,6 +77,7 @@ _OF_ALL_MODULES = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 
 _TENSORS = (Tensor, nn.Parameter, nn.Buffer)
+"""Types of tensors; subclasses may run code of their own in every call."""
 
 
 def only_computes(module: nn.Module) -> bool:
