@@ -255,8 +255,8 @@ NAN[1, 1], INF[0, 0] = np.nan, -np.inf
 @pytest.mark.parametrize(
     ("train", "options", "message"),
     [
-        ((NAN, LABELS), {}, "train features: 1 values are NaN or infinite as float32"),
-        ((INF, LABELS), {}, "train features: 1 values are NaN or infinite as float64"),
+        ((NAN, LABELS), {}, "train features: 1 value is NaN or infinite as float32"),
+        ((INF, LABELS), {}, "train features: 1 value is NaN or infinite as float64"),
         ((np.full((4, 2, 1, 1), 1e300), LABELS), {}, "8 values are NaN or infinite as float32"),
         ((FEATURES[:3], LABELS), {}, "train has 3 samples but 4 labels"),
         ((FEATURES[:0], LABELS[:0]), {}, "and not empty"),
@@ -286,7 +286,7 @@ def test_arrays_that_cannot_be_used(train, options, message):
 
 
 def test_the_test_split_is_checked_too():
-    with pytest.raises(UsageError, match="test features: 1 values"):
+    with pytest.raises(UsageError, match="test features: 1 value is"):
         from_arrays((FEATURES, LABELS), (NAN, LABELS))
     with pytest.raises(UsageError, match="test labels: -1"):
         from_arrays((FEATURES, LABELS), (FEATURES, [-1, -1, -1, -1]))

@@ -108,14 +108,19 @@ def check_finite(features: NDArray[np.generic], where: str) -> None:
     """Refuse features that are NaN or infinite.
 
     Raises:
-        UsageError: there are such values; the message has their number.
+        UsageError: there are such values; the message has their number, and the sample of the first.
     """
     if features.dtype.kind != "f":
         return
     rows = max(1, FINITE_AT_ONCE // max(1, math.prod(features.shape[1:])))
     parts = (features[start : start + rows] for start in range(0, len(features), rows))
     if bad := features.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts):
-        raise UsageError(f"{where}: {bad} values are NaN or infinite as {features.dtype}; drop or replace them")
+        first = next(i for i, sample in enumerate(features) if not np.isfinite(sample).all())
+        values, it = ("value is", "it") if bad == 1 else ("values are", "them")
+        raise UsageError(
+            f"{where}: {bad} {values} NaN or infinite as {features.dtype}, the first in sample {first}, numbered from 0; drop or "
+            f"replace {it}"
+        )
 
 
 def check_labels(values: object, where: str) -> NDArray[np.int64]:

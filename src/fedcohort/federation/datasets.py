@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import (
@@ -123,7 +124,7 @@ class Dataset:
     @property
     def labels_in_words(self) -> str:
         """What the labels are: ``10 classes``, or ``numeric labels``."""
-        return f"{self.num_classes} classes" if self.train_numbers is None else "numeric labels"
+        return counted(self.num_classes, "class", "classes") if self.train_numbers is None else "numeric labels"
 
     @property
     def num_classes(self) -> int:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.own_code import place_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.token_shape import TokenShape
@@ -64,7 +65,9 @@ class _Check:
         self.shape = list(samples.shape[1:])
         positions = self.shape if isinstance(tokens, TokenShape) and tokens.each_position else []
         self.outputs = [*positions, num_classes]
-        self.kind, self.returned = ("numbers", "numbers") if numbers else (f"{num_classes} classes", "logits")
+        self.kind, self.returned = (
+            ("numbers", "numbers") if numbers else (counted(num_classes, "class", "classes"), "logits")
+        )
 
     def all(self) -> None:
         """All checks."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import HANDED_OVER, Given
 from fedcohort.federation.datasets import Dataset, standardised
@@ -191,7 +192,7 @@ def _divided(experiment: Experiment, given: Given, dataset: Dataset, num_samples
     _say(
         given,
         f"federation.partition: not given, so 'dirichlet_class' with alpha = {rule.alpha:g} and min_size = {rule.min_size}, which "
-        f"suit {num_samples} samples of {dataset.num_classes} classes for {clients} clients",
+        f"suit {num_samples} samples of {counted(dataset.num_classes, 'class', 'classes')} for {counted(clients, 'client')}",
     )
     chosen = {"name": "dirichlet_class", "alpha": rule.alpha, "min_size": rule.min_size}
     return {**_with_clients(experiment, clients), "federation.partition": chosen}
