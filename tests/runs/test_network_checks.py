@@ -104,7 +104,7 @@ class Keeping(Base):
 
 
 WRONG: list[tuple[type[nn.Module], str]] = [
-    (Lazy, r"^model = own: has lazy layers, .*; give their sizes, or call the network on a batch before you give it$"),
+    (Lazy, r"^model = own: has lazy layers, .*; use layers with sizes, such as nn\.Linear for nn\.LazyLinear$"),
     (Frozen, r"^model = own: has no parameter to train; one of them must have requires_grad = True$"),
     (Late, r"^model = own: makes late\.bias, late\.weight in its first forward pass, .*; make it in __init__$"),
     (

@@ -159,7 +159,7 @@ class LocalEngine:
             draws = trainer.draws
             if draws and self.workers > 1 and recomputes(module):
                 warnings.warn(
-                    "model: draws random numbers where torch.utils.checkpoint computes again; clients are trained one at a time",
+                    "model: draws random numbers and uses torch.utils.checkpoint; clients are trained one at a time",
                     stacklevel=5,
                 )
                 self.workers = 1

@@ -73,9 +73,7 @@ class _Check:
         """All checks."""
         self._no_lazy_layers()
         twin = self.module
-        with suppress(
-            Exception
-        ):  # the module itself, if it cannot be copied, such as one with tensors that have a gradient
+        with suppress(Exception):  # some modules cannot be copied
             twin = copy.deepcopy(self.module)
         self._evaluation(twin)
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
@@ -93,8 +91,8 @@ class _Check:
 
         if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
             raise UsageError(
-                f"model = {self.name}: has lazy layers, whose sizes are not known before a forward pass; give their sizes, or call "
-                "the network on a batch before you give it"
+                f"model = {self.name}: has lazy layers, which get their sizes in a first forward pass; use layers with sizes, such as "
+                "nn.Linear for nn.LazyLinear"
             )
 
     def _evaluation(self, twin: "nn.Module") -> None:

@@ -12,11 +12,11 @@ class NetworkBuffers:
     """The buffers of a network as they are now.
 
     ``self.mean = 0.9 * self.mean + 0.1 * x.mean(0)`` puts another tensor in the place of a buffer, which an earlier state dictionary
-    does not know; ``self.mean.mul_(0.9)`` changes the buffer itself. Buffers that are not persistent are not part of the model, so
-    nobody sends them.
+    does not know; ``self.mean.mul_(0.9)`` changes the buffer itself. Buffers that are not persistent are no part of the model that
+    the server and the clients exchange.
 
     Attributes:
-        all_are_sent: whether all are persistent.
+        all_are_sent: whether all are part of the model.
 
     Args:
         module: the network.

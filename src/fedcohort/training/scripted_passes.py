@@ -1,5 +1,7 @@
-"""Forward and backward passes of networks on a CPU that PyTorch runs without Python and without autograd (TorchScript);
-:mod:`fedcohort.training.network_scripts` makes them."""
+"""Forward and backward passes of networks on a CPU that PyTorch runs without Python and without autograd (TorchScript).
+
+:mod:`fedcohort.training.network_scripts` makes them.
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,5 +1,7 @@
-"""The backward pass of large convolutions in scripts, in TorchScript: an idle thread computes the gradients of the weights beside
-those of the inputs, by the same call of PyTorch."""
+"""The backward pass of large convolutions in scripts (TorchScript), shared with an idle thread.
+
+That thread computes the gradients of the weights, by the same call of PyTorch, beside those of the inputs.
+"""
 
 import torch
 from torch import Tensor

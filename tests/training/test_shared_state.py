@@ -1,0 +1,70 @@
+"""What all threads of PyTorch share, random generators and the cache of autocast, does not change what clients learn."""
+
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from fedcohort.algorithms import FedAvg
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.models import as_model
+from fedcohort.selection import Cohort
+from tests.training.scripted_networks import Base
+from tests.training.test_client_series import facts
+from tests.training.test_scripted_passes import federation
+
+
+class Checkpointed(Base):
+    """Draws again in the backward pass."""
+
+    def _inner(self, x: Tensor) -> Tensor:
+        return functional.dropout(self.norm(x), 0.3, self.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(checkpoint(self._inner, x.flatten(1), use_reentrant=False))
+
+
+CACHED: list[bool] = []
+
+
+class Autocast(Base):
+    """Notes in training whether PyTorch keeps weights in bfloat16 for all threads."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            CACHED.append(torch.is_autocast_cache_enabled())
+        return super().forward(x)
+
+
+def learned(module: nn.Module, workers: int) -> tuple[int, list[Any]]:
+    """The number of threads, and what clients send."""
+    training = Training(batch_size=4, epochs=2, lr=0.05)
+    with closing(LocalEngine(federation(), as_model(module), training, FedAvg(), 5, workers)) as engine:
+        updates = engine.train(engine.initial_model(), 1, Cohort(np.array([3, 0, 5, 2, 4, 1])), FedAvg())
+        return engine.workers, [facts(update) for update in updates]
+
+
+def test_clients_with_checkpointed_dropout_are_trained_one_at_a_time() -> None:
+    torch.manual_seed(0)
+    module = Checkpointed()
+    alone = learned(module, 1)
+    with pytest.warns(
+        UserWarning, match=r"^model: draws random numbers and uses torch\.utils\.checkpoint; clients are"
+    ):
+        assert learned(module, 3) == alone
+    assert learned(Base(), 3)[0] == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_clients_are_trained_without_the_cache_of_autocast(workers: int) -> None:
+    CACHED.clear()
+    learned(Autocast(), workers)
+    trained = CACHED[-10:]  # trial runs come first
+    assert len(trained) == 10
+    assert not any(trained)
