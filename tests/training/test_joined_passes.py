@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedcohort.training.forward_functions import outputs_of_parts
 from fedcohort.training.joined_passes import JOINED, JoinedPasses
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.plain_network import program_of
@@ -46,7 +45,11 @@ def test_outputs_have_the_bits_of_one_pass_for_each_part(network, sizes, dtype):
 
 
 class Passes:
-    """Counts forward passes; samples at odd places of a pass of more than ``wrong`` samples get other bits."""
+    """Stands for forward passes whose bits depend on nothing but what a test says, and counts them.
+
+    Samples at odd places of a pass of more than ``wrong`` samples get other bits, and so do all samples of a pass of fewer than
+    ``from_size``. The real products differ from processor to processor.
+    """
 
     def __init__(self, wrong=10**6, from_size=0):
         self.sizes, self.wrong, self.from_size = [], wrong, from_size
@@ -55,7 +58,7 @@ class Passes:
         self.sizes += [b - a for a, b in pairwise(edges)]
         parts = []
         for a, b in pairwise(edges):
-            out = outputs_of_parts(layers, values, x[a:b], [0, b - a])
+            out = x[a:b].flatten(1)[:, :10] * 2
             if b - a > self.wrong:
                 out[1::2] += 1e-6
             if b - a < self.from_size:
