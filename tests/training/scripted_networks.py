@@ -104,6 +104,17 @@ class Normed(nn.Module):
         return self.head(self.dropout(x + functional.gelu(self.other(self.second(x)))))
 
 
+class Wide(nn.Module):
+    """A layer of which the products are left to the faster library, see :mod:`fedcohort.training.matrix_products`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(64, 4096), nn.BatchNorm1d(4096), nn.Linear(4096, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(functional.relu(self.norm(self.first(x.flatten(1)))))
+
+
 class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.LSTM] | type[nn.GRU] = nn.LSTM, dropout: float = 0.0) -> None:
         super().__init__()
@@ -152,6 +163,7 @@ IMAGES: dict[str, type[nn.Module]] = {
     "unused": Unused,
     "mixed": Mixed,
     "doubled": Doubled,
+    "wide": Wide,
 }
 TEXTS: dict[str, Callable[[], nn.Module]] = {
     "LSTM": Recurrent,

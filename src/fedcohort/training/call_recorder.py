@@ -20,6 +20,9 @@ __all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Tags of operators that return a value to Python, such as ``item``, or a number of results that depends on values."""
 
+_LIBRARIES = frozenset(("aten", "mkldnn"))
+"""PyTorch's own libraries of operators: ATen, and the products and convolutions of oneDNN. Others may do anything."""
+
 _REFUSED = frozenset(("_pack_padded_sequence", "_pad_packed_sequence", "prod", "cumprod", "_nested_tensor_from_mask"))
 """Names of operators that read values, and of those for which autograd makes other calls while it is observed."""
 
@@ -90,8 +93,8 @@ class CallRecorder(TorchDispatchMode):
     ) -> Any:
         """An operator is called."""
         named = kwargs or {}
-        kind, _, name = operator._schema.name.partition("::")
-        if kind != "aten" or name in _REFUSED or _DEPENDENT.intersection(operator.tags):
+        library, _, name = operator._schema.name.partition("::")
+        if library not in _LIBRARIES or name in _REFUSED or _DEPENDENT.intersection(operator.tags):
             raise NoRecordError(operator)
         if operator is torch.ops.aten.lift_fresh.default and args[0] not in self._names:
             self._add_constant(args[0])
@@ -102,7 +105,7 @@ class CallRecorder(TorchDispatchMode):
             raise NoRecordError(operator)  # it would give other results next time
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
-        call = f"torch.ops.aten.{name}({', '.join(words)})"
+        call = f"torch.ops.{library}.{name}({', '.join(words)})"
         if _is_shared(operator, args):
             call = f"convolution_gradients({', '.join(words)}, {list(results[1].stride())}, idle, begun)"
             self.shares = True
