@@ -15,6 +15,7 @@ from zlib import crc32
 import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
+from fedcohort.core.processor import processor
 from fedcohort.core.score_style import ACCURACY
 from results.atlas.federations import federations, most_seeds, strategies
 from results.atlas.play import Atlas, Play, play, rounded
@@ -39,23 +40,39 @@ def confirm(name: str, runs: Path) -> int:
         UsageError: the result cannot be confirmed, or a run gives something else. The file does not change.
     """
     description, content, known, made_by = DESCRIPTIONS.get(name), read(name), sources(), commit()
-    if isinstance(description, ComparisonResult):
-        number = repeated_comparison(description, content["result"], runs, crc32(made_by.encode()))
-        for rows in content["result"].values():
-            renew_intervals(rows)
-    elif isinstance(description, Atlas):
-        number = repeated_atlas(content["result"])
-    elif isinstance(description, FlashHeldOut):
-        number = repeated_held_out(content["result"])
-    else:
+    if not isinstance(description, ComparisonResult | Atlas | FlashHeldOut):
         raise UsageError(
             f"{name}: only comparisons, the atlas and the held-out federations can be confirmed; make it anew: make results "
             f"NAME={name}"
         )
+    try:
+        number = _repeated(description, content["result"], runs, made_by)
+    except UsageError as error:
+        here, there = processor(), content["processor"]
+        elsewhere = (
+            "" if there.startswith(here) else f", or confirm it on {there}: this is {here}, which may round differently"
+        )
+        raise UsageError(f"{name}: {error}: make results NAME={name}{elsewhere}") from None
     content["depends"] = depends(description.experiments, known)
     content["confirmed"] = {"commit": made_by, "date": today(), "runs": number}
     write(name, content, compact=isinstance(description, Atlas))
     return number
+
+
+def _repeated(description: ComparisonResult | Atlas | FlashHeldOut, kept: Any, runs: Path, made_by: str) -> int:
+    """The number of runs of a result that were repeated.
+
+    Raises:
+        UsageError: a run gives something else.
+    """
+    if isinstance(description, ComparisonResult):
+        number = repeated_comparison(description, kept, runs, crc32(made_by.encode()))
+        for rows in kept.values():
+            renew_intervals(rows)
+        return number
+    if isinstance(description, Atlas):
+        return repeated_atlas(kept)
+    return repeated_held_out(kept)
 
 
 def repeated_comparison(description: ComparisonResult, kept: Mapping[str, Any], runs: Path, choice: int = 0) -> int:

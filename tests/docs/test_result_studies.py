@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from results import confirm as confirm_module
 from results import flash_held_out, flash_study, planted, race_errors
 from results.atlas.federations import Federation, federations, strategies
 from results.atlas.play import Played
@@ -267,6 +268,24 @@ def test_only_comparisons_and_the_atlas_can_be_confirmed(tmp_path: Path) -> None
         match=r"register: only comparisons, the atlas and the held-out federations can be confirmed; make it",
     ):
         confirm("register", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("made_on", "end"), [("A, 2 cores", ""), ("B, 4 cores", ", or confirm it on B, 4 cores: this is A, .*")]
+)
+def test_the_message_names_another_processor(
+    made_on: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirm_module, "processor", lambda: "A")
+    monkeypatch.setattr(confirm_module, "read", lambda name: read(name) | {"processor": made_on})
+
+    def differs(*given: Any) -> int:
+        raise UsageError("FedAvg: accuracies are [0.5] instead of [0.6]; make it anew")
+
+    monkeypatch.setattr(confirm_module, "repeated_comparison", differs)
+    told = rf"^quickstart: FedAvg: .*; make it anew: make results NAME=quickstart{end}$"
+    with pytest.raises(UsageError, match=told):
+        confirm("quickstart", tmp_path)
 
 
 # --- diagnoses -------------------------------------------------------------------------------------------------------------------

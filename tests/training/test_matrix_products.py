@@ -1,6 +1,7 @@
 """Products by the quicker library are the products."""
 
 import copy
+import math
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from fedcohort.core.threads import one_thread
 from fedcohort.training import matrix_products as products
 from fedcohort.training.plain_network import program_of
+
+pytestmark = pytest.mark.usefixtures("by_onednn")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -29,12 +32,18 @@ def test_a_build_without_the_quicker_one_does_without(monkeypatch: pytest.Monkey
     class Nothing:
         pass
 
+    assert products._float32_product() is not torch.nn.functional.linear
     products._float32_product.cache_clear()
     monkeypatch.setattr(torch.ops, "mkldnn", Nothing())
-    try:
-        assert products._float32_product() is torch.nn.functional.linear
-    finally:
-        products._float32_product.cache_clear()
+    assert products._float32_product() is torch.nn.functional.linear
+
+
+def test_intels_processors_use_pytorchs_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    products._float32_product.cache_clear()
+    monkeypatch.setattr(products, "processor", lambda: "Intel(R) Xeon(R) Platinum 8488C (family 6, model 143)")
+    layer = products.quick_products(nn.Linear(400, 100))
+    assert type(layer) is nn.Linear
+    assert products.product_limit(layer) == math.inf
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -139,6 +139,11 @@ def test_networks_learn_the_bits_of_autograd(name: str, monkeypatch: pytest.Monk
     assert ("descend" in calls) == (name != "unused")
 
 
+@pytest.mark.usefixtures("by_onednn")
+def test_products_by_onednn_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "descend" in same_bits(built("wide"), "plain", monkeypatch)
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["residual", "attention with Dropout"])
 def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ import torch
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.processor import processor
 from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.local_engine import LocalEngine
@@ -118,7 +119,7 @@ def check_warning(pool: HostPool, lines: list[str]) -> None:
     [other] = [member.facts for member in pool.ready if member.facts and member.facts.instructions == "DEFAULT"]
     here = torch.backends.cpu.get_cpu_capability()
     assert here != "DEFAULT", "this machine has the oldest instructions itself"
-    told = f"{other.name} ({other.processor}) computes with DEFAULT instructions and this machine with {here}"
+    told = f"{other.name} computes on {processor()} with DEFAULT instructions, and this machine on {processor()} with {here}"
     assert [line for line in lines if "instructions" in line] == [f"{told}: results may differ in the last bits"], lines
     algorithm, cohort = FedAvg(), Cohort(np.arange(20))
     arguments = small_federation([16] * 20, trouble=False), Mlp(hidden=8), Training(batch_size=4), algorithm, 3

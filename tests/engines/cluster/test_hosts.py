@@ -11,6 +11,8 @@ import torch
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.processor import processor
+from fedcohort.engines.cluster import host_pool
 from fedcohort.engines.cluster.host_pool import HostPool
 from fedcohort.engines.cluster.messages import Setup
 from fedcohort.engines.cluster.ray_engine import RayEngine
@@ -75,8 +77,9 @@ def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
         ray.kill(reader)
 
 
-def test_a_host_with_other_instructions_is_told_once(
-    hosts: HostPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("differs", ["processor", "instructions"])
+def test_a_host_with_another_processor_is_told_once(
+    hosts: HostPool, differs: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ready = hosts.ready
     assert ready
@@ -85,12 +88,17 @@ def test_a_host_with_other_instructions_is_told_once(
         hosts.greet(member)
     assert not caplog.messages
     theirs = torch.backends.cpu.get_cpu_capability()
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SVE256")
+    if differs == "processor":
+        monkeypatch.setattr(host_pool, "processor", lambda: "Z80")
+        here = f"Z80 with {theirs}"
+    else:
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "SVE256")
+        here = f"{processor()} with SVE256"
     with caplog.at_level(logging.WARNING, logger="fedcohort"):
         for member in [*ready, *ready]:
             hosts.greet(member)
     [line] = caplog.messages
     assert ready[0].facts is not None
     assert line.startswith(ready[0].facts.name)
-    assert f"computes with {theirs} instructions and this machine with SVE256" in line
+    assert f"computes on {processor()} with {theirs} instructions, and this machine on {here}: " in line
     assert line.endswith("results may differ in the last bits")

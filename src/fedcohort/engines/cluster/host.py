@@ -27,6 +27,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
 from fedcohort.core.freed_memory import keep_freed_memory
+from fedcohort.core.processor import processor
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
 from fedcohort.engines.client_answers import forward_answers, trial_answers
@@ -140,8 +141,7 @@ class Host:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
-        processor, instructions = platform.processor() or platform.machine(), torch.backends.cpu.get_cpu_capability()
-        return Facts(node, platform.node(), os.getpid(), processor, instructions)
+        return Facts(node, platform.node(), os.getpid(), processor(), torch.backends.cpu.get_cpu_capability())
 
     def pid(self) -> int:
         """The number of this process."""

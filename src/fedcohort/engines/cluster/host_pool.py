@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.processor import processor
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
@@ -209,14 +210,14 @@ class HostPool:
                 return
 
     def _compare(self, facts: Facts) -> None:
-        """Warn once if a host has other instructions than this process: its results may differ in the last bits."""
-        here = torch.backends.cpu.get_cpu_capability()
-        kind = facts.processor, facts.instructions
-        if facts.instructions != here and kind not in self._warned:
-            self._warned.add(kind)
+        """Warn once if a host has another processor than this process, or uses other instructions."""
+        here = processor(), torch.backends.cpu.get_cpu_capability()
+        there = facts.processor, facts.instructions
+        if there != here and there not in self._warned:
+            self._warned.add(there)
             log.warning(
-                "%s (%s) computes with %s instructions and this machine with %s: results may differ in the last bits",
-                facts.name, facts.processor, facts.instructions, here,
+                "%s computes on %s with %s instructions, and this machine on %s with %s: results may differ in the last bits",
+                facts.name, *there, *here,
             )  # fmt: skip
 
 

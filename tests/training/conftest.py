@@ -1,0 +1,23 @@
+"""What tests of training share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fedcohort.training import matrix_products
+
+
+@pytest.fixture
+def by_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Large products are oneDNN's, as on AMD's processors, whatever the processor of this machine is."""
+    chosen = (
+        matrix_products._float32_product,
+        matrix_products._quick_for_sequences,
+        matrix_products._quick_for_short_batches,
+    )
+    monkeypatch.setattr(matrix_products, "processor", lambda: "AMD EPYC (family 25, model 17)")
+    for choice in chosen:
+        choice.cache_clear()
+    yield
+    for choice in chosen:
+        choice.cache_clear()
