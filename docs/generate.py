@@ -195,8 +195,9 @@ def overview(names: Table) -> str:
 
 
 def catalogue(names: Table, shared: type | None = None) -> str:
-    """A section for each name. Names of one module share its docstring. Parameters of ``shared`` are left to another table."""
-    everywhere = {row.name for row in describe(shared)} if shared else set()
+    """A section for each name. Names of one module share its docstring. Parameters of ``shared`` are left to another table,
+    unless they have another default or range."""
+    everywhere = {(row.name, row.type, row.default) for row in describe(shared)} if shared else set()
     parts, first_of = [], {}
     for name in names.builtin:
         cls = names.find(name, name)
@@ -207,7 +208,7 @@ def catalogue(names: Table, shared: type | None = None) -> str:
             explained(module.__doc__) if first == name else f"The formulas are in the section [`{first}`](#{first})."
         )
         parts.append(_card(name, cls.card))
-        rows = [row for row in describe(cls) if row.name not in everywhere]
+        rows = [row for row in describe(cls) if (row.name, row.type, row.default) not in everywhere]
         parts.append(
             table(rows, "parameter") if rows else "It has no " + ("further parameters." if shared else "parameters.")
         )

@@ -172,6 +172,19 @@ def test_the_selector_that_was_given_is_not_changed() -> None:
     assert not hasattr(selector, "selections")
 
 
+def result_of_all(result: Any) -> Outcome:
+    """The outcome of a first round in which every client has this result."""
+    chooser = Chooser(Uniform(), CENSUS)
+    return chooser.outcome(dict.fromkeys(chooser.select(range(M)).clients.tolist(), result))
+
+
+def test_updates_with_nan_did_not_train() -> None:
+    outcome = result_of_all(ClientResult(duration=1.0, update=[1.0, float("nan")], reports={"loss": 2.0}))
+    assert not outcome.trained.any()
+    assert not outcome.admitted.any()
+    assert result_of_all(ClientResult(update=[1.0, 2.0])).trained.all()
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -194,6 +207,15 @@ def test_the_selector_that_was_given_is_not_changed() -> None:
             r"ask: returned an array of shape \[1\] for LocalLoss; must be \[5\]",
         ),
         (lambda: Chooser(Uniform(), CENSUS).outcome({}), r"no round is waiting for its outcome: call select"),
+        (lambda: result_of_all(3), r"results: that of client \d+ is 3; give a ClientResult"),
+        (
+            lambda: result_of_all(ClientResult(duration=-1)),
+            r"results: the duration of client \d+ is -1 s; give at least 0",
+        ),
+        (
+            lambda: Chooser(Uniform(), CENSUS).save("/no/such/folder/state"),
+            r"^/no/such/folder/state: cannot be written \(No such",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_one_line(make: Any, message: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values, read_only
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, save_state
 from fedcohort.rounds.ledger import Ledger
@@ -50,8 +50,12 @@ class ClientResult:
 
     @property
     def trained(self) -> bool:
-        """Whether an update came back in time."""
-        return not self.failure and not self.late
+        """Whether an update came back in time, without NaN and infinite entries."""
+        return (
+            not self.failure
+            and not self.late
+            and (self.update is None or bool(np.isfinite(np.asarray(self.update, np.float64)).all()))
+        )
 
 
 class Chooser:
@@ -140,12 +144,20 @@ class Chooser:
             validation_losses: cross-entropy of the new model on each validation sample.
 
         Raises:
-            UsageError: no round has begun, a client was not selected, or something that the strategy needs is missing.
+            UsageError: no round has begun, a client was not selected, a result is none, or something that the strategy needs
+                is missing.
         """
         cohort = self._current()
         strangers = sorted(set(results) - set(cohort.clients.tolist()))
         if strangers:
             raise UsageError(f"results: clients {strangers[:5]} were not selected in round {self.t}")
+        for client, result in results.items():
+            if not isinstance(result, ClientResult):
+                raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
+            if result.duration < 0:
+                raise UsageError(
+                    f"results: the duration of client {client} is {result.duration:g} s; give at least 0, or NaN"
+                )
         if "validation" in self.selector.needs and accuracy is None:
             raise UsageError(
                 f"{type(self.selector).__name__} learns from a validation set: give outcome(…, accuracy=…)"
@@ -222,11 +234,19 @@ class Chooser:
         self._waiting = None
 
     def save(self, path: str | Path) -> None:
-        """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors)."""
+        """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors).
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
         path = Path(path)
         temporary = path.with_name(f".{path.name}")
-        save_state(temporary, self.state_dict())
-        temporary.replace(path)
+        state = self.state_dict()
+        try:
+            save_state(temporary, state)
+            temporary.replace(path)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
 
     def restore(self, path: str | Path) -> None:
         """Restore the state that :meth:`save` wrote.

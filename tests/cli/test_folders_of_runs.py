@@ -100,6 +100,8 @@ def test_two_seeds_are_named_with_and(tmp_path: Path) -> None:
     assert "seeds 0 and 1" in call("measures", str(tmp_path)).stdout
     written(tmp_path / "run2", [played(1, [0, 1])], seed=2)
     assert "seeds 0 to 2" in call("measures", str(tmp_path)).stdout
+    written(tmp_path / "run3", [played(1, [0, 1])], seed=2**62)
+    assert "4 seeds" in call("measures", str(tmp_path)).stdout
 
 
 def test_measures_say_which_rows_cannot_be_compared(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
 from fedcohort.experiment import Experiment, load, quickstart
+from fedcohort.experiment.nested_values import parse_overrides
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 
@@ -313,6 +314,38 @@ def test_damping_is_not_taken_for_a_server_optimisers_step() -> None:
     rows = {label: row.algorithm.parameters for label, row in base.rows()}
     assert (rows["adam"]["server_lr"], rows["adam"]["weights"]) == (0.1, "uniform")
     assert (rows["prox"]["server_lr"], rows["prox"]["weights"]) == (0.5, "uniform")
+
+
+def test_what_all_plugins_share_stays_with_another_plugin() -> None:
+    base = Experiment(
+        data={"share": 0.5, "classes": 3},
+        selection={"name": "uniform", "k": 2, "k_steps": [[2, 6]]},
+        algorithm={"weights": "scaled", "max_weight": 0.3},
+        variants=[
+            {"label": "turns", "selection": "round_robin"},
+            {"label": "prox", "algorithm": "fedprox"},
+            {"label": "scaffold", "algorithm": "scaffold"},
+            {"label": "wine", "data": "wine"},
+        ],
+    )
+    rows = dict(base.rows())
+    assert rows["turns"].selection.k_steps == ((2, 6),)
+    assert (rows["prox"].algorithm.parameters["weights"], rows["prox"].algorithm.parameters["max_weight"]) == (
+        "scaled",
+        0.3,
+    )
+    assert (rows["scaffold"].algorithm.parameters["weights"], rows["scaffold"].algorithm.parameters["max_weight"]) == (
+        "uniform",
+        None,
+    )
+    assert (rows["wine"].data.share, rows["wine"].data.classes) == (0.5, 3)
+
+
+def test_parts_of_keys_may_be_in_quotes() -> None:
+    assert parse_overrides(['sweep."training.lr"=[0.01]', '"selection".k=3']) == {
+        "sweep": {"training.lr": [0.01]},
+        "selection": {"k": 3},
+    }
 
 
 def test_where_nothing_is_said_few_clients_all_take_part() -> None:

@@ -141,7 +141,7 @@ def test_failed_rows_are_judged_alike_everywhere(tmp_path: Path) -> None:
     found = {name: unescape(text).replace("''", "'") for name, text in texts(runs).items()} | {
         "measures": " ".join(notes)
     }
-    rule = "Differences and verdicts take the test accuracy of 'one class' as it is, although training failed there."
+    rule = "Differences and verdicts include rows in which training failed, with the test accuracy that they reached: 'one class'."
     assert {name: rule in text for name, text in found.items()} == dict.fromkeys(found, True)
     assert notes[-1].endswith("They are in the table of `fedcohort compare`.")
     assert "not compar" not in " ".join([*found.values(), figure.note]).lower()
@@ -149,7 +149,9 @@ def test_failed_rows_are_judged_alike_everywhere(tmp_path: Path) -> None:
     assert sound is not None
     assert about_judged(sound) == ""
     two = gather([runs[0], runs[6]]).comparison
-    assert about_judged(two).startswith("Differences take the test accuracy of 'one class' as it is")
+    assert about_judged(two).startswith(
+        "Differences include rows in which training failed, with the test accuracy that they reached"
+    )
     alone = gather(runs[6:]).comparison
     assert about_judged(alone) == "", "a single row is not compared"
 

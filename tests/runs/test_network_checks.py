@@ -103,6 +103,80 @@ class Keeping(Base):
         return super().forward(x)
 
 
+class Forgotten(Base):
+    """A running mean that is a plain tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.zeros(64)
+
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.flatten(1).mean(0)
+        return super().forward(x - self.mean.view(1, 8, 8))
+
+
+class ForgottenInPlace(Forgotten):
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            self.mean.mul_(0.9).add_(x.flatten(1).mean(0), alpha=0.1)
+        return self.layer((x - self.mean.view(1, 8, 8)).flatten(1))
+
+
+class Spectral(Base):
+    """Complex weights, as in Fourier neural operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.ones(33, dtype=torch.cfloat))
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(torch.fft.irfft(torch.fft.rfft(x.flatten(1)) * self.weights, n=64))
+
+
+class Rotated(Base):
+    """A complex buffer, as of rotary positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rotation", torch.polar(torch.ones(32), torch.arange(32.0)))
+
+
+class Graph(Base):
+    """A sparse buffer."""
+
+    adjacency: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("adjacency", torch.eye(64).to_sparse())
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(torch.sparse.mm(self.adjacency, x.flatten(1).t()).t())
+
+
+class WithExtraState(Base):
+    def get_extra_state(self) -> Any:
+        return {"version": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+class FrozenBackbone(Base):
+    """Keeps a part in evaluation mode, and its last outputs to look at them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.BatchNorm2d(1)
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Any:
+        self.backbone.eval()
+        self.last = super().forward(self.backbone(x))
+        return self.last
+
+
 WRONG: list[tuple[type[nn.Module], str]] = [
     (Lazy, r"^model = own: has lazy layers, .*; use layers with sizes, such as nn\.Linear for nn\.LazyLinear$"),
     (Frozen, r"^model = own: has no parameter to train; one of them must have requires_grad = True$"),
@@ -113,6 +187,8 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     ),
     (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
     (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),
+    (Spectral, r"^model = own: weights is complex; .*: keep torch\.view_as_real\(\.\.\.\) of it"),
+    (Rotated, r"^model = own: rotation is complex; models have real entries: "),
     (
         Averaging,
         r"^model = own: changes mean in evaluation mode too, .*; change it in training only \(if self\.training",
@@ -134,12 +210,24 @@ def test_networks_that_cannot_be_trained_are_refused(kind: type[nn.Module], mess
         checked(kind())
 
 
-@pytest.mark.parametrize(("kind", "name"), [(Counting, "calls"), (Keeping, "seen")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Counting, "calls"),
+        (Keeping, "seen"),
+        (Forgotten, "mean"),
+        (ForgottenInPlace, "mean"),
+    ],
+)
 def test_a_network_that_counts_is_trained_with_a_warning(kind: type[nn.Module], name: str) -> None:
     with pytest.warns(
         UserWarning, match=rf"^model = own: its forward pass changes {name}, which is no buffer: .*; register it"
     ):
         checked(kind())
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
 
 
 def test_other_networks_stay_as_they_are() -> None:
@@ -148,15 +236,18 @@ def test_other_networks_stay_as_they_are() -> None:
         nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(), nn.Linear(64, 3)),
         nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3)),
         nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 3))),
+        Graph(),
+        WithExtraState(),
+        FrozenBackbone(),
     ):
-        before = {name: value.clone() for name, value in module.state_dict().items()}
+        before = {name: value.to_dense().clone() for name, value in tensors_of(module).items()}
         generator = torch.get_rng_state()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             checked(module)
         assert torch.equal(generator, torch.get_rng_state())
         assert module.training
-        assert all(torch.equal(value, module.state_dict()[name]) for name, value in before.items())
+        assert all(torch.equal(value, tensors_of(module)[name].to_dense()) for name, value in before.items())
 
 
 def test_a_network_that_cannot_be_copied_is_checked_as_well() -> None:

@@ -279,12 +279,38 @@ class Grows(FedAvg):
         return {name: value[:1] for name, value in super().aggregate(model, updates, members).items()}
 
 
+class Doubles(FedAvg):
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        return {name: value.double() for name, value in super().aggregate(model, updates, members).items()}
+
+
+class Arrays(FedAvg):
+    def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
+        return {name: value.numpy() for name, value in super().aggregate(model, updates, members).items()}
+
+
+class Weighs(FedAvg):
+    """Gives each update this weight."""
+
+    def __init__(self, weight: Any) -> None:
+        super().__init__()
+        self._given = weight
+
+    def weigh(self, update: Any, members: Any) -> Any:
+        return self._given
+
+
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
+        (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
+        (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
+        (Weighs(None), r"^Weighs\.weigh returned None for client "),
+        (Doubles(), r"^Doubles\.aggregate returned '1\.weight' .* and type torch\.float64; it must be .* and type torch\.float32$"),
+        (Arrays(), r"^Arrays\.aggregate returned ndarray for '1\.weight'; it must return tensors$"),
         (Returns(), r"^Returns\.aggregate returned NoneType; it must return a model: tensors by name$"),
         (Renames(), r"^Renames\.aggregate returned a model with other tensors than it received: '1\.bias' is in one of them only$"),
-        (Grows(), r"^Grows\.aggregate returned '1\.weight' of shape \[1, 64\]; its shape is \[64, 64\]$"),
+        (Grows(), r"^Grows\.aggregate returned '1\.weight' of shape \[1, 64\] and type .*; it must be of shape \[64, 64\] "),
     ],
 )  # fmt: skip
 def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, message: str, tmp_path: Path) -> None:

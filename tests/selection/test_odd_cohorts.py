@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedcohort import UsageError
 from fedcohort.rounds.ledger import Ledger
@@ -37,6 +38,10 @@ COHORTS: dict[str, tuple[Callable[[], Any], str]] = {
     "a set": (lambda: Cohort({0, 1}), r"Cohort\.clients is \{0, 1\}, with shape \[\]"),  # type: ignore[arg-type]
     "a table": (lambda: Cohort(np.array([[0, 1]])), r"with shape \[1, 2\]"),
     "ragged": (lambda: Cohort([[0], [1, 2]]), r"which is no array \(ValueError\)$"),  # type: ignore[arg-type]
+    "epochs": (
+        lambda: Cohort(TWO, epochs=np.array([1, 2**40])),
+        r"Cohort\.epochs of client 1 is 1099511627776; must be finite and at most 2147483648$",
+    ),
     "weights": (
         lambda: Cohort(TWO, weights=np.array(["a", "b"])),
         r"Cohort\.weights is \['a', 'b'\], <U1; must be real numbers$",
@@ -75,6 +80,42 @@ def test_a_cohort_that_cannot_be_used_is_refused(kind: str) -> None:
     returned, message = COHORTS[kind]
     with pytest.raises(UsageError, match=rf"^Odd\.select in round 1: .*{message}"):
         choose(Odd(returned), a_round(k=2, available=5))
+
+
+@pytest.mark.parametrize(
+    "given", [list, tuple, torch.tensor, lambda values: np.array(values, object).astype(np.float32)]
+)
+def test_lists_and_tensors_become_arrays(given: Callable[[list[Any]], Any]) -> None:
+    def floats() -> Any:
+        return given([0.5, 1.0])
+
+    def integers() -> Any:
+        return (
+            torch.tensor([1, 2])
+            if given is torch.tensor
+            else [1, 2]
+            if given in (list, tuple)
+            else np.array([1, 2], np.int32)
+        )
+
+    why = Why(integers(), floats(), {"term": floats()})
+    returned = Cohort(integers(), integers(), floats(), floats(), integers(), floats(), why=why)
+    cohort = choose(Odd(lambda: returned), a_round(2, 5))
+    assert cohort.why is not None
+    for found in (cohort.clients, cohort.multiplicity, cohort.epochs, cohort.why.candidates):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.int64
+        assert found.tolist() == [1, 2]
+    for numbers in (cohort.inclusion, cohort.weights, cohort.share, cohort.why.scores, cohort.why.terms["term"]):
+        assert isinstance(numbers, np.ndarray)
+        assert numbers.dtype == np.float64
+        assert numbers.tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("epochs", [2, 2.5, (n for n in (1, 2))])
+def test_fields_are_arrays(epochs: Any) -> None:
+    with pytest.raises(ValueError, match=r"^Cohort\.epochs = .*: give an array with one entry for each client$"):
+        Cohort(TWO, epochs=epochs)
 
 
 def test_an_empty_cohort_may_have_any_type_of_array() -> None:

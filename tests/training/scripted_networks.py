@@ -104,6 +104,25 @@ class Normed(nn.Module):
         return self.head(self.dropout(x + functional.gelu(self.other(self.second(x)))))
 
 
+class Indexed(nn.Module):
+    """Selections by integers, from tensors and from a table, and a sum of a list."""
+
+    places: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.heads = nn.Linear(8, 8), nn.ModuleList(nn.Linear(8, 4) for _ in range(3))
+        self.table = nn.Parameter(torch.linspace(-1, 1, 15).view(15, 1))
+        self.register_buffer("places", (torch.arange(8)[:, None] - torch.arange(8) + 7))
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1).view(-1, 8, 8) + self.table[self.places].squeeze(-1))
+        largest = x.detach().sum(-1).argmax(1)
+        x = self.norm(x[torch.arange(len(x)), largest] + x[:, torch.tensor([0, 3, 3])].sum(1))
+        return sum(head(x) for head in self.heads)
+
+
 class Wide(nn.Module):
     """A layer of which the products are left to the faster library, see :mod:`fedcohort.training.matrix_products`."""
 
@@ -164,6 +183,7 @@ IMAGES: dict[str, type[nn.Module]] = {
     "mixed": Mixed,
     "doubled": Doubled,
     "wide": Wide,
+    "indexed": Indexed,
 }
 TEXTS: dict[str, Callable[[], nn.Module]] = {
     "LSTM": Recurrent,
@@ -172,6 +192,30 @@ TEXTS: dict[str, Callable[[], nn.Module]] = {
     "LSTM with Dropout": lambda: Recurrent(dropout=0.2),
     "attention with Dropout": lambda: Attention(0.1),
 }
+
+
+class Teaching(nn.Module):
+    """A frozen teacher that follows the student, weights that decay, and a mean that is a plain tensor, in every pass of the training.
+
+    No script can be made of it, and the attempt must not be another pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.student, self.teacher, self.head = nn.Linear(64, 8), nn.Linear(64, 8), nn.Linear(8, 4)
+        self.teacher.requires_grad_(False)
+        self.mean, self.place = torch.zeros(8), torch.zeros(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        if self.training:
+            with torch.no_grad():
+                for own, other in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
+                    own.mul_(0.9).add_(other, alpha=0.1)
+                self.student.weight.mul_(0.99)
+                self.mean = 0.9 * self.mean + 0.1 * self.student(x).mean(0)
+                self.place.mul_(0.9).add_(self.mean)
+        return self.head(torch.relu(self.student(x)) + self.teacher(x) - self.mean - self.place)
 
 
 class Base(nn.Module):

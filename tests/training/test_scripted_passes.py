@@ -24,7 +24,18 @@ from fedcohort.training import network_scripts
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
-from tests.training.scripted_networks import IMAGES, LENGTH, REFUSED, SHAPE, TEXTS, TOKENS, Base, Normed, Residual
+from tests.training.scripted_networks import (
+    IMAGES,
+    LENGTH,
+    REFUSED,
+    SHAPE,
+    TEXTS,
+    TOKENS,
+    Base,
+    Normed,
+    Residual,
+    Teaching,
+)
 from tests.training.test_client_series import facts, nested
 
 SIZES = [20, 41, 4, 33, 1, 24]
@@ -61,7 +72,13 @@ def built(name: str) -> nn.Module:
 
 
 def learned(
-    module: nn.Module, algorithm: Algorithm, training: Training, *, text: bool = False, workers: int = 2
+    module: nn.Module,
+    algorithm: Algorithm,
+    training: Training,
+    *,
+    text: bool = False,
+    workers: int = 2,
+    evaluates: bool = False,
 ) -> list[Any]:
     """Everything that clients send in some rounds, and what they keep."""
     engine = LocalEngine(federation(text), as_model(module), training, algorithm, 5, workers)
@@ -76,6 +93,8 @@ def learned(
         engine.commit([update.client for update in updates])
         members = Members(num_clients=len(SIZES), total_samples=sum(SIZES), k=6, t=t, trainable=engine.trainable)
         model = algorithm.aggregate(model, updates, members)
+        if evaluates:
+            engine.evaluate(model, "test")
     found += [bits(model), {client: nested(engine.memories.get(client)) for client in range(len(SIZES))}]
     engine.close()
     return found
@@ -139,6 +158,26 @@ def test_networks_learn_the_bits_of_autograd(name: str, monkeypatch: pytest.Monk
     assert ("descend" in calls) == (name != "unused")
 
 
+def test_an_attempt_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop of one thread, since each thread has plain tensors of its own."""
+    torch.manual_seed(0)
+    module, training = Teaching(), Training(batch_size=4, lr=0.05)
+    tried = []
+    whole = network_scripts._script_pass
+
+    def noted(*given: Any) -> ScriptedPass | None:
+        tried.append(whole(*given))
+        return tried[-1]
+
+    monkeypatch.setattr(network_scripts, "_script_pass", noted)
+    monkeypatch.setattr(Scripts, "possible", True)
+    found = learned(module, FedAvg(), training, workers=1)
+    assert tried
+    assert not any(tried)
+    monkeypatch.setattr(Scripts, "of", lambda *_: None)
+    assert found == learned(module, FedAvg(), training, workers=1)
+
+
 @pytest.mark.usefixtures("by_onednn")
 def test_products_by_onednn_are_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "descend" in same_bits(built("wide"), "plain", monkeypatch)
@@ -175,7 +214,8 @@ def test_series_learn_the_bits_of_single_clients(case: str, dropout: float, monk
         return whole(self, series, *given)
 
     monkeypatch.setattr(ScriptedSeries, "descend_series", noted)
-    together = learned(module, make(), training)
+    together = learned(module, make(), training, evaluates=True)
+    assert len(trained) > 1
     assert max(trained) > 1
     monkeypatch.setattr(Scripts, "known", lambda *_: None)
     trained.clear()

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "SymmetricCrossEntropy",
     "SymmetricLearning",
     "local_losses",
+    "losses_of_rows",
 ]
 
 
@@ -161,9 +163,25 @@ def local_losses(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | N
         outputs: softmax outputs of the received model, of the shape of ``logits``; only if ``loss`` needs them.
     """
     if labels.dim() == 1:
-        return loss.samples(logits, labels, outputs)
+        return losses_of_rows(loss, logits, labels, outputs)
     flat = None if outputs is None else outputs.flatten(0, 1)
-    return loss.samples(logits.flatten(0, 1), labels.flatten(), flat).view(labels.shape).mean(1)
+    return losses_of_rows(loss, logits.flatten(0, 1), labels.flatten(), flat).view(labels.shape).mean(1)
+
+
+def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+    """What :meth:`Loss.samples` returns, [B].
+
+    Raises:
+        UsageError: the loss of a user returns something else.
+    """
+    found: object = loss.samples(logits, labels, outputs)
+    if not isinstance(found, Tensor) or found.shape != labels.shape:
+        given = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise UsageError(
+            f"{type(loss).__name__}.samples returned {given} for {len(labels)} samples; it must return the loss of each sample, "
+            f"[{len(labels)}] (in PyTorch's functions, reduction='none')"
+        )
+    return found
 
 
 def reverse_cross_entropy(ce: Tensor, log_zero: float) -> Tensor:

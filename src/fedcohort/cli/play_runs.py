@@ -199,9 +199,9 @@ def sweep(
     """Run every row of an experiment for every point of a grid.
 
     The grid is the [sweep] table of FILE and the settings of --over. Every row is run for every combination of values and every
-    seed. Without FILE, the quickstart is used.
+    seed. Without FILE, the quickstart is used, with its three strategies.
     """
-    experiment = experiment_of(file, settings, trust)
+    experiment = experiment_of(file, settings, trust, variants=True)
     if over:
         experiment = experiment.with_overrides({"sweep": grid_of(over)})
     if not experiment.sweep:

@@ -1,6 +1,7 @@
 """``fedcohort measures``, ``why`` and ``diagnose``: read run directories."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,8 @@ from fedcohort.cli.options import (
     with_options,
 )
 from fedcohort.cli.output import echo
+from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import first_in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,15 +144,15 @@ def _seeds(runs: "Sequence[Run]") -> str:
         return f"seed {seeds[0]}"
     if len(seeds) == 2:
         return f"seeds {seeds[0]} and {seeds[1]}"
-    if seeds == list(range(seeds[0], seeds[-1] + 1)):
+    if all(after - before == 1 for before, after in pairwise(seeds)):
         return f"seeds {seeds[0]} to {seeds[-1]}"
     return f"{len(seeds)} seeds"
 
 
 @click.command()
-@click.argument("path", metavar="RUN")
+@click.argument("paths", metavar="RUN", nargs=-1, required=True)
 @with_options(round_option, client_option, json_option)
-def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
+def why(paths: tuple[str, ...], round_: int, client: int | None, as_json: bool) -> None:
     """Explain why the clients of a round were selected.
 
     The explanation shows the candidates, their scores with all terms, what happened to the selected clients, and the questions to
@@ -160,7 +163,9 @@ def why(path: str, round_: int, client: int | None, as_json: bool) -> None:
     from fedcohort.report.runs_on_disk import single_run
     from fedcohort.study.explain_decision import explain
 
-    explanation = explain(single_run(path), round_, client)
+    if len(paths) > 1:
+        raise UsageError(f"RUN: these are {len(paths)} runs; give one of them: {first_in_words(paths, 4, 'more run')}")
+    explanation = explain(single_run(paths[0]), round_, client)
     if as_json:
         echo(formatted_values.as_json(document("why", explanation.to_json())))
     else:

@@ -27,7 +27,8 @@ def naming_client(client: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ClientError(f"client {client}: {type(error).__name__}: {error}") from error
+        kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+        raise ClientError(f"client {client}: {kind}{error}") from error
 
 
 class Later(Protocol):

@@ -235,8 +235,8 @@ class Experiment(Section):
 
     def single(self, seed: int) -> "Experiment":
         """The base of this experiment as one run under ``seed``."""
-        if type(seed) is not int or seed < 0:
-            raise UsageError(f"seed = {shown(seed)}: should be a whole number of at least 0")
+        if type(seed) is not int or not 0 <= seed < 2**64:  # the record has integers of 64 bits
+            raise UsageError(f"seed = {shown(seed)}: should be a whole number of at least 0, and below 2**64")
         return self.base.model_copy(update={"seed": seed, "seeds": 1})
 
     @property

@@ -1,6 +1,7 @@
 """Operations on an experiment as nested tables and lists: merging, overrides and flattening."""
 
 import copy
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -60,7 +61,11 @@ def merge(base: Mapping[str, object], overrides: Mapping[str, object], where: st
     return merged
 
 
-_KEPT = {"selection": ("k",), "algorithm": ("weights", "server_lr"), "data": ("validation", "standardise")}
+_KEPT = {
+    "selection": ("k", "k_steps"),
+    "algorithm": ("weights", "max_weight", "server_lr"),
+    "data": ("share", "classes", "validation", "standardise"),
+}
 """Settings that a section keeps when it changes to another plug-in, because all plug-ins of the section share them."""
 
 _OF_TABLES = ("label_column", "client_column", "feature_columns", "numeric")
@@ -81,7 +86,7 @@ def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
     """Whether a parameter keeps its value when the plug-in changes from ``old`` to ``new``.
 
     A server learning rate keeps its value only if the old and the new algorithm have the same default for it. Otherwise it has another
-    meaning for the new algorithm: the step of a server optimizer instead of damping.
+    meaning for the new algorithm: the step of a server optimizer instead of damping. The largest weight stays with the weights.
     """
     if section == "data" and parameter in _OF_TABLES:
         return all(isinstance(name, str) and has_columns(name) for name in (old, new))
@@ -89,6 +94,7 @@ def _stays(section: str, parameter: str, old: Any, new: Any) -> bool:
         return False
     if section != "algorithm":
         return True
+    parameter = "weights" if parameter == "max_weight" else parameter
     names = (old or Algorithm.model_fields["name"].default, new)
     if not all(isinstance(name, str) for name in names):
         return False  # the schema reports it
@@ -110,9 +116,9 @@ def nested(settings: Mapping[str, object], where: str) -> dict[str, Any]:
     """
     nested: dict[str, Any] = {}
     for key, value in settings.items():
-        if key.count(".") >= MAX_PARTS:
+        inner, parts = nested, _parts(key)
+        if len(parts) > MAX_PARTS:
             raise UsageError(f"{where} {shown(key)}: the key has more than {MAX_PARTS} parts")
-        inner, parts = nested, key.split(".")
         for part in parts[:-1]:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
@@ -122,6 +128,13 @@ def nested(settings: Mapping[str, object], where: str) -> dict[str, Any]:
         inner[parts[-1]] = value
     check_values(nested, where)
     return nested
+
+
+def _parts(key: str) -> list[str]:
+    """The parts of a dotted key. As in TOML, a part in quotes may have dots."""
+    if '"' not in key:
+        return key.split(".")
+    return [quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|([^."]+)', key)] or [key]
 
 
 def flattened(section: dict[str, Any]) -> dict[str, Any]:

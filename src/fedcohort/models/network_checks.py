@@ -72,6 +72,7 @@ class _Check:
     def all(self) -> None:
         """All checks."""
         self._no_lazy_layers()
+        self.attributes = _plain_attributes(self.module)
         twin = self.module
         with suppress(Exception):  # some modules cannot be copied
             twin = copy.deepcopy(self.module)
@@ -79,6 +80,13 @@ class _Check:
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
             raise UsageError(
                 f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
+            )
+        entries = [*self.module.named_parameters(), *self.module.named_buffers()]
+        complex_ones = [name for name, value in entries if value.is_complex()]
+        if complex_ones:
+            raise UsageError(
+                f"model = {self.name}: {complex_ones[0]} is complex; models have real entries: keep torch.view_as_real(...) of it, "
+                "and use torch.view_as_complex in the forward pass"
             )
         wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
         if wrong:
@@ -99,7 +107,7 @@ class _Check:
         """Outputs in evaluation mode have the right shape, for one sample as well, and nothing is changed by them."""
         import torch
 
-        before = {name: value.clone() for name, value in twin.state_dict().items()}
+        before = {name: value.clone() for name, value in _entries(twin).items()}
         outputs: object = None
         with torch.no_grad():
             self._expect(self._called(twin.eval(), self.samples, ""), len(self.samples), "")
@@ -107,7 +115,7 @@ class _Check:
                 outputs = self._called(twin, self.samples[:1], "")
         if outputs is not None:
             self._expect(outputs, 1, "")
-        after = twin.state_dict()
+        after = _entries(twin)
         if after.keys() != before.keys():
             new = ", ".join(sorted(after.keys() - before.keys()))
             raise UsageError(
@@ -126,7 +134,7 @@ class _Check:
         """Outputs in training mode have the right shape, and depend on trained parameters."""
         import torch
 
-        before = _plain_attributes(twin.train())
+        twin.train()
         with torch.enable_grad(), torch_seeded(0, self.samples.device):
             outputs = self._called(twin, self.samples, " in training mode")
         self._expect(outputs, len(self.samples), " in training mode")
@@ -135,11 +143,11 @@ class _Check:
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
                 "under torch.no_grad()"
             )
-        changed = [name for name, value in _plain_attributes(twin).items() if before.get(name, value) != value]
+        changed = [name for name, value in _plain_attributes(twin).items() if _differ(self.attributes.get(name), value)]
         if changed:
             warnings.warn(
                 f"model = {self.name}: its forward pass changes {changed[0]}, which is no buffer: each thread has a copy of the "
-                "network with its own, so results depend on the number of threads; register it as a buffer",
+                "network with its own, so results can depend on the number of threads; register it as a buffer",
                 stacklevel=5,
             )
 
@@ -172,17 +180,45 @@ class _Check:
             )
 
 
+def _differ(before: object, after: object) -> bool:
+    """Whether an attribute has another value; not if it had none, as the place for a tensor that is kept to be looked at."""
+    import torch
+
+    if isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor):
+        return not torch.equal(before, after)
+    return before is not None and type(before) is type(after) and before != after
+
+
+def _entries(module: "nn.Module") -> dict[str, "Tensor"]:
+    """The tensors of the network's state, which may have other things as well."""
+    import torch
+
+    return {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
 def _comparable(value: "Tensor") -> "Tensor":
-    """A tensor in which NaN is a number: it would not be equal to itself."""
+    """A dense tensor in which NaN is a number: it would not be equal to itself."""
+    import torch
+
+    value = value.to_dense() if value.layout != torch.strided else value
     return value.nan_to_num(12345.0) if value.is_floating_point() else value
 
 
 def _plain_attributes(module: "nn.Module") -> Mapping[str, object]:
-    """The numbers and texts that are attributes of the network or of its parts, and the lengths of lists, by name."""
+    """The attributes of the network or of its parts that are numbers, texts or tensors, and the lengths of lists, by name.
+
+    The mode is none of them: the training sets it for each client.
+    """
+    import torch
+
     found: dict[str, object] = {}
     for part_name, part in module.named_modules():
         for name, value in vars(part).items():
-            if isinstance(value, _PLAIN):
+            if name == "training":
+                continue
+            if isinstance(value, torch.Tensor):
+                found[f"{part_name}.{name}".lstrip(".")] = _comparable(value.detach().clone())
+            elif isinstance(value, _PLAIN):
                 found[f"{part_name}.{name}".lstrip(".")] = value
             elif isinstance(value, list | dict) and not name.startswith("_"):
                 found[f"{part_name}.{name}".lstrip(".")] = len(value)

@@ -55,4 +55,4 @@ def about_judged(compared: Comparison | None) -> str:
         return ""
     what = "Differences and verdicts" if any(math.isfinite(own.p_holm) for own in compared.verdicts) else "Differences"
     accuracy = f"test {compared.score.name}"
-    return f"{what} take the {accuracy} of {first_in_words(names, SHOWN)} as it is, although training failed there."
+    return f"{what} include rows in which training failed, with the {accuracy} that they reached: {first_in_words(names, SHOWN)}."

@@ -12,6 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.failed_training import about_judged
+from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds
@@ -59,6 +60,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
         [
             about_different_seeds(compared),
             about_federations(compared),
+            about_own_versions(compared),
             about_judged(compared),
             about_targets,
             compared.note,

@@ -125,7 +125,8 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     runs = [run for run in found if run is not None]
     if not runs:
         raise UsageError(
-            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs"
+            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs; "
+            "after a sweep with --over, give the folder of the runs instead of the file"
         )
     lacking: dict[str, list[int]] = {}
     for cell, run in zip(cells, found, strict=True):

@@ -12,7 +12,6 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
 from fedcohort.core.formatted_values import by_dotted_key, setting
-from fedcohort.core.plugins import short_name
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.admitted_updates import jain_of_admitted
@@ -20,6 +19,7 @@ from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.failed_training import failed
+from fedcohort.report.own_versions import unpublished
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.seed_notes import counted, own_seeds
 from fedcohort.report.shortened_names import short
@@ -158,7 +158,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
-                "status": _unpublished(compared.rows[i].experiment, meta),
+                "status": unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
                     "–" if own["verdict"] in (BASELINE, UNEVEN) else compared.score.signed(own["difference"]),
                     own["difference"],
@@ -196,15 +196,6 @@ def _costs_of_target(row: Mapping[Any, Any], clock: str) -> dict[str, Cell]:
 
 def _clock(row: Row) -> str:
     return "wall" if row.on_wall_clock else "simulated"
-
-
-def _unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
-    """A sentence for each part of the experiment that is an own design or reading of its source, not a published method."""
-    ours = meta["ours"].splitlines() if "ours" in meta else experiment.ours(built_in=True)
-    sentences = [f"{short_name(name)}: an own design or reading of its source, not a published method" for name in ours]
-    if (title := meta.get("algorithm", "")).endswith("(ours)"):
-        sentences.append(f"{title}: its source has no such local optimizer")
-    return sentences
 
 
 def failed_rows(story: Story) -> set[str]:
@@ -339,6 +330,6 @@ def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading
         "data": first.meta.get("data", "")[:12],
         "public": first.meta.get("public", "none"),
         "keys": [reading.meta.get("key", "") for reading in readings],
-        "status": _unpublished(experiment, first.meta),
+        "status": unpublished(experiment, first.meta),
         "handed": any(line.startswith("# ") and "handed over in Python" in line for line in text.splitlines()),
     }

@@ -10,6 +10,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.core.sums import for_sums
 from fedcohort.record import ClientRow
@@ -95,7 +96,7 @@ class Tally:
         largest = 0.0
         for update in updates:
             row = self.rows[self._position[update.client]]
-            row.status, row.weight = "admitted", algorithm.weigh(update, members)
+            row.status, row.weight = "admitted", _weight(algorithm, update, members)
             self.uploads += 1
             self.bytes_up += update.num_bytes  # a declined client is told so before it sends its model
             largest = max(largest, row.weight)
@@ -190,6 +191,25 @@ class Tally:
             for name in self._trainable
         ]
         return np.concatenate(parts)
+
+
+def _weight(algorithm: Algorithm, update: Update, members: Members) -> float:
+    """The weight of an update before normalization.
+
+    Raises:
+        UsageError: the algorithm of a user gives no number, or a negative one.
+    """
+    given: object = algorithm.weigh(update, members)
+    try:
+        weight = float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        weight = math.nan
+    if not 0 <= weight < math.inf:
+        raise UsageError(
+            f"{type(algorithm).__name__}.weigh returned {shown(given)} for client {update.client}; it must return a number of at "
+            "least 0"
+        )
+    return weight
 
 
 def _known(row: ClientRow, waited: float) -> float:

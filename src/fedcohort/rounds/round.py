@@ -208,6 +208,8 @@ class _Playing:
 
 def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
     """The aggregated model, if it has the tensors of the model that clients received; the algorithm of a user can return anything."""
+    from torch import Tensor
+
     algorithm = type(given).__name__
     if not isinstance(model, Mapping):
         raise UsageError(
@@ -218,11 +220,14 @@ def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
         raise UsageError(
             f"{algorithm}.aggregate returned a model with other tensors than it received: {shown(different)} is in one of them only"
         )
-    wrong = next((name for name, value in model.items() if value.shape != start[name].shape), None)
-    if wrong is not None:
-        raise UsageError(
-            f"{algorithm}.aggregate returned {wrong!r} of shape {list(model[wrong].shape)}; its shape is {list(start[wrong].shape)}"
-        )
+    for name, value in model.items():
+        if not isinstance(value, Tensor):
+            raise UsageError(
+                f"{algorithm}.aggregate returned {type(value).__name__} for {name!r}; it must return tensors"
+            )
+        found, expected = (f"of shape {list(one.shape)} and type {one.dtype}" for one in (value, start[name]))
+        if found != expected:
+            raise UsageError(f"{algorithm}.aggregate returned {name!r} {found}; it must be {expected}")
     if not type(given).__module__.startswith("fedcohort."):
         _report_not_finite(cast(ModelState, model), start, algorithm)
     return cast(ModelState, model)

@@ -59,6 +59,8 @@ def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
 
     if isinstance(error, ClientError):
         cause = error.__cause__
+        if isinstance(cause, UsageError):
+            return OwnClientError(f"{where}{error}")
         if cause is None or not raised_in(cause):
             return None
         return OwnClientError(f"{where}{error}{place_of(cause)}")

@@ -64,6 +64,8 @@ class Cohort:
     def __post_init__(self) -> None:
         for name in ("multiplicity", "inclusion", "weights", "epochs", "share"):
             values = getattr(self, name)
+            if values is not None and not hasattr(values, "__len__"):
+                raise ValueError(f"Cohort.{name} = {values!r}: give an array with one entry for each client")
             if values is not None and len(values) != len(self.clients):
                 raise ValueError(
                     f"Cohort.{name}: {len(values)} entries for {len(self.clients)} clients; give one for each"

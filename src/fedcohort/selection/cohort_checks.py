@@ -6,6 +6,7 @@ clients without data are never available (R7, the clock) and count repeats by mu
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -60,11 +61,38 @@ def choose(selector: Selector, round: Round) -> Cohort:
         cohort = Cohort(
             round.available, inclusion=inclusion, sampling=cohort.sampling, stop=cohort.stop, why=cohort.why
         )
-    clients = np.asarray(cohort.clients, dtype=np.int64)
+    cohort = _with_arrays(cohort)
+    clients = cohort.clients
     _check_clients(cohort, clients, round, selector.variable_size, where)
-    if clients is cohort.clients and not round.notes:
+    return dataclasses.replace(cohort, why=_with_notes(cohort.why, clients, round.notes)) if round.notes else cohort
+
+
+def _with_arrays(cohort: Cohort) -> Cohort:
+    """The cohort with arrays in the place of lists, tensors and arrays of other types, which strategies may give as well."""
+    kinds = {"clients": np.int64} | {name: kind for name, (kind, _, _) in _LIMITS.items()}
+    found = {name: _array(getattr(cohort, name), kind) for name, kind in kinds.items()}
+    why = cohort.why
+    if why is not None:
+        terms = {name: _array(term, np.float64) for name, term in why.terms.items()}
+        own = _array(why.candidates, np.int64), _array(why.scores, np.float64)
+        if (
+            own[0] is not why.candidates
+            or own[1] is not why.scores
+            or any(terms[name] is not why.terms[name] for name in terms)
+        ):
+            why = dataclasses.replace(why, candidates=own[0], scores=own[1], terms=terms)
+    if why is cohort.why and all(found[name] is getattr(cohort, name) for name in kinds):
         return cohort
-    return dataclasses.replace(cohort, clients=clients, why=_with_notes(cohort.why, clients, round.notes))
+    return dataclasses.replace(cohort, **found, why=why)
+
+
+def _array(values: Any, kind: type) -> Any:
+    """``values`` as an array of this type; the same object if it is one, or None."""
+    return (
+        values
+        if values is None or (isinstance(values, np.ndarray) and values.dtype == kind)
+        else np.asarray(values, kind)
+    )
 
 
 def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why | None:
@@ -145,12 +173,15 @@ def _contains(available: Indices, clients: Indices) -> bool:
     return bool((available[positions] == clients).all())
 
 
+MOST = 2**31
+"""Highest number of epochs and of repeats of a client."""
+
 _LIMITS: dict[str, tuple[type, float, float]] = {
-    "multiplicity": (np.integer, 1, np.inf),
-    "inclusion": (np.floating, 1e-12, 1 + 1e-9),
-    "weights": (np.floating, 0, np.inf),
-    "epochs": (np.integer, 1, np.inf),
-    "share": (np.floating, 0, 1),
+    "multiplicity": (np.int64, 1, MOST),
+    "inclusion": (np.float64, 1e-12, 1 + 1e-9),
+    "weights": (np.float64, 0, np.inf),
+    "epochs": (np.int64, 1, MOST),
+    "share": (np.float64, 0, 1),
 }
 """Type, lowest and highest value of each array of a cohort."""
 
@@ -169,11 +200,13 @@ def _check_numbers(cohort: Cohort, round: Round, strategy: str) -> None:
         given = getattr(cohort, name)
         if given is None:
             continue
-        values = (_integers if kind is np.integer else _numbers)(given, f"Cohort.{name}", where)
+        values = (_integers if kind is np.int64 else _numbers)(given, f"Cohort.{name}", where)
         inside = np.isfinite(values) & (values >= low) & (values <= high)
         if not inside.all():
             first = np.flatnonzero(~inside)[0]
-            limits = f"at least {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+            limits = f"between {low:g} and {high:g}"
+            if high > 2:
+                limits = f"at most {high}" if values[first] > high else f"at least {low:g}"
             raise UsageError(
                 f"{where}: Cohort.{name} of client {ids[first]} is {values[first]}; must be finite and {limits}"
             )

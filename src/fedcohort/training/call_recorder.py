@@ -94,7 +94,8 @@ class CallRecorder(TorchDispatchMode):
         """An operator is called."""
         named = kwargs or {}
         library, _, name = operator._schema.name.partition("::")
-        if library not in _LIBRARIES or name in _REFUSED or _DEPENDENT.intersection(operator.tags):
+        depends = _DEPENDENT.intersection(operator.tags) and not _is_by_integers(operator, args)
+        if library not in _LIBRARIES or name in _REFUSED or depends:
             raise NoRecordError(operator)
         if operator is torch.ops.aten.lift_fresh.default and args[0] not in self._names:
             self._add_constant(args[0])
@@ -253,6 +254,13 @@ def _is_read(name: str, value: object) -> bool:
     if name == "tensor_split":
         return isinstance(value, Tensor) and value.dtype == torch.int64
     return name in _OF_LISTS and isinstance(value, list | tuple) and any(True for _ in _tensors(value))
+
+
+def _is_by_integers(operator: Any, args: tuple[Any, ...]) -> bool:
+    """Whether this is a selection by integers: only one by Booleans has a number of results that depends on values."""
+    return operator is torch.ops.aten.index.Tensor and all(
+        index is None or index.dtype in (torch.int32, torch.int64) for index in args[1]
+    )
 
 
 def _refuse(function: object) -> NoReturn:

@@ -101,20 +101,18 @@ class Scripts:
 
 
 def _script_pass(network: Network, features: Tensor, labels: Tensor) -> ScriptedPass | None:
-    """The script for batches like this one; the module, its buffers and its gradients stay as they are.
+    """The script for batches like this one; the module's tensors and gradients stay as they are.
 
     None if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to step.
     """
     module, parameters = network.module, network.parameters
     if not NetworkWatch(module, parameters).unchanged():
         return None
-    before, buffers = python_state(module), [buffer.clone() for buffer in module.buffers()]
-    gradients = [parameter.grad for parameter in parameters]
+    before, gradients = python_state(module), [parameter.grad for parameter in parameters]
+    reset_tensors = _resetting(module, parameters)
 
-    @torch.no_grad()
     def reset() -> None:
-        for buffer, value in zip(module.buffers(), buffers, strict=True):
-            buffer.copy_(value)
+        reset_tensors()
         for parameter in parameters:
             parameter.grad = None
 
@@ -132,6 +130,25 @@ def _script_pass(network: Network, features: Tensor, labels: Tensor) -> Scripted
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
     return found if python_state(module) == before else None
+
+
+def _resetting(module: nn.Module, parameters: list[Tensor]) -> Callable[[], None]:
+    """A function that puts back the attributes, buffers and parameters as they are now. Forward passes may change each of them, and
+    assign others."""
+    tensors = [*parameters, *_other_tensors(module, parameters)]
+    values = [tensor.detach().clone() for tensor in tensors]
+    parts = [(names, dict(names)) for part in module.modules() for names in (vars(part), part._buffers)]
+
+    @torch.no_grad()
+    def reset() -> None:
+        for names, known in parts:
+            for added in names.keys() - known.keys():
+                del names[added]
+            names.update(known)
+        for tensor, value in zip(tensors, values, strict=True):
+            tensor.copy_(value)
+
+    return reset
 
 
 def _scripted(network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None]) -> ScriptedPass | None:

@@ -10,6 +10,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import PASSES, about_questions
 from fedcohort.report.failed_training import about_judged
+from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
@@ -53,6 +54,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
             if {"personal models", f"personal, {in_comparison(compared)}"} <= set(hidden)
             else _about_personal(compared, rows)
         ),
+        about_own_versions(compared),
         *_about_algorithms(compared),
         about_questions(
             (run for row in compared.rows for run in row.runs.values()),

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcohort.algorithms.losses import CrossEntropy, Loss
+from fedcohort.algorithms.losses import CrossEntropy, Loss, losses_of_rows
 
 __all__ = ["LossSlope"]
 
@@ -62,5 +62,5 @@ class LossSlope:
         """The gradient of any local loss."""
         with torch.enable_grad():
             flat = logits.detach().flatten(0, 1).requires_grad_()
-            losses = self.loss.samples(flat, self.labels.flatten(), self.outputs)
+            losses = losses_of_rows(self.loss, flat, self.labels.flatten(), self.outputs)
             return torch.autograd.grad(losses.sum(), flat)[0].reshape(logits.shape).clone()
