@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values, read_only
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, save_state
+from fedcohort.rounds.client_result import ClientResult, check_results
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 
@@ -26,36 +26,6 @@ __all__ = ["Ask", "Chooser", "ClientResult"]
 
 Ask = Callable[[Question, Indices], ArrayLike]
 """Carries a question to clients: ``ask(question, clients)`` returns float64 [n] or [n, question.numbers], NaN without an answer."""
-
-
-@dataclass(frozen=True)
-class ClientResult:
-    """What happened to one selected client.
-
-    Attributes:
-        reports: numbers that the client sent with its update, by the names of :meth:`fedcohort.selection.Outcome.billed_report`.
-        duration: seconds from the request to the reply; NaN if unknown.
-        update: trained minus received parameters, flattened, [P]; only for strategies with ``update`` or ``update_norm`` in ``needs``.
-        admitted: whether the update entered the model.
-        failure: the reason why there is no update; empty if there is one.
-        late: the reason why the server did not wait for the update; empty if it waited.
-    """
-
-    reports: Mapping[str, float] = field(default_factory=dict)
-    duration: float = math.nan
-    update: ArrayLike | None = None
-    admitted: bool = True
-    failure: str = ""
-    late: str = ""
-
-    @property
-    def trained(self) -> bool:
-        """Whether an update came back in time, without NaN and infinite entries."""
-        return (
-            not self.failure
-            and not self.late
-            and (self.update is None or bool(np.isfinite(np.asarray(self.update, np.float64)).all()))
-        )
 
 
 class Chooser:
@@ -151,13 +121,7 @@ class Chooser:
         strangers = sorted(set(results) - set(cohort.clients.tolist()))
         if strangers:
             raise UsageError(f"results: clients {strangers[:5]} were not selected in round {self.t}")
-        for client, result in results.items():
-            if not isinstance(result, ClientResult):
-                raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
-            if result.duration < 0:
-                raise UsageError(
-                    f"results: the duration of client {client} is {result.duration:g} s; give at least 0, or NaN"
-                )
+        check_results(results)
         if "validation" in self.selector.needs and accuracy is None:
             raise UsageError(
                 f"{type(self.selector).__name__} learns from a validation set: give outcome(…, accuracy=…)"

@@ -277,7 +277,8 @@ def test_sweep_runs_the_grid_in_order(tmp_path: Path) -> None:
         "--json",
     )
     labels = [row["label"] for row in json.loads(result.stdout)["rows"]]
-    assert labels == ["uniform, k=3, alpha=0.5", "uniform, k=1, alpha=0.5"]
+    strategies = ("uniform", "UCB", "select-by-loss")
+    assert labels == [f"{strategy}, k={k}, alpha=0.5" for strategy in strategies for k in (3, 1)]
 
 
 def test_sweep_of_a_file(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from fedcohort.cli.options import (
     with_options,
 )
 from fedcohort.cli.output import echo
-from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import first_in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -159,12 +157,14 @@ def why(paths: tuple[str, ...], round_: int, client: int | None, as_json: bool) 
     clients with their cost and what clients disclosed. RUN is a run directory, or a folder with one run, which is not changed.
     """
     from fedcohort.core import formatted_values
+    from fedcohort.core.errors import UsageError
     from fedcohort.report import terminal
     from fedcohort.report.runs_on_disk import single_run
     from fedcohort.study.explain_decision import explain
 
     if len(paths) > 1:
-        raise UsageError(f"RUN: these are {len(paths)} runs; give one of them: {first_in_words(paths, 4, 'more run')}")
+        names = formatted_values.first_in_words(paths, 4, "more run")
+        raise UsageError(f"RUN: these are {len(paths)} runs; give one of them: {names}")
     explanation = explain(single_run(paths[0]), round_, client)
     if as_json:
         echo(formatted_values.as_json(document("why", explanation.to_json())))
