@@ -69,6 +69,11 @@ def test_exploited_clients_are_drawn_by_utility_above_the_cut_off() -> None:
     assert seen == {0, 2, 3}
     expected = 4000 * np.array([0.617006, 0.193854, 0.189140])
     assert stats.chisquare(firsts[[3, 2, 0]], expected * 4000 / expected.sum()).pvalue > 1e-6
+    why = the_why(selector.select(a_round(2, 4, t=4, durations=DURATIONS)))
+    said = f"in proportion to their scores, among the 3 with scores of {np.sort(why.scores)[1]:.4g} or more"
+    assert why.note.endswith(f"; those by utility were drawn, {said}")
+    why = the_why(selector.select(a_round(3, 4, t=4, durations=DURATIONS)))
+    assert "in proportion" not in why.note, "all of them were selected"
 
 
 def test_epsilon_decays_to_its_lower_bound() -> None:

@@ -139,14 +139,14 @@ class Oort(Selector):
             chosen, note = round.sample(round.k), "random: first round"
         else:
             to_explore = min(len(new), math.floor(self.epsilon_at(round.t) * round.k + 0.5))
-            exploited = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
+            exploited, drawn = self._exploit(round, old, scores, min(round.k - to_explore, len(old)))
             to_explore = min(round.k - len(exploited), len(new))
             weights = self._exploration_weights(new, round.of(durations)[unexplored], preferred, to_explore)
             chosen = np.concatenate([exploited, round.draw(weights, to_explore, among=new)])
             filled = self._fill_up(round, chosen)
             chosen = np.concatenate([chosen, filled])
             note = f"{len(exploited)} by utility, {to_explore} exploring, preferred duration {preferred:.6g}"
-            note += f", {len(filled)} from the blacklist" if len(filled) else ""
+            note += (f", {len(filled)} from the blacklist" if len(filled) else "") + drawn
         return Cohort(chosen, why=self._why(i, chosen, explored, scores, terms | {"duration": durations[old]}, note))
 
     def epsilon_at(self, t: int) -> float:
@@ -176,14 +176,16 @@ class Oort(Selector):
             scores = (1 - self.fairness) * scores + self.fairness * rarely_selected
         return scores, {"statistical": utility, "temporal": temporal, "system": system}
 
-    def _exploit(self, round: Round, clients: Indices, scores: Values, count: int) -> Indices:
-        """``count`` draws ∝ score from the clients above the cut-off or in the pool."""
+    def _exploit(self, round: Round, clients: Indices, scores: Values, count: int) -> tuple[Indices, str]:
+        """``count`` draws ∝ score from the clients above the cut-off or in the pool, and a note if there are more of these."""
         if count <= 0:
-            return clients[:0]
+            return clients[:0], ""
         high = scores >= self.cut_off * nth_highest(scores, count)
         if self.pool:
             high |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
-        return round.draw(scores[high], count, among=clients[high])
+        number, lowest = int(high.sum()), float(scores[high].min(initial=np.inf))
+        note = f"; those by utility were drawn, in proportion to their scores, among the {number} with scores of {lowest:.4g} or more"
+        return round.draw(scores[high], count, among=clients[high]), note if number > count else ""
 
     def _exploration_weights(self, clients: Indices, seconds: Values, preferred: float, count: int) -> Values:
         """Weights for drawing ``count`` of the unexplored ``clients``. May overwrite ``seconds``, their times."""
