@@ -318,6 +318,24 @@ def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, messag
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
 
 
+@pytest.mark.parametrize("plan", ["threads", "stacked"])
+def test_a_loss_that_returns_a_mean_is_named(plan: str, tmp_path: Path) -> None:
+    file = tmp_path / "mean.py"
+    file.write_text(
+        "from torch.nn import functional\n"
+        "from fedcohort.algorithms.losses import Loss\n"
+        "from fedcohort.core.parameters import parameters\n"
+        "@parameters\n"
+        "class Mean(Loss):\n"
+        "    def samples(self, logits, labels, outputs=None):\n"
+        "        return functional.cross_entropy(logits, labels)\n"
+    )
+    message = r"Mean\.samples returned \[\] for \d+ samples; it must return the loss of each sample, \[\d+\] \(.*reduction='none'\)$"
+    with pytest.raises(UsageError, match=message) as error:
+        fedcohort.run(small(rounds=1, training={"loss": f"{file}:Mean"}, engine={"plan": plan}), runs=tmp_path / "runs")
+    assert "RuntimeError" not in str(error.value)
+
+
 class Divides(FedAvg):
     """Makes entries that are no numbers, in rounds 2 and 3."""
 
