@@ -223,7 +223,10 @@ def test_means_and_the_worst_tenth_are_in_tables(compared: fedcohort.Comparison)
     shown, number = str(compared), f"{100 * compared.table['personal_accuracy'][0]:.1f}"
     assert "personal" in shown
     assert number in shown
-    assert "on each client's held-out samples after 2 local epochs" in " ".join(shown.split())
+    assert "on each client's left-out training samples after 2 local epochs" in " ".join(shown.split())
+    assert {run.meta["personal data"] for row in compared.rows for run in row.runs.values()} == {
+        "left-out training samples"
+    }
     assert f"& {number} &" in compared.to_latex()
     assert r"Personal (\%) & Worst tenth" in compared.to_latex()
     run = compared.rows[0].runs[0]

@@ -66,7 +66,8 @@ class Run(record.Run):
     def personal_accuracy(self) -> "pd.DataFrame":
         """Accuracy on each client's test samples, or on its held-out ones, before and after local epochs: one row per measured round.
 
-        ``meta["personal data"]`` says which: ``test samples`` or ``held-out samples``.
+        ``meta["personal data"]`` says which: ``test samples``, ``held-out samples``, or ``left-out training samples`` if the
+        clients have none of both: a fifth of their samples, on which the global model has trained.
 
         The columns have two levels: ``before`` (the global model) or ``after`` (the client's personal model), and the client. Empty
         without ``measures.personal_epochs``; NaN for clients without such samples.

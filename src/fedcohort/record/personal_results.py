@@ -15,7 +15,8 @@ __all__ = ["personal_accuracy", "personal_data"]
 
 
 def personal_data(runs: Iterable[Run]) -> str:
-    """What personal models were measured on in runs that measured them: ``test samples`` or ``held-out samples`` of each client."""
+    """What personal models were measured on in runs that measured them: ``test samples``, ``held-out samples`` or ``left-out training
+    samples`` of each client."""
     found = {run.meta.get("personal data", "held-out samples") for run in runs}
     return " or ".join(sorted(found, reverse=True)) or "held-out samples"
 

@@ -35,7 +35,8 @@ class RunState:
         plan: how the engine trains clients, for the record: ``loop``, ``threads`` or ``stacked``.
         portrait: gives the facts about the clients for the record; called once, when a run begins.
         test_clients: the client of each sample of the server's test set, int64 [n], −1 for none; None if clients have no test samples.
-        personal_data: what personal models are measured on: ``test samples`` of each client, or ``held-out samples``.
+        personal_data: what personal models are measured on: ``test samples`` of each client, ``held-out samples``, or
+            ``left-out training samples``: a fifth of them, on which the global model has trained.
         notes: gives what went wrong since the last call, in words, for the note of the round.
         facts: facts about the run for the record, beside those of every run.
         k_steps: changes of k: pairs of a round and the number of clients from that round on.

@@ -150,6 +150,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
+    from fedcohort.training.personal_models import personal_data
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
     federation = federated.federation
@@ -183,7 +184,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 facts,
                 test_clients=None if federation.is_numeric else federation.test_clients,
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
-                personal_data="held-out samples" if federation.test_clients is None else "test samples",
+                personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
             ),
             federated.public.fingerprint,

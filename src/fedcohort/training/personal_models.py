@@ -25,7 +25,7 @@ from fedcohort.selection import Question
 from fedcohort.training.evaluation import blocks, evaluate_block, sum_up
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "with_held_out"]
+__all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "personal_data", "with_held_out"]
 
 HELD_SHARE = 0.2
 """Share of a client's samples on which its personal model is measured, in federations whose clients have no test samples and hold out
@@ -57,6 +57,13 @@ def with_held_out(federation: Federation) -> Federation:
     if federation.held is not None or federation.test_clients is not None:
         return federation
     return dataclasses.replace(federation, held=split_locally(federation.num_samples, HELD_SHARE))
+
+
+def personal_data(federation: Federation) -> str:
+    """What personal models are measured on in this federation, before :func:`with_held_out`, in words."""
+    if federation.test_clients is not None:
+        return "test samples"
+    return "left-out training samples" if federation.held is None else "held-out samples"
 
 
 def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int, epochs: int) -> Values:
