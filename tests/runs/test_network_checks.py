@@ -142,6 +142,15 @@ class Rotated(Base):
         self.register_buffer("rotation", torch.polar(torch.ones(32), torch.arange(32.0)))
 
 
+class SparseGradients(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3, 3, sparse=True)
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x) + self.embedding(torch.zeros(len(x), dtype=torch.int64))
+
+
 class Graph(Base):
     """A sparse buffer."""
 
@@ -187,6 +196,7 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     ),
     (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
     (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),
+    (SparseGradients, r"^model = own: embedding has sparse gradients, which clients cannot send; use sparse=False$"),
     (Spectral, r"^model = own: weights is complex; .*: keep torch\.view_as_real\(\.\.\.\) of it"),
     (Rotated, r"^model = own: rotation is complex; models have real entries: "),
     (

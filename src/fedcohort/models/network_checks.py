@@ -44,7 +44,8 @@ def check_network(
 
     Raises:
         UsageError: it cannot; the message names the shapes. An error of the network is the cause. Or it has nothing to train, has
-            parameters that do not exist before the first forward pass, or changes its buffers in evaluation mode.
+            parameters that do not exist before the first forward pass, complex entries, sparse gradients, or entries that are not
+            finite, or changes its buffers in evaluation mode.
     """
     _Check(module, samples, num_classes, name, tokens, numbers).all()
 
@@ -87,6 +88,11 @@ class _Check:
             raise UsageError(
                 f"model = {self.name}: {complex_ones[0]} is complex; models have real entries: keep torch.view_as_real(...) of it, "
                 "and use torch.view_as_complex in the forward pass"
+            )
+        sparse = [name for name, part in self.module.named_modules() if getattr(part, "sparse", False) is True]
+        if sparse:
+            raise UsageError(
+                f"model = {self.name}: {sparse[0]} has sparse gradients, which clients cannot send; use sparse=False"
             )
         wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
         if wrong:
