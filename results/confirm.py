@@ -60,7 +60,7 @@ def confirm(name: str, runs: Path) -> int:
 
 
 def _repeated(description: ComparisonResult | Atlas | FlashHeldOut, kept: Any, runs: Path, made_by: str) -> int:
-    """The number of runs of a result that were repeated.
+    """Repeat runs of a result, and compute its intervals anew; returns the number of runs.
 
     Raises:
         UsageError: a run gives something else.

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values, read_only
+from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
-from fedcohort.core.state_files import CorruptState, load_state, save_state
+from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.rounds.client_result import ClientResult, check_results
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
@@ -114,8 +115,8 @@ class Chooser:
             validation_losses: cross-entropy of the new model on each validation sample.
 
         Raises:
-            UsageError: no round has begun, a client was not selected, a result is none, or something that the strategy needs
-                is missing.
+            UsageError: no round has begun, a client was not selected, a result is no :class:`ClientResult`, or something that
+                the strategy needs is missing.
         """
         cohort = self._current()
         strangers = sorted(set(results) - set(cohort.clients.tolist()))
@@ -203,12 +204,8 @@ class Chooser:
         Raises:
             UsageError: the file cannot be written.
         """
-        path = Path(path)
-        temporary = path.with_name(f".{path.name}")
-        state = self.state_dict()
         try:
-            save_state(temporary, state)
-            temporary.replace(path)
+            replace_file(Path(path), pack(self.state_dict()))
         except OSError as error:
             raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
 

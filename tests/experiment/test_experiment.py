@@ -330,14 +330,12 @@ def test_what_all_plugins_share_stays_with_another_plugin() -> None:
     )
     rows = dict(base.rows())
     assert rows["turns"].selection.k_steps == ((2, 6),)
-    assert (rows["prox"].algorithm.parameters["weights"], rows["prox"].algorithm.parameters["max_weight"]) == (
-        "scaled",
-        0.3,
-    )
-    assert (rows["scaffold"].algorithm.parameters["weights"], rows["scaffold"].algorithm.parameters["max_weight"]) == (
-        "uniform",
-        None,
-    )
+    weights = {
+        label: (row.algorithm.parameters["weights"], row.algorithm.parameters["max_weight"])
+        for label, row in rows.items()
+    }
+    assert weights["prox"] == ("scaled", 0.3)
+    assert weights["scaffold"] == ("uniform", None)
     assert (rows["wine"].data.share, rows["wine"].data.classes) == (0.5, 3)
 
 

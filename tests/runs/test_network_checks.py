@@ -178,6 +178,7 @@ class FrozenBackbone(Base):
     def __init__(self) -> None:
         super().__init__()
         self.backbone = nn.BatchNorm2d(1)
+        self.sparse = True  # of its own, unlike that of an embedding
         self.last: Tensor | None = None
 
     def forward(self, x: Tensor) -> Any:

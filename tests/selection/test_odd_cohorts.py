@@ -82,21 +82,22 @@ def test_a_cohort_that_cannot_be_used_is_refused(kind: str) -> None:
         choose(Odd(returned), a_round(k=2, available=5))
 
 
-@pytest.mark.parametrize(
-    "given", [list, tuple, torch.tensor, lambda values: np.array(values, object).astype(np.float32)]
-)
-def test_lists_and_tensors_become_arrays(given: Callable[[list[Any]], Any]) -> None:
-    def floats() -> Any:
-        return given([0.5, 1.0])
+GIVEN: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "lists": (list, list),
+    "tuples": (tuple, tuple),
+    "tensors": (torch.tensor, torch.tensor),
+    "other types": (lambda values: np.array(values, np.int32), lambda values: np.array(values, np.float32)),
+}
+"""How integers and floats are given."""
 
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_lists_and_tensors_become_arrays(kind: str) -> None:
     def integers() -> Any:
-        return (
-            torch.tensor([1, 2])
-            if given is torch.tensor
-            else [1, 2]
-            if given in (list, tuple)
-            else np.array([1, 2], np.int32)
-        )
+        return GIVEN[kind][0]([1, 2])
+
+    def floats() -> Any:
+        return GIVEN[kind][1]([0.5, 1.0])
 
     why = Why(integers(), floats(), {"term": floats()})
     returned = Cohort(integers(), integers(), floats(), floats(), integers(), floats(), why=why)

@@ -73,11 +73,18 @@ class _Check:
     def all(self) -> None:
         """All checks."""
         self._no_lazy_layers()
-        self.attributes = _plain_attributes(self.module)
+        attributes = _plain_attributes(self.module)
         twin = self.module
         with suppress(Exception):  # some modules cannot be copied
             twin = copy.deepcopy(self.module)
         self._evaluation(twin)
+        self._parameters()
+        self._training(twin, attributes)
+
+    def _parameters(self) -> None:
+        """There is something to train, and clients can train and send all of it."""
+        from torch import nn
+
         if not any(parameter.requires_grad for parameter in self.module.parameters()):
             raise UsageError(
                 f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
@@ -89,7 +96,8 @@ class _Check:
                 f"model = {self.name}: {complex_ones[0]} is complex; models have real entries: keep torch.view_as_real(...) of it, "
                 "and use torch.view_as_complex in the forward pass"
             )
-        sparse = [name for name, part in self.module.named_modules() if getattr(part, "sparse", False) is True]
+        embeddings = nn.Embedding, nn.EmbeddingBag
+        sparse = [name for name, part in self.module.named_modules() if isinstance(part, embeddings) and part.sparse]
         if sparse:
             raise UsageError(
                 f"model = {self.name}: {sparse[0]} has sparse gradients, which clients cannot send; use sparse=False"
@@ -97,7 +105,6 @@ class _Check:
         wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
         if wrong:
             raise UsageError(f"model = {self.name}: {wrong[0]} has NaN or infinite entries before the training")
-        self._training(twin)
 
     def _no_lazy_layers(self) -> None:
         """All parameters have known shapes."""
@@ -136,8 +143,9 @@ class _Check:
                 "change it in training only (if self.training: ...)"
             )
 
-    def _training(self, twin: "nn.Module") -> None:
-        """Outputs in training mode have the right shape, and depend on trained parameters."""
+    def _training(self, twin: "nn.Module", before: Mapping[str, object]) -> None:
+        """Outputs in training mode have the right shape, and depend on trained parameters; ``before`` are the attributes before all
+        forward passes."""
         import torch
 
         twin.train()
@@ -149,7 +157,7 @@ class _Check:
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
                 "under torch.no_grad()"
             )
-        changed = [name for name, value in _plain_attributes(twin).items() if _differ(self.attributes.get(name), value)]
+        changed = [name for name, value in _plain_attributes(twin).items() if _differ(before.get(name), value)]
         if changed:
             warnings.warn(
                 f"model = {self.name}: its forward pass changes {changed[0]}, which is no buffer: each thread has a copy of the "

@@ -38,8 +38,8 @@ def about_own_versions(compared: "Comparison") -> str:
         return ""
     they, say = ("It is", "says") if len(own) == 1 else ("They are", "say")
     return (
-        f"Own version: {first_in_words(own, SHOWN)}. {they} in part an own design, or an own reading of a source that leaves "
-        f"something important open, and {say} nothing certain about a published method."
+        f"Own version: {first_in_words(own, SHOWN)}. {they} in part a design of FedCohort, or its reading of a source that "
+        f"leaves something important open, and {say} nothing certain about a published method."
     )
 
 

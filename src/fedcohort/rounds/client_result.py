@@ -43,7 +43,7 @@ class ClientResult:
 
 
 def check_results(results: Mapping[int, ClientResult]) -> None:
-    """Refuse results that are none, and negative durations.
+    """Refuse what is no :class:`ClientResult`, and negative durations.
 
     Raises:
         UsageError: the message names the client.

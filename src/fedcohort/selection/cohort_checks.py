@@ -70,29 +70,17 @@ def choose(selector: Selector, round: Round) -> Cohort:
 def _with_arrays(cohort: Cohort) -> Cohort:
     """The cohort with arrays in the place of lists, tensors and arrays of other types, which strategies may give as well."""
     kinds = {"clients": np.int64} | {name: kind for name, (kind, _, _) in _LIMITS.items()}
-    found = {name: _array(getattr(cohort, name), kind) for name, kind in kinds.items()}
+    arrays = {name: _array(getattr(cohort, name), kind) for name, kind in kinds.items()}
     why = cohort.why
     if why is not None:
         terms = {name: _array(term, np.float64) for name, term in why.terms.items()}
-        own = _array(why.candidates, np.int64), _array(why.scores, np.float64)
-        if (
-            own[0] is not why.candidates
-            or own[1] is not why.scores
-            or any(terms[name] is not why.terms[name] for name in terms)
-        ):
-            why = dataclasses.replace(why, candidates=own[0], scores=own[1], terms=terms)
-    if why is cohort.why and all(found[name] is getattr(cohort, name) for name in kinds):
-        return cohort
-    return dataclasses.replace(cohort, **found, why=why)
+        why = Why(_array(why.candidates, np.int64), _array(why.scores, np.float64), terms, why.note)
+    return dataclasses.replace(cohort, **arrays, why=why)
 
 
 def _array(values: Any, kind: type) -> Any:
-    """``values`` as an array of this type; the same object if it is one, or None."""
-    return (
-        values
-        if values is None or (isinstance(values, np.ndarray) and values.dtype == kind)
-        else np.asarray(values, kind)
-    )
+    """``values`` as an array of this type, without a copy if it is one; None stays None."""
+    return None if values is None else np.asarray(values, kind)
 
 
 def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why | None:

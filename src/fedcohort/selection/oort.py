@@ -183,9 +183,12 @@ class Oort(Selector):
         high = scores >= self.cut_off * nth_highest(scores, count)
         if self.pool:
             high |= scores >= nth_highest(scores, min(self.pool * count, len(scores)))
-        number, lowest = int(high.sum()), float(scores[high].min(initial=np.inf))
-        note = f"; those by utility were drawn, in proportion to their scores, among the {number} with scores of {lowest:.4g} or more"
-        return round.draw(scores[high], count, among=clients[high]), note if number > count else ""
+        among = scores[high]
+        drawn = round.draw(among, count, among=clients[high])
+        if len(among) <= count:
+            return drawn, ""
+        them = f"the {len(among)} with scores of {among.min():.4g} or more"
+        return drawn, f"; those by utility were drawn, in proportion to their scores, among {them}"
 
     def _exploration_weights(self, clients: Indices, seconds: Values, preferred: float, count: int) -> Values:
         """Weights for drawing ``count`` of the unexplored ``clients``. May overwrite ``seconds``, their times."""

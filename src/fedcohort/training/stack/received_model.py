@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcohort.algorithms import ModelState
+from fedcohort.algorithms.losses import losses_of_rows
 from fedcohort.core.sums import for_sums
 from fedcohort.training.model_states import to_device
 from fedcohort.training.received_outputs import CHUNK, received_outputs
@@ -62,5 +63,5 @@ class ReceivedModel:
             chunk = data[start : start + CHUNK]
             logits = self.logits(chunk.features)
             outputs = functional.softmax(logits, dim=-1) if self.outputs is not None else None
-            total += float(for_sums(setup.loss.samples(logits, chunk.labels, outputs)).sum())
+            total += float(for_sums(losses_of_rows(setup.loss, logits, chunk.labels, outputs)).sum())
         return total / plan.size
