@@ -45,12 +45,20 @@ class Run(record.Run):
 
         return summary(self, target)
 
-    def why(self, round: int, client: int | None = None) -> "Explanation":
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """The clients' names in the data, by number; empty if the data do not name them.
+
+        ``run.clients["client"].map(dict(enumerate(run.client_names)))`` are the names in a table of :class:`Run`.
+        """
+        return self.portrait.names
+
+    def why(self, round: int, client: int | str | None = None) -> "Explanation":
         """Explain the decision of a round, for the whole round or for one client, as ``fedcohort why`` does.
 
         Args:
             round: the round, from 1.
-            client: id of a client; by default, the whole round is explained.
+            client: id of a client, or its name in the data; by default, the whole round is explained.
 
         Returns:
             The explanation: its note, its candidates with their scores and terms, what clients were asked, and ``to_json()``.

@@ -223,6 +223,7 @@ round_time: number? - Time of the round.
 candidates: [Candidate] - The selected clients first, then the best scores.
 asked: [Exchange] - Questions to clients, and the training.
 client: integer? - The client that the command asks about.
+client_name: text - Its name in the data; empty if the data do not name it.
 earlier: [integer] - Earlier rounds in which this client was selected.
 availability_known: flag - Whether it is known that this client was available.
 clock: text - `simulated` or `wall`.
@@ -244,6 +245,7 @@ terms: {number?} - Terms of the score, by name.
 status: text - What happened to it; empty if it was not selected.
 detail: text - The reason, if there is one.
 outcome: {number?} - Numbers that it reported, by name.
+name: text - Its name in the data; empty if the data do not name it.
 """,
     "Exchange": """
 kind: text - The question, or `training`.

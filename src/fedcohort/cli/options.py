@@ -284,7 +284,7 @@ round_option: Option = click.option(
 )
 
 client_option: Option = click.option(
-    "--client", type=_WHOLE, metavar="ID", help="Explain the decision for this client, numbered from 0."
+    "--client", metavar="ID", help="Explain the decision for this client: its number, from 0, or its name in the data."
 )
 
 # the live page

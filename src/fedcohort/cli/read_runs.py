@@ -150,7 +150,7 @@ def _seeds(runs: "Sequence[Run]") -> str:
 @click.command()
 @click.argument("paths", metavar="RUN", nargs=-1, required=True)
 @with_options(round_option, client_option, json_option)
-def why(paths: tuple[str, ...], round_: int, client: int | None, as_json: bool) -> None:
+def why(paths: tuple[str, ...], round_: int, client: str | None, as_json: bool) -> None:
     """Explain why the clients of a round were selected.
 
     The explanation shows the candidates, their scores with all terms, what happened to the selected clients, and the questions to

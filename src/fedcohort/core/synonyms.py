@@ -200,6 +200,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "num_workers": ("workers", "engine.workers"),
     "threads": ("workers", "engine.workers"),
     "variant": ("variants",),
+    "row": ("variants",),
+    "rows": ("variants",),
+    "strategies": ("variants",),
     "grid": ("sweep",),
 }  # fmt: skip
 """Word → the names that it can stand for, best first. A dotted name is a setting of a section."""

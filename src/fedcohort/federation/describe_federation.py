@@ -83,14 +83,18 @@ def survey(
 
 
 def names_of_clients(dataset: Dataset, split: Partition) -> tuple[str, ...]:
-    """The name of each client in the data; empty if the data have no names, or clients have samples of several of them."""
+    """The name of each client in the data; empty if the data have no names, or clients have samples of several of them.
+
+    It is also empty if the names are the clients' numbers.
+    """
     if not dataset.client_names or dataset.writers is None or not split.sizes.all():
         return ()
     writers = dataset.writers[split.order]
     first = writers[np.cumsum(split.sizes) - split.sizes]
     if not np.array_equal(writers, np.repeat(first, split.sizes)):
         return ()
-    return tuple(dataset.client_names[number] for number in first)
+    names = tuple(dataset.client_names[number] for number in first)
+    return () if all(name == str(i) for i, name in enumerate(names)) else names
 
 
 def portrait(federation: Federation, clock: Clock, rounds: int) -> dict[str, np.ndarray]:

@@ -104,7 +104,7 @@ class RunRecord:
         run = create_run(self.path, self._given.note() + head + experiment.to_toml(), meta)
         self._writer = self._stack.enter_context(writing(run))
         if not run.portrait.facts:
-            self._writer.describe(portrait_of(census))
+            self._writer.describe(portrait_of(census, names=names))
         self._writer.rewind(last)
 
     def write(self, row: RoundRow, state: Mapping[str, Any]) -> None:
@@ -149,13 +149,16 @@ class RunRecord:
             number += 1
 
 
-def portrait_of(census: Census, classes: Sequence[str] = (), held_out: Indices | None = None) -> Portrait:
+def portrait_of(
+    census: Census, classes: Sequence[str] = (), held_out: Indices | None = None, names: Sequence[str] = ()
+) -> Portrait:
     """What the server knows about the clients.
 
     Args:
         census: the clients.
         classes: names of the classes; by default their numbers.
         held_out: number of samples that each client holds out; by default none.
+        names: the clients' names, by number; clients that join later have none.
     """
     m = census.num_clients
     facts: dict[str, np.ndarray] = {
@@ -168,4 +171,9 @@ def portrait_of(census: Census, classes: Sequence[str] = (), held_out: Indices |
     }
     if census.histogram is not None:
         facts["counts"] = census.histogram.astype(np.int64)
-    return Portrait(tuple(classes) or tuple(str(c) for c in range(census.num_classes)), facts)
+    named = any(name != str(i) for i, name in enumerate(names))
+    return Portrait(
+        tuple(classes) or tuple(str(c) for c in range(census.num_classes)),
+        facts,
+        (*names, *([""] * (m - len(names)))) if named else (),
+    )

@@ -151,7 +151,14 @@ class Portrait:
         facts: arrays with one number per client [m]: ``samples``, ``held_out``, ``wrong_labels`` (a share), ``time`` (simulated, for
             nominal work), ``sending`` (the part of it that is communication), ``presence`` (share of rounds); and ``counts`` of labels
             [m, K] unless the federation is very large. Empty if the run was recorded by a version without these facts.
+        names: the clients' names in the data, by number; empty if the data do not name them.
     """
 
     classes: tuple[str, ...] = ()
     facts: Mapping[str, "np.ndarray"] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """``classes``, and ``names`` if the data name the clients."""
+        return {"classes": self.classes} | ({"names": self.names} if self.names else {})

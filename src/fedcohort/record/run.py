@@ -196,15 +196,15 @@ class Run:
 
     @property
     def portrait(self) -> Portrait:
-        """Facts about the clients: samples, classes, speed, label noise."""
+        """Facts about the clients: samples, classes, speed, label noise, names."""
         with self._reading() as connection:
             rows = connection.execute("SELECT name, type, shape, data FROM portrait").fetchall()
         arrays = {name: (kind, shape, zlib.decompress(data)) for name, kind, shape, data in rows}
         if "classes" not in arrays:
             return Portrait()
-        classes = tuple(json.loads(arrays.pop("classes")[2]))
+        texts = {name: tuple(json.loads(arrays.pop(name)[2])) for name in ("classes", "names") if name in arrays}
         facts = {n: np.frombuffer(data, kind).reshape(json.loads(shape)) for n, (kind, shape, data) in arrays.items()}
-        return Portrait(classes, facts)
+        return Portrait(facts=facts, **texts)
 
     @property
     def selections(self) -> list[Indices]:

@@ -263,7 +263,7 @@ class Writer:
 
     def describe(self, portrait: Portrait) -> None:
         """Record the facts about the clients."""
-        rows = [("classes", "json", "[]", zlib.compress(json.dumps(portrait.classes).encode()))]
+        rows = [(name, "json", "[]", zlib.compress(json.dumps(own).encode())) for name, own in portrait.texts.items()]
         for name, values in portrait.facts.items():
             plain = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<"))
             rows.append((name, plain.dtype.str, json.dumps(plain.shape), zlib.compress(plain.tobytes(), 1)))

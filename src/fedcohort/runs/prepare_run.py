@@ -146,6 +146,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     Raises:
         UsageError: something in the description or the data cannot be used.
     """
+    from fedcohort.federation.describe_federation import names_of_clients
     from fedcohort.federation.pooled_federation import pooled
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
@@ -170,7 +171,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
         width = sum(start[name].numel() for name in engine.trainable)
         selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
-        facts = partial(_portrait, federation, clock, experiment.rounds)
+        names = () if algorithm.pools else names_of_clients(federated.dataset, federated.split)
+        facts = partial(_portrait, federation, clock, experiment.rounds, names)
         yield (
             RunState(
                 seed,
@@ -310,8 +312,8 @@ def _census(
     )
 
 
-def _portrait(federation: "Federation", clock: "Clock", rounds: int) -> Portrait:
+def _portrait(federation: "Federation", clock: "Clock", rounds: int, names: tuple[str, ...]) -> Portrait:
     """The facts about the clients for the record."""
     from fedcohort.federation.describe_federation import portrait
 
-    return Portrait(federation.classes, portrait(federation, clock, rounds))
+    return Portrait(federation.classes, portrait(federation, clock, rounds), names)

@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcohort.core.formatted_values import UNTRIED, count, counted, in_words, number
+from fedcohort.federation.array_checks import brief
 
-__all__ = ["Candidate", "Tie", "outcome_in_words", "score_in_words", "tie_in_words", "tie_of", "time_in_words"]
+__all__ = [
+    "Candidate",
+    "Tie",
+    "client_in_words",
+    "outcome_in_words",
+    "score_in_words",
+    "tie_in_words",
+    "tie_of",
+    "time_in_words",
+]
 
 
 @dataclass(frozen=True)
@@ -24,6 +34,7 @@ class Candidate:
         status: what happened to it: admitted, declined, failed, late or diverged; empty if it was not selected.
         detail: the reason, if there is one.
         outcome: for selected clients: samples, steps, simulated time, weight, loss, accuracy, and further numbers that it reported.
+        name: its name in the data; empty if the data do not name it.
     """
 
     client: int
@@ -34,11 +45,26 @@ class Candidate:
     status: str = ""
     detail: str = ""
     outcome: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def called(self) -> str:
+        """Its id, and its name if it has one."""
+        return client_in_words(self.client, self.name)
 
     @property
     def untried(self) -> bool:
         """Whether its score only says that it was never selected before."""
         return UNTRIED <= self.terms.get("bonus", 0.0) < math.inf
+
+
+def client_in_words(client: int, name: str) -> str:
+    """The id of a client, and its name if it has one.
+
+    >>> client_in_words(3, "st-mary"), client_in_words(3, "")
+    ('3 (st-mary)', '3')
+    """
+    return f"{client} ({brief(name, 40)})" if name else str(client)
 
 
 @dataclass(frozen=True)
@@ -86,15 +112,19 @@ def tie_in_words(tie: Tie, candidates: Sequence[Candidate], *, cut: bool) -> str
         "was" if len(clients) == 1 and not more else "were"
         for clients, more in ((tie.selected, False), (tie.not_selected, cut))
     ]
-    selected, others = _first(tie.selected), _first(tie.not_selected, more=cut)
+    called = {each.client: each.called for each in candidates}
+    selected, others = (
+        _first([called[client] for client in clients], more=more)
+        for clients, more in ((tie.selected, False), (tie.not_selected, cut))
+    )
     return f"Chance decided between {which}: {selected} {verbs[0]} selected, {others} {verbs[1]} not."
 
 
-def _first(clients: Sequence[int], *, more: bool = False) -> str:
+def _first(clients: Sequence[str], *, more: bool) -> str:
     """The first of some clients, and how many others there are; ``more`` says that there can be still more."""
     left = len(clients) - LISTED
     others = ["others"] if more else [f"{count(left)} other{'s' * (left > 1)}"] if left > 0 else []
-    return in_words([*map(str, clients[:LISTED]), *others])
+    return in_words([*clients[:LISTED], *others])
 
 
 def time_in_words(value: float, clock: str) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.core.report_names import is_random
@@ -19,13 +17,15 @@ from fedcohort.record import KEPT, Run
 from fedcohort.study.decision_candidates import (
     Candidate,
     Tie,
+    client_in_words,
     outcome_in_words,
     score_in_words,
     tie_in_words,
     tie_of,
     time_in_words,
 )
-from fedcohort.study.recorded_strategy import strategy_in_words, was_available
+from fedcohort.study.explained_client import check_client, number_of
+from fedcohort.study.recorded_strategy import strategy_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +70,7 @@ class Explanation:
         candidates: the selected clients first, then the candidates with the best scores.
         asked: the questions that clients were asked, and the training.
         client: the client to explain; None for the whole round.
+        client_name: its name in the data; empty if the data do not name it.
         earlier: earlier rounds in which that client was selected.
         availability_known: whether it is known that the client was available; unknown for a client that was not compared, if the
             availability law is a plug-in.
@@ -90,6 +91,7 @@ class Explanation:
     candidates: Sequence[Candidate]
     asked: Sequence[Asked]
     client: int | None = None
+    client_name: str = ""
     earlier: Sequence[int] = ()
     availability_known: bool = True
     clock: str = "simulated"
@@ -97,7 +99,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         """The decision in one line; the fields have everything."""
-        about = "" if self.client is None else f", client {self.client}"
+        about = "" if self.client is None else f", client {client_in_words(self.client, self.client_name)}"
         return (
             f"<Explanation {self.label}, round {self.round:,} of {self.rounds:,}{about}: {self.selected} of {self.available} "
             f"available clients selected by {self.strategy}, {self.admitted} admitted>"
@@ -146,7 +148,8 @@ class Explanation:
 
     def _about(self, candidate: Candidate | None) -> list[str]:
         """Sentences about the client; None if it was not compared."""
-        client = f"Client {self.client}"
+        assert self.client is not None
+        client = f"Client {client_in_words(self.client, self.client_name)}"
         if candidate is None:
             compared = len(self.candidates)
             left_out = f"was not one of the {compared:,} clients that were compared"
@@ -221,26 +224,31 @@ def _between(ends: Sequence[str]) -> str:
     return "are untried" if low == "untried" else f"have {low}"
 
 
-def explain(run: Run, round: int, client: int | None = None) -> Explanation:
+def explain(run: Run, round: int, client: int | str | None = None) -> Explanation:
     """Explain the decision of a round, for the whole round or for one client.
 
     Args:
         run: the run.
         round: the round, from 1.
-        client: id of a client; None explains the whole round.
+        client: id of a client, or its name in the data; None explains the whole round.
 
     Raises:
         UsageError: the run has no such round or client, or the client was not available in that round.
     """
     row = _round(run, round)
     clients, decisions = run.clients, run.decisions
+    names = run.portrait.names
     candidates = _candidates(
-        decisions[decisions["round"] == round], {c["client"]: c for c in _rows(clients[clients["round"] == round])}
+        decisions[decisions["round"] == round],
+        {c["client"]: c for c in _rows(clients[clients["round"] == round])},
+        names,
     )
     earlier: list[int] = []
     known = True
+    if isinstance(client, str):
+        client = number_of(client, names)
     if client is not None:
-        known = _check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
+        known = check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
         earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
@@ -251,6 +259,7 @@ def explain(run: Run, round: int, client: int | None = None) -> Explanation:
         candidates=candidates,
         asked=_exchanges(run, round),
         client=client,
+        client_name=names[client] if client is not None and names else "",
         earlier=earlier,
         availability_known=known,
         clock=run.clock,
@@ -268,37 +277,6 @@ def _round(run: Run, round: int) -> dict[str, Any]:
     return row
 
 
-def _check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequence[int]) -> bool:
-    """Refuse a client that does not exist or was not available; ``row`` is the row of the round, ``compared`` are all candidates.
-
-    Returns:
-        Whether it is known that the client was available.
-    """
-    m = len(run.portrait.facts.get("samples", ())) or run.described.federation.clients  # 1 if all data are pooled
-    if not 0 <= client < m:
-        valid = f"clients are numbered 0 to {m - 1}" if m > 1 else "its only client is 0"
-        raise UsageError(f"--client {client}: the federation has no such client; {valid}")
-    if client not in compared and run.meta.get("clock") == "wall":
-        others = f"{len(compared):,} clients that were compared in round {row['round']}; the record lists no others"
-        raise UsageError(f"--client {client}: was not one of the {others}")
-    if client in compared:
-        return True
-    samples = run.portrait.facts.get("samples")
-    if samples is not None and samples[client] == 0:
-        filled = np.flatnonzero(samples)
-        others = ", ".join(map(str, filled[:12])) + (", …" if len(filled) > 12 else "")
-        raise UsageError(
-            f"--client {client}: has no samples, so that it takes part in no round; {len(filled):,} of {m:,} clients have some, among "
-            f"them {others}"
-        )
-    was = was_available(run, row["round"], client)
-    if was is not False:
-        return was is not None
-    examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
-    available = f"{row['available']:,} of {m:,} clients were, among them {examples}" if compared else "no client was"
-    raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
-
-
 def _exchanges(run: Run, round: int) -> list[Asked]:
     """The exchanges of a round: questions by name, then the training."""
     ledger = run.ledger
@@ -311,7 +289,9 @@ def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]]) -> list[Candidate]:
+def _candidates(
+    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]
+) -> list[Candidate]:
     """The candidates of one round; ``selected`` holds the recorded rows of the selected clients, by id."""
     ranks = decisions["score"].rank(ascending=False)
     terms = decisions.drop(columns=["round", "client", "selected", "score"]).dropna(axis="columns", how="all")
@@ -329,6 +309,7 @@ def _candidates(decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, A
                 for name, value in selected.get(row["client"], {}).items()
                 if name not in ("round", "client", "status", "detail") and not math.isnan(value)
             },
+            name=names[row["client"]] if names else "",
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]

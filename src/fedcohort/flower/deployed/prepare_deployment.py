@@ -117,12 +117,13 @@ class Deployment:
                 roster.ignored.clear()  # sites that could not join while the run was being prepared are asked again
             held_out = np.zeros(census.num_clients, dtype=np.int64)
             held_out[: len(roster.clients)] = [client.held_out for client in roster.clients]
-            portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out)
+            names = [client.name for client in roster.clients]
+            portrait = partial(portrait_of, census, classes=dataset.classes, held_out=held_out, names=names)
             clock = self._clock(experiment, engine, algorithm, census)
             run_state = RunState(
                 experiment.seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model(), engine.plan,
                 portrait, notes=engine.take_notes,
-                facts={"clock": self.given.time, "clients": ", ".join(client.name for client in roster.clients)[:1000]},
+                facts={"clock": self.given.time, "clients": ", ".join(names)[:1000]},
                 k_steps=experiment.selection.k_steps, every_round=True,
             )  # fmt: skip
             yield run_state, public.fingerprint

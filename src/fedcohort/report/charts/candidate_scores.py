@@ -16,7 +16,14 @@ from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.norms import about_norm
 from fedcohort.report.charts.score_terms import about_random, named, random_rounds, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
-from fedcohort.report.charts.shown_clients import SHOWN, evenly
+from fedcohort.report.charts.shown_clients import (
+    SHOWN,
+    client_tooltips,
+    evenly,
+    name_labels,
+    names_for_charts,
+    with_names,
+)
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, blocks
 
@@ -203,14 +210,15 @@ def _chart(
     circled: bool,
 ) -> Drawing:
     whole = len(drawn) == reading.num_clients
-    labels: dict[str, Any] = {} if whole else {"labelExpr": f"{drawn.tolist()}[datum.value]"}
+    names = names_for_charts(reading.portrait.names)
+    labels: dict[str, Any] = name_labels(names) if whole else {"labelExpr": f"{drawn.tolist()}[datum.value]"}
     axis = alt.Axis(grid=False, values=marks(len(drawn)), labelOverlap=False, **labels)
     title = "client" if whole else "clients, most often selected first"
     y = alt.Y("y:Q", title=title, scale=client_scale(len(drawn)), axis=axis)
-    base = alt.Chart(alt.NamedData(name=key))
+    base = with_names(alt.Chart(alt.NamedData(name=key)), names)
     tooltip = [
         number_tooltip("round", "count", "from round" if wide > 1 else "round"),
-        alt.Tooltip("client:Q"),
+        *client_tooltips(names, "Q"),
         *([alt.Tooltip("shown:N", title="value")] if has_untried else [number_tooltip("value", "number")]),
         number_tooltip("rank", "share"),
         number_tooltip("selected", "share") if wide > 1 else alt.Tooltip("chosen:N", title="selected"),
@@ -229,11 +237,11 @@ def _chart(
     at = (alt.X("round:Q", title="round"), alt.Y("at:Q", title=title, axis=axis))
     circles: list[alt.Chart] = []
     if circled:
-        empty = alt.Chart(alt.NamedData(name=f"{key}_without")).transform_calculate(
+        empty = with_names(alt.Chart(alt.NamedData(name=f"{key}_without")), names).transform_calculate(
             at=place["at"], middle=f"datum.round + {(wide - 1) / 2}"
         )
         ring = empty.mark_point(color=look.cold, filled=False, size=22 if look.page else 8, strokeWidth=1, opacity=1)
-        circles = [ring.encode(alt.X("middle:Q", title="round"), at[1], tooltip=tooltip[:2])]
+        circles = [ring.encode(alt.X("middle:Q", title="round"), at[1], tooltip=tooltip[: 3 if names else 2])]
     if wide > 1:
         chart: Drawing = layered(cells, *circles) if circles else cells
         return chart
@@ -242,5 +250,5 @@ def _chart(
         .transform_calculate(**place)
         .mark_point(color=look.cold, size=22 if look.page else 8, opacity=1)
     )
-    more = {"usermeta": {"clients": reading.num_clients}} if whole else {}
+    more = {"usermeta": {"clients": reading.num_clients, "names": names}} if whole else {}
     return layered(cells, dots.encode(*at, tooltip=tooltip), *circles, **more)

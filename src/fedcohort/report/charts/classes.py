@@ -14,7 +14,16 @@ from fedcohort.report.chart_style import WIDTHS, Look
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized, text_tooltip, with_texts
 from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import tick_step
-from fedcohort.report.charts.shown_clients import Clients, axis_title, client_axis, paper_height, sample_note
+from fedcohort.report.charts.shown_clients import (
+    Clients,
+    axis_title,
+    client_axis,
+    client_tooltips,
+    names_for_charts,
+    paper_height,
+    sample_note,
+    with_names,
+)
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 
 __all__ = ["class_counts", "class_shares"]
@@ -37,15 +46,15 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     counts = clients.facts.get("counts")
     if counts is None:
         return None
-    labels, classes = list(map(str, drawn)), clients.classes
+    labels, classes, names = list(map(str, drawn)), clients.classes, names_for_charts(clients.names)
     frame = _long(labels, classes, counts[drawn]).drop(columns="position")
     frame = with_texts(frame, {"share": formatted_values.part})
     each = max(1, -(-len(classes) // 40))
     axis = alt.Axis(values=classes[::each], labelLimit=90, domain=False)
     y = alt.Y("class:N", sort=list(classes), title="class", axis=axis)
-    x = client_axis(labels, look, axis_title(clients))
+    x = client_axis(labels, look, axis_title(clients), names)
     tooltip = [
-        alt.Tooltip("client:N"),
+        *client_tooltips(names),
         alt.Tooltip("class:N"),
         number_tooltip("samples", "count"),
         text_tooltip("share", "share of the client"),
@@ -56,7 +65,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         scale = alt.Scale(domainMin=0, range=[0.04, 1])
         legend = _shade_legend(name, number, look, _levels(float(frame[field].max()), whole=field == "samples"))
         shade = alt.Opacity(f"{field}:Q", scale=scale, legend=legend)
-        base = alt.Chart(alt.NamedData(name="class_counts")).mark_rect(color=look.heat)
+        base = with_names(alt.Chart(alt.NamedData(name="class_counts")), names).mark_rect(color=look.heat)
         cells: alt.Chart = base.encode(x, y, opacity=shade, tooltip=tooltip)
         chart: Drawing = cells
         if look.page and len(drawn) <= COUNTED[0] and len(classes) <= COUNTED[1]:
@@ -134,7 +143,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     counts = clients.facts.get("counts")
     if counts is None:
         return None
-    labels, names = list(map(str, drawn)), list(clients.classes)
+    labels, names, called = list(map(str, drawn)), list(clients.classes), names_for_charts(clients.names)
     total, counts = counts.sum(axis=0), counts[drawn]
     pooled = len(names) > SLICES + 1
     if pooled:
@@ -142,16 +151,16 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         rest = np.setdiff1d(np.arange(len(names)), largest)
         counts = np.concatenate([counts[:, largest], counts[:, rest].sum(axis=1, keepdims=True)], axis=1)
         names = [names[i] for i in largest] + [f"{len(rest)} others"]
-    shares = _Shares(names, look, len(labels))
+    shares = _Shares(names, look, len(labels), called)
     data = {"class_shares": with_texts(_long(labels, names, counts), {"share": formatted_values.part})}
-    x, height = client_axis(labels, look, axis_title(clients)), 240
+    x, height = client_axis(labels, look, axis_title(clients), called), 240
     bars = sized(shares.bars(x, height if look.page else paper_height(height)), look, height, paper_height(height))
     views = [View("bars", [Panel(bars)])]
     if clients.number <= PIES:
         sizes = clients.facts["samples"].tolist()
         pies = [
-            Panel(shares.pie(label), f"client {label} · {formatted_values.count(size)}")
-            for label, size in zip(labels, sizes, strict=True)
+            Panel(shares.pie(label), f"{title} · {formatted_values.count(size)}")
+            for label, title, size in zip(labels, called or [f"client {label}" for label in labels], sizes, strict=True)
         ]
         views.append(View("pies", [*pies, Panel(shares.key(), "class")]))
         data["class_key"] = shares.key_rows()
@@ -165,17 +174,17 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
 class _Shares:
     """Charts of class shares that have their colors in common."""
 
-    def __init__(self, names: list[str], look: Look, number: int) -> None:
+    def __init__(self, names: list[str], look: Look, number: int, clients: list[str]) -> None:
         self.look, self.names, self.number = look, names, number
         self.radius = 44 if look.page else 30
         self.key_columns = 2 if len(names) > KEY_ROWS and max(map(len, names)) <= SHORT else 1
-        self.base = alt.Chart(alt.NamedData(name="class_shares"))
+        self.base = with_names(alt.Chart(alt.NamedData(name="class_shares")), clients)
         columns = 10 if look.page else 5
         legend = alt.Legend(title="class", orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
         self.color = alt.Color("class:N", scale=alt.Scale(domain=names, range=self._colors()), legend=legend)
         self.order = alt.Order("position:Q")
         self.tooltip = [
-            alt.Tooltip("client:N"),
+            *client_tooltips(clients),
             alt.Tooltip("class:N"),
             text_tooltip("share", "share of the client"),
             number_tooltip("samples", "count"),

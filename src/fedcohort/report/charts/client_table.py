@@ -25,12 +25,19 @@ def client_table(story: Story) -> Figure | None:
     score = "score" if story.score.numeric else "accuracy, %"
     clock = "seconds" if any(reading.run.clock == "wall" for _, reading in story.panels) else "simulated time"
     titles = {
-        "client": "client", "selected": "rounds selected", "admitted": "rounds admitted", "samples": "samples",
-        "accuracy": score, "loss": "training loss", "time": f"{clock} of a round",
+        "client": "client", "name": "name", "selected": "rounds selected", "admitted": "rounds admitted", "samples": "samples",
+        "last": f"last {score}", "accuracy": score, "loss": "training loss", "time": f"{clock} of a round",
     }  # fmt: skip
+    titles = {name: title for name, title in titles.items() if name in frame}
     most = max(reading.num_clients for reading in story.first)
     named = "Score" if story.score.numeric else "Accuracy"
     note = f"{named}, loss and time are means over the rounds in which the client trained, on its data. "
+    if "last" in titles:
+        tested = all(reading.run.meta.get("client data") == "test samples" for _, reading in story.panels)
+        data = "test samples" if tested else "data"
+        note = (
+            f"Last {named.lower()}: that of the global model on the client's {data} when it was last measured. {note}"
+        )
     note += about_seeds(story, story.panels)
     if most > MOST:
         note += f" The {MOST} clients of {formatted_values.count(most)} that were selected most often."
@@ -43,6 +50,7 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
     own = reading.clients
     known = reading.portrait.facts.get("samples", clients[:0])  # also of clients that were never selected
     means = own.groupby("client")[[name for name in COLUMNS if name in own]].mean().reindex(clients)
+    unit = 1 if reading.run.labels == "numbers" else 100
     frame = pd.DataFrame(
         {
             "strategy": label,
@@ -50,12 +58,16 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
             "selected": reading.selected.sum(axis=0),
             "admitted": reading.admitted.sum(axis=0),
             "samples": known if len(known) == len(clients) else means.get("num_samples"),
-            "accuracy": means.get("accuracy", np.nan) * (1 if reading.run.labels == "numbers" else 100),
+            "accuracy": means.get("accuracy", np.nan) * unit,
             "loss": means.get("loss"),
             "time": means.get("duration"),
         }
     )
+    if len(reading.portrait.names) == len(clients):
+        frame.insert(2, "name", list(reading.portrait.names))
+    if len(measured := reading.client_accuracy):
+        frame.insert(list(frame).index("samples") + 1, "last", measured.iloc[-1].to_numpy(np.float64) * unit)
     ordered = frame.sort_values("selected", ascending=False, kind="stable").head(MOST)
     kept = ordered if reading.num_clients > MOST else frame
-    digits = {"accuracy": 1, "loss": 4, "time": 2, "samples": 1}
+    digits = {"last": 1, "accuracy": 1, "loss": 4, "time": 2, "samples": 1}
     return kept.round(digits)

@@ -13,7 +13,16 @@ from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import Look, tick
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
 from fedcohort.report.charts.layers import constant, layered
-from fedcohort.report.charts.shown_clients import SHOWN, Clients, client_axis, evenly, paper_height
+from fedcohort.report.charts.shown_clients import (
+    SHOWN,
+    Clients,
+    client_axis,
+    client_tooltips,
+    evenly,
+    names_for_charts,
+    paper_height,
+    with_names,
+)
 from fedcohort.report.figure import Figure, Panel, View
 
 __all__ = ["noise", "presence", "sizes", "speed"]
@@ -178,9 +187,10 @@ class _Bars:
         Returns:
             the chart, its table, and a sentence about which clients are drawn.
         """
+        names = names_for_charts(clients.names)
         if clients.number <= SHOWN:
             drawn, about = np.arange(clients.number), ""
-            x: list[Any] = [client_axis(list(map(str, drawn)), look)]
+            x: list[Any] = [client_axis(list(map(str, drawn)), look, names=names)]
         else:
             known = np.flatnonzero(np.isfinite(values))
             drawn = evenly(known[np.argsort(values[known], kind="stable")], CURVE)
@@ -190,7 +200,7 @@ class _Bars:
         legend = alt.Legend(title=None, orient="top", columns=2, symbolType="square", symbolStrokeWidth=0)
         colors = alt.Scale(domain=list(self.parts), range=[look.heat, look.cold][: len(self.parts)])
         chart = (
-            alt.Chart(alt.NamedData(name=self.name))
+            with_names(alt.Chart(alt.NamedData(name=self.name)), names)
             .mark_bar(binSpacing=0, strokeWidth=0 if clients.number <= SHOWN else 0.7)
             .encode(
                 *x,
@@ -199,7 +209,7 @@ class _Bars:
                 alt.Stroke("part:N", scale=colors, legend=legend if stacked else None),
                 order=alt.Order("rank:Q"),
                 tooltip=[
-                    alt.Tooltip("client:N"),
+                    *client_tooltips(names),
                     *([alt.Tooltip("part:N")] if stacked else []),
                     number_tooltip("value", self.kind, self.title),
                 ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -21,6 +22,7 @@ from fedcohort.report.charts.axes_and_legends import (
     sized,
 )
 from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.shown_clients import client_tooltips, name_labels, names_for_charts, with_names
 from fedcohort.report.charts.shown_seeds import about_absent, about_seeds, beside_name, in_title, seeds_of
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
@@ -53,7 +55,10 @@ def selections(story: Story, look: Look) -> Figure | None:
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         each = "client" in chances[-1]
-        chart = _histogram_chart(label, axes, color, look) if many else _client_chart(label, each, axes, color, look)
+        names = names_for_charts(reading.portrait.names)
+        chart = (
+            _histogram_chart(label, axes, color, look) if many else _client_chart(label, each, axes, color, look, names)
+        )
         title = f"{panel_name(label, look)}{beside_name(reading, story.panels)} · "
         title += f"Jain's index {formatted_values.index(measures.jain(counts))}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label, seed=reading.seed))
@@ -184,16 +189,17 @@ class _Axes:
         return cls(times, clients, max(reading.num_clients for reading in readings))
 
 
-def _client_chart(label: str, each: bool, axes: _Axes, color: str, look: Look) -> Drawing:
+def _client_chart(label: str, each: bool, axes: _Axes, color: str, look: Look, names: Sequence[str]) -> Drawing:
     """Bars of clients over uniform chance, which is that of ``each`` client, or the same for all."""
     scale = alt.Scale(domain=[0, float(axes.times)], nice=True)
     numbers = marks(axes.number, 20 if look.page else 7)
-    x = alt.X(
-        "client:O", title="client", axis=alt.Axis(values=numbers, labelAngle=0, labelOverlap=True, labelFlush=False)
-    )
-    band, bars = of_strategy("selections_chance", label), of_strategy("selections", label)
+    axis: dict[str, Any] = {"labelAngle": 0}
+    if names and len(numbers) == axes.number:  # there is room for all of them
+        axis = {"labelAngle": -90, **name_labels(names)}
+    x = alt.X("client:O", title="client", axis=alt.Axis(values=numbers, labelOverlap=True, labelFlush=False, **axis))
+    band, bars = of_strategy("selections_chance", label), with_names(of_strategy("selections", label), names)
     tooltip = [
-        alt.Tooltip("client:O"),
+        *client_tooltips(names, "O"),
         number_tooltip("times", "count", "times selected"),
         number_tooltip("used", "count", "times admitted"),
     ]

@@ -22,7 +22,14 @@ from fedcohort.report.charts.axes_and_legends import (
     sized,
 )
 from fedcohort.report.charts.layers import decided, with_properties
-from fedcohort.report.charts.shown_clients import SHOWN, evenly
+from fedcohort.report.charts.shown_clients import (
+    SHOWN,
+    client_tooltips,
+    evenly,
+    name_labels,
+    names_for_charts,
+    with_names,
+)
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story, blocks
@@ -222,12 +229,15 @@ def _chart(
     labels: dict[str, Any] = {}
     if name == "raster_sample":
         labels = {"labelExpr": f"{grid.labels.tolist()}[datum.value]"}
+    names = names_for_charts(reading.portrait.names)
+    if by_number:
+        labels = name_labels(names)
     title = "client" if by_number else "clients, most often selected first"
     axis = alt.Axis(grid=False, values=marks(number), **labels)
     y = alt.Y("y:Q", title=title, scale=client_scale(number), axis=axis)
     edges = [round_axis(rounds), y, alt.X2("x2:Q"), alt.Y2("y2:Q")]
     base = of_strategy(name, label)
-    more = {"usermeta": {"clients": number}} if by_number and look.page else {}
+    more = {"usermeta": {"clients": number, "names": names}} if by_number and look.page else {}
     if grid.blocked:
         tooltip = [
             number_tooltip("round", "count", "from round"),
@@ -237,10 +247,11 @@ def _chart(
         shade = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, full], range=[0.05, 1], nice=False))
         shaded: Drawing = base.mark_rect(color=color).encode(*edges, opacity=shade, tooltip=tooltip)
         return with_properties(shaded, **more)
-    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("client:Q"), alt.Tooltip("status:N", title="outcome")]
+    tooltip = [alt.Tooltip("round:Q"), *client_tooltips(names, "Q"), alt.Tooltip("status:N", title="outcome")]
     admitted = alt.FieldOneOfPredicate(field="status", oneOf=["admitted"])
     fill = decided(alt.FillValue, admitted, color, look.ground)
     thin = number > 40 or reading.num_rounds > 60
+    base = with_names(base, names)
     chart: Drawing = base.mark_rect(stroke=color, strokeWidth=0.5 if thin else 1, cornerRadius=0 if thin else 1).encode(
         *edges, fill=fill, tooltip=tooltip
     )

@@ -1,13 +1,16 @@
 """Describe the clients of a federation for charts, and choose those that are drawn."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
+from fedcohort.federation.array_checks import brief
 from fedcohort.record import Portrait
 from fedcohort.report.chart_style import Look
 from fedcohort.report.shortened_names import short
@@ -18,11 +21,15 @@ __all__ = [
     "Clients",
     "axis_title",
     "client_axis",
+    "client_tooltips",
     "drawn_clients",
     "evenly",
+    "name_labels",
+    "names_for_charts",
     "paper_height",
     "sample_note",
     "shown",
+    "with_names",
 ]
 
 SHOWN = 100
@@ -46,6 +53,7 @@ class Clients:
         whole: whether all clients are known, and not only those that were selected.
         deadline: simulated time after which the server stops waiting; None if it waits for all clients.
         with_held_out: whether samples and counts include those that clients hold out, which a run's record leaves out.
+        names: the clients' names in the data, by number; empty if the data do not name them.
     """
 
     seed: int
@@ -54,13 +62,14 @@ class Clients:
     whole: bool = True
     deadline: float | None = None
     with_held_out: bool = False
+    names: tuple[str, ...] = ()
 
     @staticmethod
     def of(portrait: Portrait, seed: int, deadline: float | None = None) -> "Clients | None":
         """The clients that a run recorded; None if it recorded none."""
         if not portrait.facts:
             return None
-        return Clients(seed, short(portrait.classes, 16), dict(portrait.facts), deadline=deadline)
+        return Clients(seed, short(portrait.classes, 16), dict(portrait.facts), deadline=deadline, names=portrait.names)
 
     @property
     def number(self) -> int:
@@ -108,17 +117,51 @@ def sample_note(clients: Clients, drawn: Indices) -> str:
     )
 
 
-def client_axis(labels: Sequence[str], look: Look, title: str = "client") -> alt.X:
-    """The x axis of charts with a column for each client; it labels as many clients as there is room for."""
+def client_axis(labels: Sequence[str], look: Look, title: str = "client", names: Sequence[str] = ()) -> alt.X:
+    """The x axis of charts with a column for each client; it labels as many clients as there is room for.
+
+    Clients are labeled with their numbers, or with their ``names`` by number if they have some.
+    """
     step = max(1, -(-len(labels) // (30 if look.page else 15)))
     axis = alt.Axis(
         values=list(labels)[::step],
-        labelAngle=0 if max(map(len, labels)) <= 3 else -90,
+        labelAngle=0 if max(map(len, names or labels)) <= 3 else -90,
+        **name_labels(names),
         labelOverlap="parity",  # "greedy" leaves labels at uneven distances, and so does moving the first and the last one inwards
         labelFlush=False,
         labelSeparation=3,
     )
     return alt.X("client:N", sort=list(labels), title=title, axis=axis)
+
+
+def names_for_charts(names: Sequence[str]) -> list[str]:
+    """The names of clients as charts show them, shortened; none if there are more than :data:`SHOWN`, which would enlarge the page."""
+    return [brief(name, 24) for name in names] if len(names) <= SHOWN else []
+
+
+def called(number: str, names: Sequence[str]) -> str:
+    """A Vega expression for the name of the client whose number is the expression ``number``."""
+    return f"{json.dumps(list(names))}[{number}]"
+
+
+def name_labels(names: Sequence[str]) -> dict[str, Any]:
+    """Settings of an axis of client numbers that show the clients' names; none without names.
+
+    Clients without a name keep their number.
+    """
+    if not names:
+        return {}
+    return {"labelExpr": f"{called('datum.value', names)} || datum.value", "labelLimit": 110}
+
+
+def with_names(chart: alt.Chart, names: Sequence[str]) -> alt.Chart:
+    """A chart whose data have a field ``name`` beside ``client``, for :func:`client_tooltips`; the same chart without names."""
+    return chart.transform_calculate(name=called("datum.client", names)) if names else chart
+
+
+def client_tooltips(names: Sequence[str], kind: str = "N") -> list[alt.Tooltip]:
+    """The number of a client in the tooltip of a mark, and its name if clients have names."""
+    return [alt.Tooltip(f"client:{kind}"), *([alt.Tooltip("name:N")] if names else [])]
 
 
 def axis_title(clients: Clients) -> str:

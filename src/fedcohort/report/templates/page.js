@@ -340,7 +340,7 @@ function reorder(spec, place) {
     for (const name of Object.keys(spec.datasets)) {
       spec.datasets[name] = spec.datasets[name].map(row => row.client === undefined ? row : {...row, y: position.get(row.client) - 0.5, y2: position.get(row.client) + 0.5, at: position.get(row.client)});
     }
-    const names = JSON.stringify(order);
+    const called = spec.usermeta.names || [], names = JSON.stringify(order.map(client => called[client] || client));
     encodings(spec, "y", y => { if (y.field !== undefined) { y.title = titleOfOrder(place); y.axis = {...y.axis, labelExpr: `${names}[datum.value]`}; } });
     return;
   }
@@ -622,11 +622,12 @@ function fillSheets() {
     const direction = turned >= 0 && old ? all("thead th", old)[turned].getAttribute("aria-sort") : "";
     const words = text => new Option(text).innerHTML.replace(/"/g, "&quot;");
     const decimals = Object.fromEntries(Object.keys(heads).map(name => [name, Math.max(0, ...rows.filter(row => Math.abs(row[name]) < 1000).map(row => (String(row[name] ?? "").split(".")[1] || "").length))]));
-    const cells = row => Object.keys(heads).map((name, i) => i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}${aligned(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
+    const isText = Object.fromEntries(Object.keys(heads).map(name => [name, rows.some(row => typeof row[name] === "string")]));
+    const cells = row => Object.keys(heads).map((name, i) => isText[name] ? `<td class="words">${words(row[name] ?? "–")}</td>` : i ? `<td data-field="${name}"${row[name] === null ? "" : ` data-value="${row[name]}"`}${aligned(row[name], decimals[name])}</td>` : `<th scope="row" data-value="${row[name]}">${row[name]}</th>`);
     const body = rows.filter(row => row.strategy === chosen).map(row => `<tr>${cells(row).join("")}</tr>`);
     const options = labels.map(label => `<option value="${words(label)}"${label === chosen ? " selected" : ""}>${words(named(label))}</option>`);
     place.innerHTML = (labels.length > 1 ? `<label class="of">Strategy <select class="sheet-of">${options.join("")}</select></label>` : "")
-      + `<table id="clients-${words(figure.id)}"><thead><tr>${Object.values(heads).map(head => `<th scope="col">${words(head)}</th>`).join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
+      + `<table id="clients-${words(figure.id)}"><thead><tr>${Object.entries(heads).map(([name, head]) => `<th scope="col"${isText[name] ? ' class="words"' : ""}>${words(head)}</th>`).join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
     equip(place);
     if (turned >= 0 && direction) sort(place.querySelector("table"), turned, direction);
     else if (!old) sortAsAddressed(place.querySelector("table"), new URLSearchParams(location.hash.slice(1)));

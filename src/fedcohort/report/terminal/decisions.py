@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, counted, number, percent, size
 from fedcohort.core.report_names import disclosed, exchange_in_words
+from fedcohort.federation.array_checks import brief
 from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
@@ -33,6 +34,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     heads |= {name: f"{name} in training" for name in terms if name in reports}  # beside what a question was answered
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
+        *_names(shown),
         Column("selected", ["yes" if candidate.selected else "–" for candidate in shown]),
         Column("score", [_score(candidate) for candidate in shown]),
         *(
@@ -84,6 +86,13 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
             about_hidden(hidden),
         ),
     )
+
+
+def _names(shown: "Sequence[Candidate]") -> list[Column]:
+    """A column with the names of the candidates; none if the data do not name them."""
+    if not any(candidate.name for candidate in shown):
+        return []
+    return [Column("name", [brief(candidate.name, 24) for candidate in shown], 70, left=True)]
 
 
 def _shown(decision: "Explanation") -> "list[Candidate]":

@@ -89,8 +89,8 @@ def _about_time(experiment: "Experiment") -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """The names of the listed clients; nothing if they are their numbers."""
-    if all(name == str(i) for i, name in enumerate(names)):
+    """The names of the listed clients; nothing without names."""
+    if not names:
         return ""
     return "Clients: " + ", ".join(f"{i} {brief(name, 40)}" for i, name in enumerate(names))
 
