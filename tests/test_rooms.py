@@ -35,7 +35,7 @@ PERMITTED: dict[str, set[str]] = {
     "racing": {"core", "algorithms", "measures", "federation", "selection", "experiment", "record", "runs", "study"},
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study", "racing"},
     "testing": {"core", "algorithms", "models", "federation", "selection", "training", "engines"},
-    "chooser": {"core", "rounds", "selection"},
+    "chooser": {"core", "experiment", "record", "rounds", "selection"},
     "flower": {
         "core", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds", "runs",
         "chooser",

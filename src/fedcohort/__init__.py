@@ -10,7 +10,7 @@ from fedcohort.core.version import __version__
 
 if TYPE_CHECKING:
     from fedcohort.api import Advice, Comparison, Race, Run, advise, compare, open_run, race, run, run_seeds
-    from fedcohort.chooser import Chooser, ClientResult
+    from fedcohort.chooser import Chooser, ClientResult, ServerRecord
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fedcohort.models.networks import Model
 
 __all__ = [
-    "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Model", "Race", "Run", "UsageError", "__version__",
-    "advise", "compare", "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run", "race", "run",
-    "run_seeds",
+    "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Model", "Race", "Run", "ServerRecord", "UsageError",
+    "__version__", "advise", "compare", "from_arrays", "from_text", "from_tokens", "load_dataset", "load_experiment", "open_run",
+    "race", "run", "run_seeds",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -38,6 +38,7 @@ __getattr__, __dir__ = lazy_names(
         "Model": "models.networks:Model",
         "Race": "api:Race",
         "Run": "api:Run",
+        "ServerRecord": "chooser:ServerRecord",
         "UsageError": "core.errors:UsageError",
         "advise": "api:advise",
         "compare": "api:compare",

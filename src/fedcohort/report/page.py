@@ -9,7 +9,7 @@ from typing import Any
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
-from fedcohort.report.charts.cost import whole_runs
+from fedcohort.report.charts.cost import of_server, whole_runs
 from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
@@ -81,6 +81,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "seeds": seeds if asked is None else story.seeds[:SEEDS],
         "seed": next(iter(asked or ()), None),
         "of_runs": whole_runs(story),
+        "of_server": of_server(story),
         "all_seeds": len(story.seeds),
         "over": mean_over(counted(story)),
         "orders": orders,

@@ -23,6 +23,7 @@ class ClientResult:
         admitted: whether the update entered the model.
         failure: the reason why there is no update; empty if there is one.
         late: the reason why the server did not wait for the update; empty if it waited.
+        weight: weight of the update in the new model, ≥ 0, on any scale, for a :class:`~fedcohort.ServerRecord`; NaN if unknown.
     """
 
     reports: Mapping[str, float] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class ClientResult:
     admitted: bool = True
     failure: str = ""
     late: str = ""
+    weight: float = math.nan
 
     @property
     def trained(self) -> bool:
@@ -43,7 +45,7 @@ class ClientResult:
 
 
 def check_results(results: Mapping[int, ClientResult]) -> None:
-    """Refuse what is no :class:`ClientResult`, and negative durations.
+    """Refuse what is no :class:`ClientResult`, and negative durations and weights.
 
     Raises:
         UsageError: the message names the client.
@@ -55,3 +57,5 @@ def check_results(results: Mapping[int, ClientResult]) -> None:
             raise UsageError(
                 f"results: the duration of client {client} is {result.duration:g} s; give at least 0, or NaN"
             )
+        if result.weight < 0:
+            raise UsageError(f"results: the weight of client {client} is {result.weight:g}; give at least 0, or NaN")

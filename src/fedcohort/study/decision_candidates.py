@@ -185,12 +185,13 @@ _ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient",
 def outcome_in_words(candidate: Candidate, clock: str) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
-    steps, samples = counted(outcome.get("steps", 0), "step"), counted(outcome.get("num_samples", 0), "sample")
-    worked = f"It trained for {steps} on {samples}"
+    steps, samples = outcome.get("steps", 0), counted(outcome.get("num_samples", 0), "sample")
+    worked = f"It trained for {counted(steps, 'step')} on {samples}" if steps else f"It trained on {samples}"
     if "duration" in outcome:
         worked += f" and needed {time_in_words(outcome['duration'], clock)}"
+    weight = f" with {100 * outcome['weight']:.1f}% of the weight" if "weight" in outcome else ""
     end = {
-        "admitted": f"its update entered the model with {100 * outcome.get('weight', 0.0):.1f}% of the weight",
+        "admitted": f"its update entered the model{weight}",
         "declined": "its update did not enter the model: it was declined",
         "late": f"it was late: {candidate.detail}",
         "diverged": candidate.detail,

@@ -69,7 +69,7 @@ def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator
         labels = tuple(row.label for row in rows if len(row.runs) == few)
         about = labels if len(labels) < len(rows) else ()
         if labels:
-            yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", f"set seeds = {enough} or more")
+            yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", _more_seeds(rows, enough))
 
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
@@ -86,7 +86,13 @@ def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -
             f"{_counted(seeds, 'seed')} cannot show any difference, however large it is: with {_counted(len(tested), 'comparison')}, "
             f"p {limit}; {needed} seeds can"
         )
-        yield Finding("few seeds", (), text, f"set seeds = {needed} or more")
+        yield Finding("few seeds", (), text, _more_seeds(rows, needed))
+
+
+def _more_seeds(rows: Sequence[Checked], number: int) -> str:
+    """How to get more seeds; a server outside simulations has no experiment with a number of them."""
+    on_servers = all(run.run.clock == "wall" for row in rows for run in row.runs)
+    return f"repeat the runs with {number} or more seeds" if on_servers else f"set seeds = {number} or more"
 
 
 def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedcohort.algorithms import Algorithm
+from fedcohort.chooser.decision_record import portrait_of
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
@@ -24,7 +25,6 @@ from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.joining_clients import JoiningClients
 from fedcohort.flower.deployed.site_roster import SiteRoster
-from fedcohort.flower.run_record import portrait_of
 from fedcohort.rounds import RunState
 from fedcohort.rounds.round_clock import RoundClock
 from fedcohort.runs.find_run import find_run

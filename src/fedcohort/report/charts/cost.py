@@ -104,8 +104,13 @@ def whole_runs(story: Story) -> str:
     return "Whole runs" if all(reading.ended for reading in story.everything) else "All rounds so far"
 
 
+def of_server(story: Story) -> bool:
+    """Whether all runs were played on real machines, so that their wall times are those of a server and not of the simulator."""
+    return all(reading.run.clock == "wall" for reading in story.everything)
+
+
 def wall(story: Story, look: Look) -> Figure | None:
-    """Wall time of the simulator by part of a round."""
+    """Wall time of the simulator or the server by part of a round."""
     frames = []
     for label, readings in counted(story):
         total = np.mean([reading.wall[list(WALL)].sum().to_numpy(np.float64) for reading in readings], axis=0)
@@ -116,11 +121,13 @@ def wall(story: Story, look: Look) -> Figure | None:
     tooltip = [alt.Tooltip("strategy:N"), alt.Tooltip("part:N"), text_tooltip("seconds", "wall time")]
     x = _stacked("seconds", "seconds", "~g", frame, look)
     chart = _bars("wall", x, "part", list(WALL), labels, look, tooltip)
-    note = f"Wall time of the simulator on this machine, {mean_over(counted(story))}. "
-    note += "It does not depend on the simulated speed of clients. "
-    note += "Rounds are recorded while clients train" + (
-        "; the table above shows how long that takes." if look.page else "."
-    )
+    note = f"Wall time of the server, {mean_over(counted(story))}."
+    if not of_server(story):
+        recorded = "Rounds are recorded while clients train" + "; the table above shows how long that takes" * look.page
+        note = (
+            f"Wall time of the simulator on this machine, {mean_over(counted(story))}. It does not depend on the simulated speed of "
+            f"clients. {recorded}."
+        )
     data = {"wall": with_texts(frame, {"seconds": _seconds})}
     return Figure("wall", "Wall time", note, [View("wall", [Panel(chart)])], data, wide=False)
 

@@ -20,7 +20,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.rounds.client_result import ClientResult, check_results
-from fedcohort.rounds.ledger import Ledger
+from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 
 __all__ = ["Ask", "Chooser", "ClientResult"]
@@ -47,6 +47,10 @@ class Chooser:
         durations: last known time of each client for nominal work, float64 [m]; NaN if never measured.
         compute_times, upload_times: the parts of ``durations``, if the server knows them.
         ledger: the cost of the questions of the current round.
+        available: ids of the clients that could take part in the current round, int64 [n].
+        results: the results that :meth:`outcome` received in the current round, by id.
+        watch: wall time of the current round, from its beginning, and of the selection in it.
+        strategy: the strategy as it was given, before its first round.
 
     Raises:
         UsageError: a setting cannot be used, or the census lacks something that the strategy needs.
@@ -67,9 +71,12 @@ class Chooser:
                 f"{type(selector).__name__} needs the label counts of all clients: give Census(…, histogram=…)"
             )
         self.selector, self.census, self.seed = copy.deepcopy(selector), census, seed
+        self.strategy = copy.deepcopy(selector)
+        self.available: Indices = np.zeros(0, dtype=np.int64)
+        self.results: Mapping[int, ClientResult] = {}
         self.t, self.clock = 0, 0.0
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
-        self.ledger = Ledger(0)
+        self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
         self.selector.setup(census)
 
@@ -87,13 +94,14 @@ class Chooser:
         if self._waiting is not None:
             raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before the next select(…)")
         present = self._present(available)
-        t, self.ledger = self.t + 1, Ledger(model_bytes)
+        t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
         round_ = Round(
             t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
             self.ledger.asking(self._checked(ask, present, t)), read_only(self.compute_times), read_only(self.upload_times),
         )  # fmt: skip
-        cohort = choose(self.selector, round_)
-        self.t, self._waiting = t, cohort
+        with self.watch.part("selection"):
+            cohort = choose(self.selector, round_)
+        self.t, self._waiting, self.available, self.results = t, cohort, present, {}
         return cohort
 
     def outcome(
@@ -127,6 +135,7 @@ class Chooser:
             raise UsageError(
                 f"{type(self.selector).__name__} learns from a validation set: give outcome(…, accuracy=…)"
             )
+        self.results = dict(results)
         rows = [results.get(client, ClientResult(failure="no result")) for client in cohort.clients.tolist()]
         longest = max((row.duration for row in rows if math.isfinite(row.duration)), default=0.0)
         waited = longest if duration is None else float(duration)
@@ -157,8 +166,14 @@ class Chooser:
         if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
             raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
         self._remember(outcome, upload_times)
-        self.selector.observe(outcome)
+        with self.watch.part("selection"):
+            self.selector.observe(outcome)
         self._waiting = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the current round waits for its outcome."""
+        return self._waiting is not None
 
     def extend(self, census: Census) -> None:
         """Take in clients that joined since the last round: those without samples until now. See :meth:`Selector.extend`.

@@ -1,0 +1,279 @@
+"""Record the decisions of a server of your own, so that FedCohort's commands can explain, measure and compare them."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcohort.chooser.chooser import Chooser
+from fedcohort.chooser.decision_record import DecisionRecord
+from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.paths import as_path
+from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
+from fedcohort.record import ClientRow, RoundRow, Run
+from fedcohort.rounds.client_outcomes import ALWAYS
+from fedcohort.rounds.client_result import ClientResult
+from fedcohort.rounds.recorded_decision import decisions
+from fedcohort.selection import Outcome
+
+__all__ = ["ServerRecord"]
+
+NO_RESULT = "no result"
+"""Why a client without a :class:`ClientResult` has no update."""
+
+
+class ServerRecord(DecisionRecord):
+    """A run directory with the decisions of a :class:`Chooser`, for ``fedcohort why``, ``report``, ``measures`` and ``compare``.
+
+    Its times are seconds. The directory holds no model and not the state of the chooser: save both yourself. A directory of an
+    unfinished run is continued: after a restart, restore the chooser first, and the record continues after its round.
+
+    Args:
+        path: the run directory, such as ``"runs/hospitals-seed0"``.
+        chooser: the chooser, before its first round or restored.
+        rounds: planned number of rounds.
+        name: name of the experiment, the title of reports.
+        label: label of the row; by default the name of the strategy's class.
+        client_names: the clients' names, by number.
+        classes: names of the classes, if the census has label counts; by default their numbers.
+
+    Attributes:
+        path: the run directory.
+
+    Raises:
+        UsageError: an argument cannot be used, the directory cannot be written, or it has another run, one that is finished, or one
+            with more rounds than the chooser.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        chooser: Chooser,
+        *,
+        rounds: int,
+        name: str = "server",
+        label: str = "",
+        client_names: Sequence[str] = (),
+        classes: Sequence[str] = (),
+    ) -> None:
+        if not isinstance(chooser, Chooser):
+            raise UsageError(f"chooser = {shown(chooser)}: give a fedcohort.Chooser")
+        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
+            raise UsageError(
+                f"rounds = {shown(rounds)}: should be a whole number of at least 1, the planned number of rounds"
+            )
+        census, names = chooser.census, [str(each) for each in client_names]
+        _check_names(names, census.num_clients, "client_names", "clients")
+        _check_names([str(each) for each in classes], census.num_classes, "classes", "classes")
+        super().__init__(
+            chooser.strategy, name, label or type(chooser.strategy).__name__, federation="a server of the user's own",
+            algorithm="that of the server", k=census.k, seed=chooser.seed, rounds=rounds, identity="own server",
+            facts={"given": "Chooser and ServerRecord", "algorithm": "", "plan": "server"},
+        )  # fmt: skip
+        self.path, self._chooser = as_path(path, "path"), chooser
+        self._check_place()
+        self.begin(census, names, chooser.t, [str(each) for each in classes])
+        self._last = chooser.t
+
+    def add(
+        self,
+        outcome: Outcome,
+        *,
+        test_accuracy: float = math.nan,
+        test_loss: float = math.nan,
+        class_accuracy: ArrayLike = (),
+        client_accuracy: ArrayLike | None = None,
+        note: str = "",
+    ) -> None:
+        """Record a round, after :meth:`Chooser.observe`.
+
+        Args:
+            outcome: the outcome of the round.
+            test_accuracy, test_loss: results of the new model on test data; NaN in rounds without a test.
+            class_accuracy: test accuracy of each class [K].
+            client_accuracy: accuracy of the new model on each client's data [m], NaN where it was not measured; None without any.
+            note: anything that should be known about the round.
+
+        Raises:
+            UsageError: the outcome is not that of the round that the chooser has just observed, an argument cannot be used, or the
+                directory cannot be written.
+        """
+        chooser = self._chooser
+        if self._writer is None:
+            raise UsageError(f"{self.path}: this record is closed; make a new ServerRecord to continue it")
+        if chooser.waits:
+            raise UsageError(
+                f"round {chooser.t} is not observed yet: call chooser.observe(outcome) before add(outcome)"
+            )
+        if outcome.t != chooser.t or self._last != chooser.t - 1:
+            raise UsageError(
+                f"outcome: is that of round {outcome.t}; the record has {self._last} rounds and the chooser {chooser.t}: "
+                "add every round once, before the next one begins"
+            )
+        row = self._row(outcome, note)
+        row.add_validation(outcome.accuracy, _mean(outcome.validation_losses))
+        row.add_test(float(test_accuracy), float(test_loss), np.asarray(class_accuracy, np.float64).tolist())
+        if client_accuracy is not None:
+            row.client_accuracy = self._of_clients(client_accuracy)
+        self.write(row)
+        self._last = chooser.t
+
+    def finish(self) -> None:  # type: ignore[override]
+        """Mark the run as finished, and close the record: ``compare`` then takes it without ``--partial``."""
+        if self._writer is not None:
+            super().finish({})
+
+    def __enter__(self) -> "ServerRecord":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_place(self) -> None:
+        """Refuse a directory with another run, or with rounds that the chooser does not know."""
+        if not (self.path / "run.sqlite").exists():
+            if self._chooser.t:
+                raise UsageError(
+                    f"{self.path}: is new, but the chooser has {self._chooser.t} rounds; record from the first round on"
+                )
+            return
+        run = Run(self.path)
+        if run.meta.get("key") != self.key(self._chooser.seed):
+            raise UsageError(
+                f"{self.path}: has a run with other settings ({run.meta['label']}, seed {run.meta['seed']}); give another directory"
+            )
+        if run.finished:
+            raise UsageError(f"{self.path}: has a finished run; give another directory")
+        if self._chooser.t > run.last_round:
+            raise UsageError(
+                f"{self.path}: has {run.last_round} rounds, but the chooser has {self._chooser.t}: rounds are missing"
+            )
+        if not self._chooser.t and run.last_round:
+            raise UsageError(
+                f"{self.path}: has {run.last_round} rounds already, and the chooser none; call chooser.restore(…) first, or give "
+                "another directory"
+            )
+
+    def _of_clients(self, values: ArrayLike) -> Values:
+        """One number for each client, checked."""
+        found, m = np.asarray(values, np.float64), self._chooser.census.num_clients
+        if found.shape != (m,):
+            raise UsageError(
+                f"client_accuracy: has the shape {list(found.shape)}; give one number for each client, [{m}]"
+            )
+        return found
+
+    def _row(self, outcome: Outcome, note: str) -> RoundRow:
+        """The record of the round."""
+        chooser, cohort = self._chooser, outcome.cohort
+        rows = self._clients(outcome)
+        uploads = sum(row.status in ("admitted", "diverged") for row in rows)
+        billed = sorted(outcome.billed & ALWAYS)
+        passes = (
+            3.0
+            * chooser.census.epochs
+            * sum(
+                1.0 if cohort.epochs is None else float(cohort.epochs[i]) / chooser.census.epochs
+                for i, row in enumerate(rows)
+                if row.status != "failed"
+            )
+        )
+        more = sorted({name for row in rows for name in row.reports} | set(billed))
+        chooser.ledger.training(
+            cohort.clients, uploads=uploads, up=uploads * (chooser.ledger.model_bytes + 4 * len(more)), passes=passes,
+            seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
+        )  # fmt: skip
+        selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
+        trained = [row for row in rows if row.status in ("admitted", "declined")]
+        admitted = sum(row.status == "admitted" for row in rows)
+        return RoundRow(
+            round=outcome.t,
+            available=len(chooser.available),
+            selected=len(cohort),
+            trained=len(trained),
+            admitted=admitted,
+            simulated_time=chooser.clock,
+            round_time=outcome.duration,
+            steps=sum(row.steps for row in rows),
+            local_accuracy=_mean([row.accuracy for row in trained]),
+            train_loss=_mean([row.loss for row in trained]),
+            note=self._note(outcome, admitted, note),
+            clients=rows,
+            decisions=decisions(cohort),
+            ledger=chooser.ledger.rows,
+            wall={"selection": selection, "training": total - selection, "total": total},
+        )
+
+    def _clients(self, outcome: Outcome) -> list[ClientRow]:
+        """What happened to each selected client."""
+        rows = []
+        for i, client in enumerate(outcome.cohort.clients.tolist()):
+            result = self._chooser.results.get(client, ClientResult(failure=NO_RESULT))
+            status, detail = _status(result, trained=bool(outcome.trained[i]), admitted=bool(outcome.admitted[i]))
+            reports = dict(result.reports) if outcome.trained[i] else {}
+            steps = reports.get("steps", math.nan)
+            rows.append(
+                ClientRow(
+                    client,
+                    status,
+                    detail,
+                    num_samples=int(self._chooser.census.num_samples[client]),
+                    steps=int(steps) if math.isfinite(steps) else 0,
+                    duration=float(outcome.durations[i]),
+                    weight=result.weight if status == "admitted" else 0.0,
+                    loss=reports.get("loss", math.nan),
+                    accuracy=reports.get("accuracy", math.nan),
+                    reports={name: float(value) for name, value in reports.items() if name not in ALWAYS},
+                )
+            )
+        total = sum(row.weight for row in rows)
+        for row in rows:
+            row.weight = row.weight / total if total > 0 else math.nan if row.status == "admitted" else 0.0
+        return rows
+
+    def _note(self, outcome: Outcome, admitted: int, note: str) -> str:
+        """What was special about the round, in words."""
+        why, available, k = outcome.cohort.why, len(self._chooser.available), self._chooser.census.k
+        notes = [why.note if why is not None else ""]
+        if not available:
+            notes = ["empty round: no client available"]
+        elif not self._chooser.selector.variable_size and available < k:
+            notes.append(f"short round: {available} of {k} available")
+        if available and not admitted:
+            notes.append("no update admitted: the model stays as it was")
+        return "; ".join(part for part in (*notes, note) if part)
+
+
+def _status(result: ClientResult, *, trained: bool, admitted: bool) -> tuple[str, str]:
+    """What happened to a client, and the reason."""
+    if admitted:
+        return "admitted", ""
+    if trained:
+        return "declined", ""
+    if result.late:
+        return "late", result.late
+    if result.failure:
+        return "failed", result.failure
+    return "diverged", "its update has NaN or infinite entries and was dropped"
+
+
+def _check_names(names: Sequence[str], number: int, argument: str, things: str) -> None:
+    """Refuse names that are not one for each."""
+    if names and len(names) != number:
+        raise UsageError(f"{argument}: has {len(names)} names, but the census has {number} {things}; give one for each")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{argument}: has {shown(twice)} twice; names must differ")
+
+
+def _mean(values: ArrayLike) -> float:
+    """The mean of the finite values; NaN if there are none."""
+    known = np.asarray(values, np.float64)
+    known = known[np.isfinite(known)]
+    return float(known.mean()) if len(known) else math.nan

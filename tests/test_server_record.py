@@ -1,0 +1,272 @@
+"""The record of a server of one's own: what the chooser decided, and what came back; continued after a restart."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort import Chooser, ClientResult, ServerRecord, UsageError
+from fedcohort.selection import STRATEGIES, Census, Cohort
+from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.uniform import Uniform
+from fedcohort.study.explain_decision import explain
+from tests.cli.test_cli import call
+from tests.test_chooser import CENSUS, K, M, answer, results_of
+
+NAMES = [f"clinic-{letter}" for letter in "abcdefghijkl"]
+
+
+def chooser(strategy: Any = None, seed: int = 0, **settings: Any) -> Chooser:
+    return Chooser(PowerOfChoice(d=6) if strategy is None else strategy, CENSUS, seed, **settings)
+
+
+def play(own: Chooser, record: ServerRecord, rounds: int, folder: Path | None = None) -> list[Cohort]:
+    """Play rounds; save the chooser after each if there is a folder."""
+    cohorts = []
+    for _ in range(rounds):
+        cohort = own.select(range(M), ask=answer, model_bytes=100)
+        outcome = own.outcome(
+            results_of(cohort, own.t), accuracy=0.1, class_accuracy=[0.5, 0.6, 0.7], validation_losses=[0.5, 0.7]
+        )
+        own.observe(outcome)
+        record.add(outcome, test_accuracy=own.t / 10, test_loss=1.0)
+        if folder is not None:
+            own.save(folder / "chooser.safetensors")
+        cohorts.append(cohort)
+    return cohorts
+
+
+def test_the_record_has_what_happened(tmp_path: Path) -> None:
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=3, client_names=NAMES) as record:
+        cohorts = play(own, record, 3)
+        record.finish()
+    run = fedcohort.open_run(tmp_path / "run")
+    run.verify()
+    assert run.finished
+    assert run.client_names == tuple(NAMES)
+    assert [sorted(part.tolist()) for part in run.selections] == [sorted(part.clients.tolist()) for part in cohorts]
+    assert run.rounds["test_accuracy"].tolist() == [0.1, 0.2, 0.3]
+    assert run.rounds["validation_loss"].tolist() == pytest.approx([0.6] * 3)
+    assert run.rounds["available"].tolist() == [M] * 3
+    assert run.rounds["admitted"].tolist() == [K, K, K - 1]  # the last client of the third round is lost
+    lost = run.clients[run.clients["status"] == "failed"]
+    assert lost["detail"].tolist() == ["lost"]
+    expected = results_of(cohorts[0], 1)
+    first = run.clients[run.clients["round"] == 1].set_index("client")
+    for client, result in expected.items():
+        assert first.loc[client, "loss"] == result.reports["loss"]
+        assert first.loc[client, "duration"] == result.duration
+        assert first.loc[client, "num_samples"] == CENSUS.num_samples[client]
+    assert run.clock == "wall"
+    assert run.rounds["round_time"].iloc[0] == max(result.duration for result in expected.values())
+
+
+def test_costs_are_those_of_questions_and_training(tmp_path: Path) -> None:
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        play(own, record, 1)
+    ledger = fedcohort.open_run(tmp_path / "run").ledger.set_index("kind")
+    assert ledger.loc["LocalLoss", "messages"] == 12
+    assert ledger.loc["LocalLoss", "bytes_down"] == 600
+    assert ledger.loc["training", "messages"] == 2 * K
+    assert ledger.loc["training", "bytes_down"] == 100 * K
+    sent = (
+        "q_hat",
+        "training_loss",
+        "held_out_loss",
+        "done",
+    )  # the other reports are sent only to strategies that read them
+    assert ledger.loc["training", "bytes_up"] == K * (100 + 4 * len(sent))
+    assert (
+        ledger.loc["training", "discloses"]
+        == "its update and number of samples, done, held_out_loss, q_hat, training_loss"
+    )
+    assert ledger.loc["training", "passes"] == 3 * K
+
+
+def test_decisions_are_explained(tmp_path: Path) -> None:
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=1, client_names=NAMES) as record:
+        (cohort,) = play(own, record, 1)
+    client = int(cohort.clients[0])
+    words = explain(fedcohort.open_run(tmp_path / "run"), 1, NAMES[client]).words()
+    assert words[0].startswith(
+        f"Client {client} (clinic-{'abcdefghijkl'[client]}) was selected in round 1: its score is"
+    )
+    assert "its update entered the model." in words[1]
+    shown = call("why", tmp_path / "run", "--round", 1).stdout
+    assert "of wall time" in shown
+
+
+def test_weights_are_shares_of_the_admitted_updates(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        cohort = own.select(range(M))
+        results = {c: ClientResult(weight=2.0 + i, admitted=i < 2) for i, c in enumerate(cohort.clients.tolist())}
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    clients = fedcohort.open_run(tmp_path / "run").clients
+    assert clients["weight"].tolist() == pytest.approx([0.4, 0.6, 0.0])
+    assert clients["status"].tolist() == ["admitted", "admitted", "declined"]
+
+
+def test_every_status(tmp_path: Path) -> None:
+    own = chooser(Uniform(), k=5)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M)).clients.tolist()
+        given = [
+            ClientResult(), ClientResult(admitted=False), ClientResult(late="over a minute", duration=1.0),
+            ClientResult(failure="no disk"),
+        ]  # fmt: skip
+        outcome = own.outcome(dict(zip(clients, given, strict=False)))
+        own.observe(outcome)
+        record.add(outcome)
+    frame = fedcohort.open_run(tmp_path / "run").clients
+    assert frame["status"].tolist() == ["admitted", "declined", "late", "failed", "failed"]
+    assert frame["detail"].tolist() == ["", "", "over a minute", "no disk", "no result"]
+
+
+def test_diverged_updates(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M)).clients.tolist()
+        outcome = own.outcome({client: ClientResult(update=[1.0, np.nan]) for client in clients})
+        own.observe(outcome)
+        record.add(outcome, note="a round without a new model")
+    run = fedcohort.open_run(tmp_path / "run")
+    assert set(run.clients["status"]) == {"diverged"}
+    assert "no update admitted" in run.rounds["note"].iloc[0]
+    assert run.rounds["note"].iloc[0].endswith("a round without a new model")
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.builtin))
+def test_a_restart_leaves_the_same_record(strategy: str, tmp_path: Path) -> None:
+    """The server is killed after the record of round 4, before the chooser is saved: round 4 is played again."""
+    selector = STRATEGIES.find(strategy, "selection.name")
+    whole = chooser(selector())
+    with ServerRecord(tmp_path / "whole", whole, rounds=6) as record:
+        play(whole, record, 6)
+    first = chooser(selector())
+    with ServerRecord(tmp_path / "cut", first, rounds=6) as record:
+        play(first, record, 3, tmp_path)
+        play(first, record, 1)
+    again = chooser(selector())
+    again.restore(tmp_path / "chooser.safetensors")
+    with ServerRecord(tmp_path / "cut", again, rounds=6) as record:
+        play(again, record, 3)
+    tables = [
+        [
+            fedcohort.open_run(tmp_path / name).query(f"SELECT * FROM {table}")
+            for table in ("rounds", "clients", "decisions")
+        ]
+        for name in ("whole", "cut")
+    ]
+    assert tables[0] == tables[1]
+    fedcohort.open_run(tmp_path / "cut").verify()
+
+
+def test_reports_and_comparisons_take_it(tmp_path: Path) -> None:
+    for name, strategy in (("powd", PowerOfChoice(d=6)), ("uniform", Uniform())):
+        own = chooser(strategy)
+        with ServerRecord(tmp_path / name, own, rounds=3, label=name, name="clinics", client_names=NAMES) as record:
+            play(own, record, 3)
+            record.finish()
+    table = call("compare", tmp_path / "powd", tmp_path / "uniform").stdout
+    assert "repeat the runs with 6 or more seeds" in table
+    assert call("report", tmp_path / "powd", tmp_path / "uniform", "-o", tmp_path / "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Wall time is that of the server." in page
+    assert "of the simulator" not in page
+    assert "<h1>clinics</h1>" in page
+
+
+def refused(words: str, call: Any, *arguments: Any, **named: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        call(*arguments, **named)
+    assert words in str(raised.value)
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    own = chooser()
+    refused("chooser = 3: give a fedcohort.Chooser", ServerRecord, tmp_path / "a", 3, rounds=1)
+    for rounds in (0, 1.5, True):
+        refused("should be a whole number of at least 1", ServerRecord, tmp_path / "a", own, rounds=rounds)
+    refused(
+        "has 2 names, but the census has 12 clients",
+        ServerRecord,
+        tmp_path / "a",
+        own,
+        rounds=1,
+        client_names=["a", "b"],
+    )
+    refused("has 'a' twice", ServerRecord, tmp_path / "a", own, rounds=1, client_names=["a"] * M)
+    refused("classes: has 1 names", ServerRecord, tmp_path / "a", own, rounds=1, classes=["a"])
+    assert not (tmp_path / "a").exists()
+
+
+def test_rounds_are_added_in_order(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    record = ServerRecord(tmp_path / "run", own, rounds=3)
+    own.select(range(M))
+    outcome = own.outcome({})
+    refused("call chooser.observe(outcome) before add(outcome)", record.add, outcome)
+    own.observe(outcome)
+    refused("client_accuracy: has the shape [3]", record.add, outcome, client_accuracy=[0.1] * 3)
+    record.add(outcome, client_accuracy=[0.5] * M)
+    refused("is that of round 1; the record has 1 rounds and the chooser 1", record.add, outcome)
+    own.select(range(M))
+    later = own.outcome({})
+    own.observe(later)
+    own.select(range(M))
+    last = own.outcome({})
+    own.observe(last)
+    refused("the record has 1 rounds and the chooser 3", record.add, last)
+    record.close()
+    refused("is closed", record.add, last)
+    assert fedcohort.open_run(tmp_path / "run").client_accuracy.to_numpy().tolist() == [[0.5] * M]
+
+
+def test_other_runs_are_left_alone(tmp_path: Path) -> None:
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=3) as record:
+        play(own, record, 2, tmp_path)
+        refused("another process is writing this run", ServerRecord, tmp_path / "run", own, rounds=3)
+    refused("has 2 rounds already, and the chooser none", ServerRecord, tmp_path / "run", chooser(), rounds=3)
+    others: Sequence[Chooser] = [chooser(seed=1), chooser(Uniform()), chooser(PowerOfChoice(d=5)), chooser(k=2)]
+    for other in others:
+        refused("has a run with other settings", ServerRecord, tmp_path / "run", other, rounds=3)
+    refused("is new, but the chooser has 2 rounds", ServerRecord, tmp_path / "new", own, rounds=3)
+    ahead = chooser()
+    ahead.restore(tmp_path / "chooser.safetensors")
+    ahead.t = 3
+    refused("has 2 rounds, but the chooser has 3", ServerRecord, tmp_path / "run", ahead, rounds=3)
+    ahead.t = 2
+    with ServerRecord(tmp_path / "run", ahead, rounds=3) as record:
+        play(ahead, record, 1)
+        record.finish()
+    refused("has a finished run", ServerRecord, tmp_path / "run", ahead, rounds=3)
+
+
+def test_a_census_with_label_counts_gives_the_classes(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1, classes=["a", "b", "c"]) as record:
+        play(own, record, 1)
+    portrait = fedcohort.open_run(tmp_path / "run").portrait
+    assert portrait.classes == ("a", "b", "c")
+    assert portrait.facts["counts"].tolist() == np.asarray(CENSUS.histogram).tolist()
+
+
+def test_without_any_client(tmp_path: Path) -> None:
+    own = Chooser(Uniform(), Census(np.full(M, 5), 1, K))
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        own.select([])
+        outcome = own.outcome({})
+        own.observe(outcome)
+        record.add(outcome)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.rounds["note"].tolist() == ["empty round: no client available"]
