@@ -1,10 +1,13 @@
 """Selection for a server of one's own: rounds, checks, and a state that is data."""
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
@@ -12,6 +15,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
+from fedcohort.selection.divfl import DivFL
 from fedcohort.selection.fedcbs import FedCBS
 from fedcohort.selection.gpfl import GPFL
 from fedcohort.selection.power_of_choice import PowerOfChoice
@@ -210,7 +214,7 @@ def test_updates_with_nan_did_not_train() -> None:
         (lambda: result_of_all(3), r"results: that of client \d+ is 3; give a ClientResult"),
         (
             lambda: result_of_all(ClientResult(duration=-1)),
-            r"results: the duration of client \d+ is -1 s; give at least 0",
+            r"results: the duration of client \d+ is -1(.0)?; give seconds of at least 0",
         ),
         (
             lambda: Chooser(Uniform(), CENSUS).save("/no/such/folder/state"),
@@ -321,3 +325,152 @@ def test_clients_join_between_rounds() -> None:
     chooser.extend(joined)
     assert (chooser.census.k, chooser.census.num_samples[3]) == (1, 40)
     assert chooser.select([3]).clients.tolist() == [3]
+
+
+# --- what a server gives ------------------------------------------------------------------------------------------------------
+
+
+def refuses(words: str, call: Any, *arguments: Any, **named: Any) -> None:
+    with pytest.raises(UsageError) as raised:
+        call(*arguments, **named)
+    assert words in str(raised.value)
+
+
+def test_settings_that_cannot_be_used_are_refused() -> None:
+    census: Any = Census
+    assert Chooser(Uniform(), CENSUS, cast("int", np.int64(3))).seed == 3
+    refuses("k = 2.5: should be a whole number of at least 0", Chooser, Uniform(), CENSUS, k=2.5)
+    refuses("k = '3': should be a whole number", Chooser, Uniform(), CENSUS, k="3")
+    refuses("seed = -1: should be a whole number of at least 0", Chooser, Uniform(), CENSUS, -1)
+    refuses("census = 3: give a fedcohort.selection.Census", Chooser, Uniform(), 3)
+    refuses("census.num_samples = [1, -2]: must be whole numbers", Chooser, Uniform(), census([1, -2], 1, 1))
+    refuses("census.num_samples = ['a']: must be numbers", Chooser, Uniform(), census(["a"], 1, 1))
+    wrong = Census(np.full(3, 5), 2, 1, histogram=np.zeros((2, 2), np.int64))
+    refuses("census.histogram: has the shape [2, 2]; must be [3, 2]", Chooser, Uniform(), wrong)
+
+
+def test_a_census_can_be_lists() -> None:
+    census: Any = Census
+    own = Chooser(FedCBS(), census([5, 6, 7], 2, 1, histogram=[[1, 4], [3, 3], [7, 0]]))
+    assert own.select([0, 1, 2]).clients.tolist() in ([0], [1], [2])
+    assert own.census.num_samples.dtype == np.int64
+
+
+@pytest.mark.parametrize("available", [None, 3, [[1], [2, 3]], [0.5], ["a"], [M]])
+def test_available_must_be_ids(available: Any) -> None:
+    refuses("available", Chooser(Uniform(), CENSUS).select, available)
+
+
+@pytest.mark.parametrize("answers", [{"a": 1}, "abc", None, (x for x in range(6)), [1.0], [[1.0]] * 6])
+def test_answers_must_be_numbers_of_each_client(answers: Any) -> None:
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    refuses("LocalLoss", own.select, range(M), ask=lambda question, clients: answers)
+
+
+def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
+    def ask(question: Question, clients: Indices) -> Values:
+        values = answer(question, clients)
+        clients[:] = 0
+        return values
+
+    first, second = (Chooser(PowerOfChoice(d=6), CENSUS) for _ in range(2))
+    assert first.select(range(M), ask=ask).clients.tolist() == second.select(range(M), ask=answer).clients.tolist()
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (ClientResult(duration=None), "the duration of client"),  # type: ignore[arg-type]
+        (ClientResult(duration=-1.0), "the duration of client"),
+        (ClientResult(weight=-1.0), "the weight of client"),
+        (ClientResult({"loss": None}), "the report 'loss' of client"),  # type: ignore[dict-item]
+        (ClientResult({"loss": "1"}), "the report 'loss' of client"),  # type: ignore[dict-item]
+    ],
+)
+def test_results_must_be_numbers(result: ClientResult, words: str) -> None:
+    own = Chooser(Uniform(), CENSUS)
+    client = int(own.select(range(M)).clients[0])
+    refuses(words, own.outcome, {client: result})
+
+
+def test_numbers_of_a_round_must_be_possible() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    clients = own.select(range(M)).clients.tolist()
+    refuses("results: clients [a] were not selected", own.outcome, {clients[0]: ClientResult(), "a": ClientResult()})
+    refuses("duration = -100: must be seconds of at least 0", own.outcome, {}, duration=-100)
+    refuses("accuracy = 90.0: must be a number of at most 1; 90% is 0.9", own.outcome, {}, accuracy=90.0)
+    outcome = own.outcome({client: ClientResult(duration=1.0) for client in clients})
+    refuses("upload_times: 5 s for client", own.observe, outcome, upload_times=[5.0] * K)
+    refuses("upload_times: has the shape [1]", own.observe, outcome, upload_times=[0.5])
+    own.observe(outcome, upload_times=[0.25] * K)
+    assert own.compute_times[clients].tolist() == [0.75] * K
+
+
+def with_updates(own: Chooser, update: Any) -> Outcome:
+    return own.outcome(
+        {client: ClientResult(duration=10.0, update=update) for client in own._current().clients.tolist()}
+    )
+
+
+@pytest.mark.parametrize("update", [1.0, [], "abc", [[1.0], [2.0, 3.0]]])
+def test_updates_must_be_vectors(update: Any) -> None:
+    own = Chooser(DivFL(), CENSUS)
+    own.select(range(M), ask=answer)
+    refuses("results: the update of client", with_updates, own, update)
+
+
+def test_updates_have_one_length_and_can_be_tensors() -> None:
+    own = Chooser(DivFL(), CENSUS)
+    for update in (torch.ones(3, requires_grad=True), np.ones(3)):
+        own.select(range(M), ask=answer)
+        own.observe(with_updates(own, update))
+    own.select(range(M), ask=answer)
+    refuses("must have 3 numbers, as those before", with_updates, own, np.ones(4))
+
+
+def test_an_observation_that_fails_changes_nothing() -> None:
+    class Fails(PowerOfChoice):
+        def observe(self, outcome: Outcome) -> None:
+            super().observe(outcome)
+            if outcome.t == 2 and outcome.duration > 1:
+                raise ValueError("a bug")
+
+    own = Chooser(Fails(d=6), CENSUS)
+    for duration in (1.0, 5.0):
+        own.select(range(M), ask=answer)
+        outcome = own.outcome(results_of(own._current(), own.t), duration=duration)
+        if duration == 5.0:
+            with pytest.raises(ValueError, match="a bug"):
+                own.observe(outcome)
+            assert own.clock == 1.0
+            outcome = own.outcome(results_of(own._current(), own.t), duration=1.0)
+        own.observe(outcome)
+    assert own.clock == 2.0
+
+
+READS = ("rpowd", "oort", "haccs", "eiffel", "stratified")
+
+
+@pytest.mark.parametrize("strategy", READS)
+def test_reports_that_a_strategy_reads_are_required(strategy: str) -> None:
+    own = Chooser(STRATEGIES.find(strategy, "selection.name")(), CENSUS)
+    cohort = own.select(range(M), ask=answer)
+    before = copy.deepcopy(own.selector.state_dict())
+    outcome = own.outcome({client: ClientResult(duration=1.0) for client in cohort.clients.tolist()}, accuracy=0.5)
+    with pytest.raises(
+        UsageError, match=r"reads the report '[a-z_]+', and no client sent it in round 1; give ClientResult"
+    ) as raised:
+        own.observe(outcome)
+    assert type(own.selector).__name__ in str(raised.value)
+    assert pack({"state": own.selector.state_dict()}) == pack({"state": before})
+    unknown = dict.fromkeys(("loss", "square_loss", "samples", "steps", "accuracy", "done", "q_hat"), np.nan)
+    own.observe(own.outcome({client: ClientResult(unknown, 1.0) for client in cohort.clients.tolist()}, accuracy=0.5))
+
+
+def test_saving_from_several_threads(tmp_path: Path) -> None:
+    own = Chooser(Uniform(), CENSUS)
+    with ThreadPoolExecutor(4) as threads:
+        for saved in [threads.submit(own.save, tmp_path / "chooser.safetensors") for _ in range(100)]:
+            saved.result()
+    own.restore(tmp_path / "chooser.safetensors")
+    assert [file.name for file in tmp_path.iterdir()] == ["chooser.safetensors"]

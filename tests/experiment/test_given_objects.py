@@ -13,6 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.identity import identity
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
+from tests.cli.test_cli import call, refused
 from tests.experiments import IID, blobs, small
 
 
@@ -179,3 +180,31 @@ def test_public_samples_that_were_not_handed_over_or_do_not_fit(tmp_path: Path) 
         UsageError, match=r"public\.name = 'none': 'feddf' needs public samples; .* or 'given' with public="
     ):
         small(algorithm="feddf")
+
+
+def test_a_run_is_not_repeated_without_the_objects_that_python_handed_over(tmp_path: Path) -> None:
+    """The description has defaults in their place, here the digits, which would be played without a word."""
+    data, model = blobs(), nn.Linear(4, 3)
+    first = fedcohort.run(small(rounds=1, **IID), data=data, model=model, runs=tmp_path / "a")
+    file = first.path / "experiment.toml"
+    again = fedcohort.load_experiment(file)
+    assert list(again.handed_over) == ["data", "model"]
+    with pytest.raises(
+        UsageError, match=r"^data: 'arrays, [0-9a-f]{12}' was handed over in Python when this was written"
+    ):
+        fedcohort.run(again, runs=tmp_path / "b")
+    with pytest.raises(UsageError, match=r"^model: .* hand it over again: fedcohort.run\(experiment, model=…\)$"):
+        fedcohort.compare(again.with_overrides({"rounds": 2}), data=data, runs=tmp_path / "b")
+    assert not list((tmp_path / "b").glob("*/run.sqlite"))
+    refused(call("run", file, "--runs", tmp_path / "b"), "data: 'arrays, ", "was handed over in Python")
+    refused(call("data", "describe", file), "data: 'arrays, ", "was handed over in Python")
+    second = fedcohort.run(again, data=data, model=model, runs=tmp_path / "c")
+    assert (second.path.name, second.digest()) == (first.path.name, first.digest())
+    assert (second.path / "experiment.toml").read_text() == file.read_text()
+
+
+def test_a_published_description_says_what_was_handed_over(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1, **IID), data=blobs(), runs=tmp_path)
+    (tmp_path / "mine.toml").write_text(run.experiment.to_toml())
+    with pytest.raises(UsageError, match=r"^data: 'arrays, "):
+        fedcohort.run(fedcohort.load_experiment(tmp_path / "mine.toml"), runs=tmp_path)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedcohort
 from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.krum import Krum, scores, square_distances
@@ -18,6 +20,7 @@ from fedcohort.algorithms.trimmed_mean import TrimmedMean
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.rounds import play_round
+from tests.experiments import small
 from tests.matrix.test_edges import calm
 from tests.repetitions import slow_after
 from tests.rounds.test_rounds import poison
@@ -331,3 +334,25 @@ def test_clients_with_infinite_models_are_not_compared(name: str) -> None:
         poison(run_state, {1, 4})
         assert play_round(run_state, 1, test=False).admitted == 8
         assert all(bool(torch.isfinite(value).all()) for value in run_state.model.values() if value.is_floating_point())
+
+
+def test_clients_that_krum_leaves_out_are_declined(tmp_path: Path) -> None:
+    """One of five models enters the model, so that one client is admitted; all five trained and sent their updates."""
+    run = fedcohort.run(
+        small(algorithm={"name": "krum", "f": 1}, selection={"name": "uniform", "k": 5}, rounds=3), runs=tmp_path
+    )
+    assert run.rounds["trained"].tolist() == [5] * 3
+    assert run.rounds["admitted"].tolist() == [1] * 3
+    clients = run.clients
+    assert sorted(clients["status"].unique()) == ["admitted", "declined"]
+    assert set(clients.loc[clients["status"] == "admitted", "weight"]) == {1.0}
+    declined = clients[clients["status"] == "declined"]
+    assert set(declined["weight"]) == set(declined["coefficient"]) == {0.0}
+    assert set(declined["detail"]) == {"the algorithm left its update out of the model"}
+    training = run.ledger.set_index("kind").loc["training"]
+    assert set(training["messages"]) == {10}
+    assert run.summary().admitted.coverage == len(set(clients.loc[clients["status"] == "admitted", "client"])) / 12
+    client = int(declined["client"].iloc[0])
+    assert "did not enter the model: the algorithm left its update out of the model." in " ".join(
+        run.why(1, client).words()
+    )

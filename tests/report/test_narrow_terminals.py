@@ -148,7 +148,7 @@ def test_columns_of_a_decision_are_explained_if_they_are_shown(runs: Path) -> No
 def test_messages_of_declined_clients_are_explained(runs: Path) -> None:
     """Where all clients were declined, messages were half of those of a usual round, beside bytes that clients sent."""
     found = explain(next(run for run in find_runs([runs]) if run.meta["label"] == "UCB"), 3)
-    about = "A declined client sends no update; the numbers that it reports count as bytes only."
+    about = "A client that the strategy declines sends no update; the numbers that it reports count as bytes only."
     assert about not in " ".join(terminal.as_text(terminal.explanation(found)).split())
     declined = [dataclasses.replace(each, status="declined") if each.selected else each for each in found.candidates]
     one = dataclasses.replace(found, candidates=declined, selected=1, admitted=1, available=1)

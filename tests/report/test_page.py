@@ -327,7 +327,10 @@ def test_whose_update_was_declined_is_told_apart_from_who_was_selected(tmp_path:
     assert [row["value"] for row in found.payload["data"][reported]] == pytest.approx([0.05, 0.15, 0.25])
     assert "Dashed line, for the quantile: the threshold" in found.prose
     assert "conformal quantile" in found.text
-    assert "A declined client sends no update; the numbers that it reports count as bytes only." in found.prose
+    assert (
+        "A client that the strategy declines sends no update; the numbers that it reports count as bytes only."
+        in found.prose
+    )
     switch = [a for tag, a in found.tags if tag == "input" and str(a.get("name")).startswith("view-reported-conformal")]
     assert len(switch) == 4, "quantile, set size, done, epochs; the number of held-out samples never changes"
 

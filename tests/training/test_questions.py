@@ -140,6 +140,20 @@ def test_reports_are_disclosed_and_billed_where_the_strategy_reads_them() -> Non
     assert oort["training"].bytes_up == plain["training"].bytes_up + 4 * 3 * len(words)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "words"),
+    [
+        ("fedavg", ""),
+        ("fednova", ", its number of local steps"),
+        ("scaffold", ", the change of its mean gradient (its control variate)"),
+    ],
+)
+def test_what_clients_send_for_the_algorithm_is_disclosed(algorithm: str, words: str) -> None:
+    with a_run_state(algorithm=algorithm) as run_state:
+        (training,) = play_round(run_state, 1, test=False).ledger
+    assert training.discloses == f"its update and number of samples{words}"
+
+
 def test_a_histogram_is_sent_once() -> None:
     first, second = ledgers({"name": "stratified"})
     assert first["Histogram"].bytes_up == 12 * 10 * 4

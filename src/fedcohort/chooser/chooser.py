@@ -14,6 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.chooser.argument_checks import (
+    check_reported,
+    checked_answers,
+    checked_census,
+    checked_update,
+    checked_upload_times,
+    ids_of,
+    number_below_one,
+    seconds,
+    whole_number,
+)
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
@@ -61,9 +72,8 @@ class Chooser:
             raise UsageError(
                 f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
             )
-        if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-            raise UsageError(f"seed = {seed!r}: should be a whole number of at least 0")
-        census = dataclasses.replace(census, k=census.k if k is None else k)
+        seed, census = whole_number(seed, "seed", 0), checked_census(census)
+        census = dataclasses.replace(census, k=whole_number(census.k if k is None else k, "k", 0))
         if not 1 <= census.k <= census.num_clients:
             raise UsageError(f"k = {census.k}: must be between 1 and the number of clients, {census.num_clients}")
         if "histogram" in selector.needs and census.histogram is None:
@@ -78,6 +88,7 @@ class Chooser:
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
+        self._width = 0  # length of updates, once it is known
         self.selector.setup(census)
 
     def select(self, available: Iterable[int], ask: Ask | None = None, *, model_bytes: int = 0) -> Cohort:
@@ -127,9 +138,10 @@ class Chooser:
                 the strategy needs is missing.
         """
         cohort = self._current()
-        strangers = sorted(set(results) - set(cohort.clients.tolist()))
+        strangers = set(results) - set(cohort.clients.tolist())
         if strangers:
-            raise UsageError(f"results: clients {strangers[:5]} were not selected in round {self.t}")
+            listed = ", ".join(sorted(map(str, strangers))[:5])
+            raise UsageError(f"results: clients [{listed}] were not selected in round {self.t}")
         check_results(results)
         if "validation" in self.selector.needs and accuracy is None:
             raise UsageError(
@@ -138,7 +150,7 @@ class Chooser:
         self.results = dict(results)
         rows = [results.get(client, ClientResult(failure="no result")) for client in cohort.clients.tolist()]
         longest = max((row.duration for row in rows if math.isfinite(row.duration)), default=0.0)
-        waited = longest if duration is None else float(duration)
+        waited = longest if duration is None else seconds(duration, "duration")
         return Outcome(
             t=self.t,
             cohort=cohort,
@@ -147,7 +159,7 @@ class Chooser:
             reports=self._reports(cohort, rows),
             durations=np.array([math.nan if r.failure else waited if r.late else r.duration for r in rows], np.float64),
             duration=waited,
-            accuracy=math.nan if accuracy is None else float(accuracy),
+            accuracy=math.nan if accuracy is None else number_below_one(accuracy, "accuracy"),
             class_accuracy=np.asarray(class_accuracy, np.float64),
             validation_losses=np.asarray(validation_losses, np.float64),
         )
@@ -160,14 +172,23 @@ class Chooser:
             upload_times: the part of each client's time that was communication, aligned with the cohort; None if unknown.
 
         Raises:
-            UsageError: no round has begun, or the outcome is that of another round.
+            UsageError: no round has begun, the outcome is that of another round, an argument cannot be used, or no client sent a
+                report that the strategy reads; nothing has changed.
         """
         cohort = self._current()
         if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
             raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
-        self._remember(outcome, upload_times)
-        with self.watch.part("selection"):
-            self.selector.observe(outcome)
+        uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
+        before = copy.deepcopy(self.selector.state_dict())
+        try:
+            with self.watch.part("selection"):
+                self.selector.observe(outcome)
+            derived = frozenset({"update", "update_norm"})
+            check_reported(outcome, self.results, cohort, derived, type(self.selector).__name__)
+        except Exception:
+            self.selector.load_state_dict(before)
+            raise
+        self._remember(outcome, uploads)
         self._waiting = None
 
     @property
@@ -251,14 +272,7 @@ class Chooser:
 
     def _present(self, available: Iterable[int]) -> Indices:
         """The available clients, checked: distinct, ascending, with samples."""
-        given = np.asarray(available if isinstance(available, np.ndarray) else list(available))
-        if given.size and not np.issubdtype(given.dtype, np.integer):
-            raise UsageError(f"available = {given[:5].tolist()}: must be ids of clients, which are integers")
-        ids = np.unique(given.astype(np.int64))
-        m = self.census.num_clients
-        if len(ids) and (ids[0] < 0 or ids[-1] >= m):
-            wrong = ids[(ids < 0) | (ids >= m)][0]
-            raise UsageError(f"available: client {wrong} is not in the census; clients are numbered 0 to {m - 1}")
+        ids = ids_of(available, self.census.num_clients)
         present: Indices = ids[self.census.num_samples[ids] > 0]
         return present
 
@@ -277,14 +291,8 @@ class Chooser:
                     f"{strategy}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are not "
                     "available; ask only clients in round.available"
                 )
-            values: Values = np.asarray(ask(question, clients), np.float64)
-            wanted = (len(clients),) if question.numbers == 1 else (len(clients), question.numbers)
-            if values.shape != wanted:
-                raise UsageError(
-                    f"ask: returned an array of shape {list(values.shape)} for {question.kind}; must be {list(wanted)}, "
-                    "with NaN for a client without an answer"
-                )
-            return values
+            answers = ask(question, clients.copy())  # the strategy's own ids stay as they are
+            return checked_answers(answers, len(clients), question.numbers, question.kind)
 
         return answer
 
@@ -320,9 +328,11 @@ class Chooser:
                 f"results: client {client} has no update, but {type(self.selector).__name__} needs it; "
                 "give ClientResult(…, update=…)"
             )
-        return np.asarray(row.update, np.float64).ravel()
+        values = checked_update(row.update, client, self._width or self.census.num_parameters)
+        self._width = len(values)
+        return values
 
-    def _remember(self, outcome: Outcome, upload_times: ArrayLike | None) -> None:
+    def _remember(self, outcome: Outcome, upload: Values | None) -> None:
         """Keep the times of the clients, for nominal work; a late client needs at least the time that the server waited."""
         clients, cohort = outcome.cohort.clients, outcome.cohort
         work = np.ones(len(cohort)) if cohort.epochs is None else np.asarray(cohort.epochs) / self.census.epochs
@@ -332,8 +342,7 @@ class Chooser:
         self.durations[clients[done]] = times[done]
         waited = outcome.durations[late] / np.maximum(work[late], 1.0)
         self.durations[clients[late]] = np.fmax(self.durations[clients[late]], waited)
-        if upload_times is not None:
-            upload = np.asarray(upload_times, np.float64)
+        if upload is not None:
             split = done & np.isfinite(upload)
             self.upload_times[clients[split]] = upload[split]
             self.compute_times[clients[split]] = ((outcome.durations - upload) / work)[split]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import get_ident
 
 __all__ = ["is_disk_full", "replace_file", "replace_files", "reserve", "sync_directory", "sync_file", "write_file"]
 
@@ -113,7 +114,9 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
                 path.write_bytes(content)
                 continue
             real = _target(path)
-            fresh[real] = real.with_name(f".{real.name[:40]}.{os.getpid()}.{len(fresh)}")  # long names can begin alike
+            fresh[real] = real.with_name(
+                f".{real.name[:40]}.{os.getpid()}-{get_ident()}.{len(fresh)}"
+            )  # long names can begin alike
             fresh[real].write_bytes(content)
         for real, written in fresh.items():
             written.replace(real)

@@ -20,10 +20,11 @@ from pydantic import BaseModel, Field, ValidationError
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.notebook_display import Bundle, bundle
-from fedcohort.core.parameters import NotInKey, explain, in_key
+from fedcohort.core.parameters import NotInKey, explain
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
+from fedcohort.experiment.handed_over import comments
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
@@ -32,7 +33,6 @@ from fedcohort.experiment.plugin_files import by_content, plugin_files
 from fedcohort.experiment.python_objects import with_names
 from fedcohort.experiment.sections import (
     Algorithm,
-    Choice,
     Data,
     Engine,
     FederationSection,
@@ -44,6 +44,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.settings_in_key import settings_in_key
 from fedcohort.experiment.sweep_checks import check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.experiment.tasks import check_task
@@ -206,7 +207,7 @@ class Experiment(Section):
         """The complete description as TOML. Reading it gives an equal experiment."""
         import tomli_w
 
-        return tomli_w.dumps(without_none(self.to_dict()))
+        return comments(self.handed_over) + tomli_w.dumps(without_none(self.to_dict()))
 
     def own_files(self) -> list[Path]:
         """The users' own files that define plug-ins of this experiment."""
@@ -216,7 +217,20 @@ class Experiment(Section):
         """A new experiment with nested values replaced. A new plug-in name drops the parameters of the old plug-in."""
         overrides = with_names(overrides)
         check_values(overrides)
-        return Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
+        changed = Experiment(**merge(without_unnamed(self.to_dict(), self.unnamed), overrides, where=""))
+        return changed.with_handed_over(self.handed_over)
+
+    @property
+    def handed_over(self) -> dict[str, str]:
+        """Objects from Python that a description in a run directory names, in words, and that must be handed over again to play it."""
+        named: dict[str, str] = self.__dict__.get("_handed_over", {})
+        return named
+
+    def with_handed_over(self, objects: Mapping[str, str]) -> "Experiment":
+        """This experiment with other :attr:`handed_over`."""
+        same = self.model_copy()
+        same.__dict__["_handed_over"] = dict(objects)
+        return same
 
     @property
     def unnamed(self) -> frozenset[str]:
@@ -302,7 +316,7 @@ class Experiment(Section):
         Args:
             extra: text that identifies objects that were passed in Python in place of settings.
         """
-        values = _settings_in_key(self, self.to_dict())
+        values = settings_in_key(self, self.to_dict())
         if trace := self._trace():
             values["systems"]["availability"]["file"] = trace
         values["engine"]["device"] = self.engine.device.partition(":")[0]  # one GPU is like another
@@ -317,17 +331,6 @@ class Experiment(Section):
         except UsageError:  # reported when the file is read; a finished run can be opened without it
             return ""
         return fingerprint
-
-
-def _settings_in_key(section: object, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``values`` of a section (and of the sections in it) that enter the hash of a run."""
-    plugin = section.table.find(section.name, "name") if isinstance(section, Choice) else None
-    kept: dict[str, Any] = {}
-    for name, value in values.items():
-        if in_key(section, name, value) and in_key(plugin, name, value):
-            inner = getattr(section, name, None)
-            kept[name] = _settings_in_key(inner, value) if hasattr(inner, "__pydantic_fields__") else value
-    return kept
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.identity import identity
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import as_path
+from fedcohort.experiment.handed_over import comments
 from fedcohort.experiment.own_measures import OwnMeasure, check_names
 from fedcohort.federation.datasets import Dataset
 
@@ -124,6 +125,10 @@ class Given:
 
     def note(self) -> str:
         """The objects that were given, as comments for the head of the experiment file in the run directory."""
+        return comments(self.objects())
+
+    def objects(self) -> dict[str, object]:
+        """The objects that were given, by name; data and measures in words."""
         given = {name: getattr(self, name) for name in self.names().split(", ") if name}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
@@ -131,8 +136,7 @@ class Given:
             given["public"] = f"{self.public_data.name}, {self.public_data.fingerprint[:12]}"
         if self.measures:
             given["measures"] = ", ".join(self.own_measures)
-        lines = [f"# {name}: handed over in Python: {' '.join(str(value).split())}\n" for name, value in given.items()]
-        return "".join(lines)
+        return given
 
 
 def _check_data(data: object) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import as_path, is_folder, kind_of, resolved
 from fedcohort.experiment.experiment import Experiment
+from fedcohort.experiment.handed_over import read_comments
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
 from fedcohort.experiment.plugin_files import anchored, named_files
@@ -39,7 +40,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     if file.suffix.lower() in (".html", ".htm"):
         raise UsageError(f"{file}: is a web page, not an experiment; give the path of an experiment file (.toml)")
     try:
-        values = parsed(_text(file), str(file))
+        text = _text(file)
+        values = parsed(text, str(file))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: not valid TOML: {error}") from None
     check_values(values, str(file))
@@ -52,7 +54,8 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         for section in ("data", "public"):
             _anchor(row, (section,), "name", file.parent, only=_is_data)
     values = merge(values, parse_overrides(overrides), where="")
-    return Experiment.recorded(values) if recorded else Experiment(**values)
+    experiment = Experiment.recorded(values) if recorded else Experiment(**values)
+    return experiment.with_handed_over(named) if (named := read_comments(text)) else experiment
 
 
 def in_run_directory(file: Path) -> bool:

@@ -17,8 +17,8 @@ __all__ = [
 ]
 
 MESSAGES = (
-    "Messages of the training: one to each selected client, and one for each update sent back. A declined client sends no update; "
-    "the numbers that it reports count as bytes only."
+    "Messages of the training: one to each selected client, and one for each update sent back. A client that the strategy "
+    "declines sends no update; the numbers that it reports count as bytes only."
 )
 """What counts as a message of the training, said where some clients were declined."""
 

@@ -67,6 +67,7 @@ class Tally:
         self._updates: dict[int, Values] = {}
         self._start, self._trainable, self._needs = start, sorted(trainable), needs
         self._derived: set[str] = set()  # reports that the server computes from updates
+        self._sent_more = ""  # what clients send for the algorithm besides their updates, in words
         self._read: set[str] = set()
 
     def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
@@ -93,7 +94,8 @@ class Tally:
 
     def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
         """Note the clients that enter the model, and their weights."""
-        largest = 0.0
+        largest, card = 0.0, getattr(algorithm, "card", None)
+        self._sent_more = "" if card is None or card.discloses == "nothing" else card.discloses
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", _weight(algorithm, update, members)
@@ -108,18 +110,22 @@ class Tally:
     def disclosed(self) -> str:
         """What the server learned about clients that trained, in words; clients that were declined keep their updates."""
         more = sorted({name for row in self.rows for name in row.reports if self._is_sent(name)} | self._read)
-        sent = [TRAINING] if self.uploads else [NUMBER_OF_SAMPLES]
+        sent = [TRAINING, *([self._sent_more] if self._sent_more else [])] if self.uploads else [NUMBER_OF_SAMPLES]
         return ", ".join([*sent, *more])
 
     def settle(self, changed: Mapping[int, float], algorithm: Algorithm | None = None) -> None:
         """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1. Before
-        that, ask the ``algorithm`` for the coefficients with which the updates entered the model."""
+        that, ask the ``algorithm`` for the coefficients with which the updates entered the model. Clients whose updates it left out
+        are declined."""
         for row in self.having("admitted"):
             row.weight = changed.get(row.client, row.weight)
         if algorithm is not None:
             coefficients = algorithm.coefficients({row.client: row.weight for row in self.having("admitted")})
             for row in self.having("admitted"):
                 row.coefficient = coefficients.get(row.client, math.nan)
+        for row in self.having("admitted"):
+            if changed.get(row.client) == 0:
+                row.status, row.detail = "declined", "the algorithm left its update out of the model"
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0

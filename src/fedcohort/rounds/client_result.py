@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,15 +38,20 @@ class ClientResult:
     @property
     def trained(self) -> bool:
         """Whether an update came back in time, without NaN and infinite entries."""
-        return (
-            not self.failure
-            and not self.late
-            and (self.update is None or bool(np.isfinite(np.asarray(self.update, np.float64)).all()))
-        )
+        return not self.failure and not self.late and (self.update is None or _is_finite(self.update))
+
+
+def _is_finite(update: Any) -> bool:
+    """Whether an update has no NaN and no infinite entries; True for what is no array, which is refused when it is used."""
+    plain = update.detach().cpu() if hasattr(update, "detach") else update
+    try:
+        return bool(np.isfinite(np.asarray(plain, np.float64)).all())
+    except (TypeError, ValueError):
+        return True
 
 
 def check_results(results: Mapping[int, ClientResult]) -> None:
-    """Refuse what is no :class:`ClientResult`, and negative durations and weights.
+    """Refuse what is no :class:`ClientResult`, and numbers in it that are none or negative.
 
     Raises:
         UsageError: the message names the client.
@@ -53,9 +59,17 @@ def check_results(results: Mapping[int, ClientResult]) -> None:
     for client, result in results.items():
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
-        if result.duration < 0:
-            raise UsageError(
-                f"results: the duration of client {client} is {result.duration:g} s; give at least 0, or NaN"
-            )
-        if result.weight < 0:
-            raise UsageError(f"results: the weight of client {client} is {result.weight:g}; give at least 0, or NaN")
+        _check_number(result.duration, f"the duration of client {client}", "seconds of at least 0, or NaN", least=0.0)
+        _check_number(result.weight, f"the weight of client {client}", "a number of at least 0, or NaN", least=0.0)
+        for name, value in result.reports.items():
+            _check_number(value, f"the report {name!r} of client {client}", "a number, or NaN", least=-math.inf)
+
+
+def _check_number(value: object, what: str, wanted: str, least: float) -> None:
+    """Refuse what is no number, or lower than ``least``."""
+    try:
+        number = None if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = None
+    if number is None or number < least:
+        raise UsageError(f"results: {what} is {shown(value)}; give {wanted}")

@@ -9,6 +9,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import counted
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import HANDED_OVER, Given
+from fedcohort.experiment.handed_over import check_handed_over
 from fedcohort.federation.datasets import Dataset, standardised
 from fedcohort.federation.own_data_names import is_own
 
@@ -114,7 +115,13 @@ def on_data(cell: Cell, given: Given) -> Cell:
 
     Without a partition, clients of the data become the clients, or the samples are divided by a Dirichlet partition that suits their
     number. What was chosen is reported.
+
+    Raises:
+        UsageError: the experiment is a description whose objects from Python were not handed over again.
     """
+    if before := cell.experiment.handed_over:
+        check_handed_over(before, given.objects())
+        cell = replace(cell, experiment=cell.experiment.with_handed_over({}))
     experiment = cell.experiment
     if not (given.data is not None or is_own(experiment.data.name) or _is_found(experiment)):
         return cell

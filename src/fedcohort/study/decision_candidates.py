@@ -192,7 +192,7 @@ def outcome_in_words(candidate: Candidate, clock: str) -> str:
     weight = f" with {100 * outcome['weight']:.1f}% of the weight" if "weight" in outcome else ""
     end = {
         "admitted": f"its update entered the model{weight}",
-        "declined": "its update did not enter the model: it was declined",
+        "declined": f"its update did not enter the model: {candidate.detail or 'it was declined'}",
         "late": f"it was late: {candidate.detail}",
         "diverged": candidate.detail,
     }.get(candidate.status)

@@ -31,9 +31,8 @@ def was_available(run: Run, round: int, client: int) -> bool | None:
 
 def strategy_in_words(run: Run) -> str:
     """Name and parameters of the strategy; a strategy from Python is described in the head of the experiment file."""
-    for line in (run.path / "experiment.toml").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# selector: handed over in Python: "):
-            return line.partition("Python: ")[2]
+    if strategy := run.described.handed_over.get("selector"):
+        return strategy
     selection = run.described.selection
     defaults = _defaults(run, selection)
     own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}

@@ -1,0 +1,226 @@
+"""Check what a server gives to a :class:`~fedcohort.chooser.Chooser`: a census, clients, answers, updates, times and scores."""
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.rounds.client_result import ClientResult
+from fedcohort.selection import Census, Cohort, Outcome
+
+__all__ = [
+    "check_reported",
+    "checked_answers",
+    "checked_census",
+    "checked_update",
+    "checked_upload_times",
+    "ids_of",
+    "number_below_one",
+    "seconds",
+    "whole_number",
+]
+
+
+def whole_number(value: object, name: str, least: int) -> int:
+    """A whole number of at least ``least``, of Python or NumPy.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if isinstance(value, bool) or number is None or number < least:
+        raise UsageError(f"{name} = {shown(value)}: should be a whole number of at least {least}")
+    return number
+
+
+def checked_census(census: Census) -> Census:
+    """The census with arrays of integers, which may have been given as lists.
+
+    Raises:
+        UsageError: the numbers are not whole, negative, or not one for each client.
+    """
+    if not isinstance(census, Census):
+        raise UsageError(f"census = {shown(census)}: give a fedcohort.selection.Census")
+    samples = _counts(census.num_samples, "num_samples", dimensions=1)
+    if census.histogram is None:
+        return dataclasses.replace(census, num_samples=samples)
+    histogram = _counts(census.histogram, "histogram", dimensions=2)
+    if histogram.shape != (len(samples), census.num_classes):
+        raise UsageError(
+            f"census.histogram: has the shape {list(histogram.shape)}; must be [{len(samples)}, {census.num_classes}], one row for "
+            "each client and one column for each class"
+        )
+    return dataclasses.replace(census, num_samples=samples, histogram=histogram)
+
+
+def _counts(given: object, name: str, dimensions: int) -> NDArray[np.int64]:
+    """An array of whole numbers ≥ 0."""
+    values = _array(given, f"census.{name}")
+    whole = values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values == np.floor(values)).all())
+    if values.ndim != dimensions or not whole or (values < 0).any():
+        raise UsageError(
+            f"census.{name} = {shown(given)}: must be whole numbers of at least 0, with {dimensions} dimension(s)"
+        )
+    return values.astype(np.int64)
+
+
+def _array(given: object, name: str) -> NDArray[Any]:
+    """An array of numbers; a tensor is taken without its gradient.
+
+    Raises:
+        UsageError: it is none.
+    """
+    plain: Any = given.detach().cpu() if hasattr(given, "detach") else given
+    try:
+        values = np.asarray(plain)
+    except (TypeError, ValueError):
+        values = np.zeros(0, dtype=object)
+    if values.dtype.kind not in "biuf":
+        raise UsageError(f"{name} = {shown(given)}: must be numbers")
+    return values
+
+
+def ids_of(available: Iterable[int], num_clients: int) -> Indices:
+    """The ids of clients, distinct and ascending, int64 [n].
+
+    Raises:
+        UsageError: they are no ids of clients.
+    """
+    try:
+        listed: Any = available if isinstance(available, np.ndarray) else list(available)
+    except TypeError:
+        listed = available
+    values = _array([] if isinstance(listed, list) and not listed else listed, "available")
+    if values.size and (values.dtype.kind not in "iu" or values.ndim != 1):
+        few = values[:5].tolist() if values.ndim else available
+        raise UsageError(f"available = {shown(few)}: must be ids of clients, which are integers")
+    ids = np.unique(values.astype(np.int64))
+    wrong = ids[(ids < 0) | (ids >= num_clients)]
+    if len(wrong):
+        raise UsageError(
+            f"available: client {wrong[0]} is not in the census; clients are numbered 0 to {num_clients - 1}"
+        )
+    return ids
+
+
+def checked_answers(given: object, clients: int, numbers: int, kind: str) -> Values:
+    """The answers to a question, float64 [n] or [n, numbers].
+
+    Raises:
+        UsageError: they are no numbers, or have another shape.
+    """
+    values = _array(given, f"ask: the answers to {kind}").astype(np.float64)
+    wanted = (clients,) if numbers == 1 else (clients, numbers)
+    if values.shape != wanted:
+        raise UsageError(
+            f"ask: returned an array of shape {list(values.shape)} for {kind}; must be {list(wanted)}, with NaN for a client without "
+            "an answer"
+        )
+    return values
+
+
+def checked_update(given: object, client: int, width: int) -> Values:
+    """The update of a client as a vector, float64 [P].
+
+    Args:
+        given: what the server gave.
+        client: its client.
+        width: length of the updates before; 0 if unknown.
+
+    Raises:
+        UsageError: it is no vector of numbers, or has another length.
+    """
+    values = _array(given, f"results: the update of client {client}")
+    if values.ndim == 0 or not values.size or (width and values.size != width):
+        length = f"{width} numbers, as those before" if width else "one number for each trainable parameter"
+        raise UsageError(
+            f"results: the update of client {client} has the shape {list(values.shape)}; must have {length}: trained minus received"
+        )
+    return values.astype(np.float64).ravel()
+
+
+def seconds(value: object, name: str) -> float:
+    """A duration ≥ 0, or NaN.
+
+    Raises:
+        UsageError: it is none.
+    """
+    number = _number(value)
+    if number is None or number < 0:
+        raise UsageError(f"{name} = {shown(value)}: must be seconds of at least 0, or NaN")
+    return number
+
+
+def number_below_one(value: object, name: str) -> float:
+    """An accuracy or an R², at most 1, or NaN.
+
+    Raises:
+        UsageError: it is none.
+    """
+    number = _number(value)
+    if number is None or number > 1:
+        raise UsageError(f"{name} = {shown(value)}: must be a number of at most 1; 90% is 0.9")
+    return number
+
+
+def _number(value: Any) -> float | None:
+    """A number as a float; None if it is none."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def checked_upload_times(given: object, outcome: Outcome) -> Values:
+    """The communication parts of the clients' times, float64 [n].
+
+    Raises:
+        UsageError: they are not one for each client, or longer than the whole times.
+    """
+    times = _array(given, "upload_times").astype(np.float64)
+    if times.shape != outcome.durations.shape:
+        raise UsageError(
+            f"upload_times: has the shape {list(times.shape)}; give one number for each client of the cohort, [{len(outcome.cohort)}]"
+        )
+    wrong = np.flatnonzero((times < 0) | (times > outcome.durations))
+    if len(wrong):
+        i = wrong[0]
+        raise UsageError(
+            f"upload_times: {times[i]:g} s for client {outcome.cohort.clients[i]}, whose whole time was {outcome.durations[i]:g} s; "
+            "must be a part of it"
+        )
+    return times
+
+
+def check_reported(
+    outcome: Outcome, results: Mapping[int, ClientResult], cohort: Cohort, derived: frozenset[str], strategy: str
+) -> None:
+    """Refuse results without a report that the strategy reads; NaN says that a client could not measure it.
+
+    Args:
+        outcome: the outcome that the strategy observed.
+        results: what the server gave.
+        cohort: the selected clients.
+        derived: names of the reports that the chooser works out itself.
+        strategy: name of the strategy.
+
+    Raises:
+        UsageError: no client sent such a report.
+    """
+    trained = [results[client] for client in cohort.clients.tolist() if client in results and results[client].trained]
+    for name in sorted(outcome.billed - derived):
+        if trained and not any(name in result.reports for result in trained):
+            raise UsageError(
+                f"results: {strategy} reads the report {name!r}, and no client sent it in round {outcome.t}; give "
+                f"ClientResult(reports={{{name!r}: …}}), NaN from a client that cannot measure it"
+            )
