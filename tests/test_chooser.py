@@ -53,9 +53,11 @@ def play(chooser: Chooser, rounds: int) -> list[list[int]]:
     picks = []
     for _ in range(rounds):
         cohort = chooser.select((i for i in range(M) if (i + chooser.t) % 5), ask=answer)
+        results = results_of(cohort, chooser.t)
+        chooser.admits(results)
         chooser.observe(
             chooser.outcome(
-                results_of(cohort, chooser.t),
+                results,
                 accuracy=0.1 * chooser.t,
                 class_accuracy=[0.5, 0.6, 0.7],
                 validation_losses=[0.5, 0.6],
@@ -465,6 +467,32 @@ def test_reports_that_a_strategy_reads_are_required(strategy: str) -> None:
     assert pack({"state": own.selector.state_dict()}) == pack({"state": before})
     unknown = dict.fromkeys(("loss", "square_loss", "samples", "steps", "accuracy", "done", "q_hat"), np.nan)
     own.observe(own.outcome({client: ClientResult(unknown, 1.0) for client in cohort.clients.tolist()}, accuracy=0.5))
+
+
+def test_a_strategy_that_decides_is_asked_which_updates_enter_the_model() -> None:
+    """Three of five clients are done; the server need not say that the others are left out."""
+    own = Chooser(STRATEGIES.find("conformal", "selection.name")(), CENSUS)
+    clients = own.select(range(M)).clients.tolist()
+    results = {
+        client: ClientResult({"done": float(i < 3), "q_hat": 0.1 * i}, 1.0) for i, client in enumerate(clients[:5])
+    }
+    refuses("Conformal decides which updates enter the model: call chooser.admits(results) first", own.outcome, results)
+    refuses("were not selected", own.admits, {M: ClientResult()})
+    assert own.admits(results) == clients[:3]
+    outcome = own.outcome(results)
+    assert outcome.trained.tolist() == [True] * 5 + [False] * (M - 5)
+    assert outcome.admitted.tolist() == [True] * 3 + [False] * (M - 3)
+    own.observe(outcome)
+    own.select(range(M))
+    refuses("call chooser.admits(results) first", own.outcome, results)  # in every round
+    own.observe(own.outcome({}))
+
+
+def test_other_strategies_let_every_update_in() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    clients = own.select(range(M)).clients.tolist()
+    results = {clients[0]: ClientResult(), clients[1]: ClientResult(failure="lost")}
+    assert own.admits(results) == clients[:1]
 
 
 def test_saving_from_several_threads(tmp_path: Path) -> None:

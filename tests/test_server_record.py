@@ -28,9 +28,9 @@ def play(own: Chooser, record: ServerRecord, rounds: int, folder: Path | None = 
     cohorts = []
     for _ in range(rounds):
         cohort = own.select(range(M), ask=answer, model_bytes=100)
-        outcome = own.outcome(
-            results_of(cohort, own.t), accuracy=0.1, class_accuracy=[0.5, 0.6, 0.7], validation_losses=[0.5, 0.7]
-        )
+        results = results_of(cohort, own.t)
+        own.admits(results)
+        outcome = own.outcome(results, accuracy=0.1, class_accuracy=[0.5, 0.6, 0.7], validation_losses=[0.5, 0.7])
         own.observe(outcome)
         record.add(outcome, test_accuracy=own.t / 10, test_loss=1.0)
         if folder is not None:

@@ -18,13 +18,13 @@ from fedcohort.chooser.argument_checks import (
     check_reported,
     checked_answers,
     checked_census,
-    checked_update,
     checked_upload_times,
     ids_of,
     number_below_one,
     seconds,
     whole_number,
 )
+from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
@@ -33,6 +33,7 @@ from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.rounds.client_result import ClientResult, check_results
 from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
+from fedcohort.selection.cohort_checks import admitted
 
 __all__ = ["Ask", "Chooser", "ClientResult"]
 
@@ -88,7 +89,8 @@ class Chooser:
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
-        self._width = 0  # length of updates, once it is known
+        self._reports = RoundReports(self.selector, census.num_parameters)
+        self._let_in: frozenset[int] | None = None  # the clients that the strategy admits in this round
         self.selector.setup(census)
 
     def select(self, available: Iterable[int], ask: Ask | None = None, *, model_bytes: int = 0) -> Cohort:
@@ -112,7 +114,33 @@ class Chooser:
         )  # fmt: skip
         with self.watch.part("selection"):
             cohort = choose(self.selector, round_)
-        self.t, self._waiting, self.available, self.results = t, cohort, present, {}
+        self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
+        return cohort
+
+    def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
+        """The clients whose updates the strategy lets into the model, before the server merges them; :meth:`outcome` remembers them.
+
+        Only strategies that decide by what clients report after their training, such as conformal participation, leave clients out.
+
+        Args:
+            results: the results of the round, as for :meth:`outcome`.
+
+        Raises:
+            UsageError: no round has begun, a result cannot be used, or the strategy breaks its contract.
+        """
+        cohort = self._checked_results(results)
+        clients = [update.client for update in admitted(self.selector, reported(cohort, results))]
+        self._let_in = frozenset(clients)
+        return clients
+
+    def _checked_results(self, results: Mapping[int, ClientResult]) -> Cohort:
+        """The current cohort; refuses results of other clients, and what are no results."""
+        cohort = self._current()
+        strangers = set(results) - set(cohort.clients.tolist())
+        if strangers:
+            listed = ", ".join(sorted(map(str, strangers))[:5])
+            raise UsageError(f"results: clients [{listed}] were not selected in round {self.t}")
+        check_results(results)
         return cohort
 
     def outcome(
@@ -137,12 +165,11 @@ class Chooser:
             UsageError: no round has begun, a client was not selected, a result is no :class:`ClientResult`, or something that
                 the strategy needs is missing.
         """
-        cohort = self._current()
-        strangers = set(results) - set(cohort.clients.tolist())
-        if strangers:
-            listed = ", ".join(sorted(map(str, strangers))[:5])
-            raise UsageError(f"results: clients [{listed}] were not selected in round {self.t}")
-        check_results(results)
+        cohort = self._checked_results(results)
+        if self._let_in is None and decides(self.selector) and any(result.trained for result in results.values()):
+            raise UsageError(
+                f"{type(self.selector).__name__} decides which updates enter the model: call chooser.admits(results) first"
+            )
         if "validation" in self.selector.needs and accuracy is None:
             raise UsageError(
                 f"{type(self.selector).__name__} learns from a validation set: give outcome(…, accuracy=…)"
@@ -155,8 +182,14 @@ class Chooser:
             t=self.t,
             cohort=cohort,
             trained=np.array([row.trained for row in rows], dtype=bool),
-            admitted=np.array([row.trained and row.admitted for row in rows], dtype=bool),
-            reports=self._reports(cohort, rows),
+            admitted=np.array(
+                [
+                    row.trained and row.admitted and (self._let_in is None or client in self._let_in)
+                    for client, row in zip(cohort.clients.tolist(), rows, strict=True)
+                ],
+                dtype=bool,
+            ),
+            reports=self._reports.of(cohort, rows),
             durations=np.array([math.nan if r.failure else waited if r.late else r.duration for r in rows], np.float64),
             duration=waited,
             accuracy=math.nan if accuracy is None else number_below_one(accuracy, "accuracy"),
@@ -295,42 +328,6 @@ class Chooser:
             return checked_answers(answers, len(clients), question.numbers, question.kind)
 
         return answer
-
-    def _reports(self, cohort: Cohort, rows: list[ClientResult]) -> dict[str, Values]:
-        """Reports by name, aligned with the cohort; NaN where a client did not send one."""
-        reports: dict[str, Values] = {}
-        for name in sorted({name for row in rows if row.trained for name in row.reports}):
-            sent = [float(row.reports.get(name, math.nan)) if row.trained else math.nan for row in rows]
-            reports[name] = np.array(sent, np.float64)
-        if self.selector.needs & {"update", "update_norm"}:
-            self._add_updates(reports, cohort, rows)
-        return reports
-
-    def _add_updates(self, reports: dict[str, Values], cohort: Cohort, rows: list[ClientResult]) -> None:
-        """Add the updates and their norms to the reports; a norm that a client reported stays."""
-        updates = [self._update(client, row) for client, row in zip(cohort.clients.tolist(), rows, strict=True)]
-        width = max((len(update) for update in updates if update is not None), default=0)
-        known = [np.full(width, np.nan) if update is None else update for update in updates]
-        if "update" in self.selector.needs:
-            reports["update"] = np.array(known, np.float64).reshape(len(rows), width)
-        norms = np.array([np.linalg.norm(update) if width else math.nan for update in known], np.float64)
-        reported = reports.get("update_norm", norms)
-        reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
-
-    def _update(self, client: int, row: ClientResult) -> Values | None:
-        """The update of a client as a vector; None if it did not train, or only its norm is needed and was reported."""
-        if not row.trained or (
-            row.update is None and "update" not in self.selector.needs and "update_norm" in row.reports
-        ):
-            return None
-        if row.update is None:
-            raise UsageError(
-                f"results: client {client} has no update, but {type(self.selector).__name__} needs it; "
-                "give ClientResult(…, update=…)"
-            )
-        values = checked_update(row.update, client, self._width or self.census.num_parameters)
-        self._width = len(values)
-        return values
 
     def _remember(self, outcome: Outcome, upload: Values | None) -> None:
         """Keep the times of the clients, for nominal work; a late client needs at least the time that the server waited."""
