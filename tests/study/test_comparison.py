@@ -22,7 +22,7 @@ from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.measured_values import result
 from fedcohort.study.run_measures import bytes_per_round
-from tests.experiments import UCB, small
+from tests.experiments import IID, UCB, blobs, small
 from tests.records import exchange, played, written
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "everybody [all]", "selection": {"name": "all"}}]
@@ -261,8 +261,34 @@ def test_equal_labels_are_told_apart(tmp_path: Path) -> None:
     for name, k in (("few", 2), ("many", 4), ("many", 5)):
         run = fedcohort.run(small(name=name, rounds=1, selection={"k": k}), runs=tmp_path)
         paths.append(run.path)
-    labels = [row.label for row in read(paths).rows]
-    assert labels == ["few: uniform", "many: uniform (1)", "many: uniform (2)"]
+    compared = read(paths)
+    assert [row.label for row in compared.rows] == ["few: uniform", "many: uniform (k=4)", "many: uniform (k=5)"]
+    assert len(compared.groups) == 1  # these are no points of a sweep
+
+
+def test_rows_that_differ_in_many_settings_or_in_none_are_numbered(tmp_path: Path) -> None:
+    many: list[dict[str, Any]] = [
+        {"rounds": 1, "training": {"lr": 0.1, "epochs": 1}, "selection": {"k": 2}},
+        {"rounds": 2, "training": {"lr": 0.2, "epochs": 2}, "selection": {"k": 3}},
+    ]
+    paths = [fedcohort.run(small(**settings), runs=tmp_path / "many").path for settings in many]
+    assert [row.label for row in read(paths).rows] == ["small: uniform (1)", "small: uniform (2)"]
+    given = [
+        fedcohort.run(small(rounds=1, **IID), data=blobs(size), runs=tmp_path / "data").path for size in (240, 300)
+    ]
+    assert [row.label for row in read(given).rows] == ["small: uniform (1)", "small: uniform (2)"]
+    few: list[dict[str, Any]] = [
+        {"rounds": 1, "training": {"lr": 0.1}},
+        {"rounds": 2, "training": {"lr": 0.1}},
+        {"rounds": 1},
+    ]
+    paths = [fedcohort.run(small(**settings), runs=tmp_path / "few").path for settings in few]
+    lr = fedcohort.Experiment().training.lr
+    assert [row.label for row in read(paths).rows] == [
+        "small: uniform (rounds=1, lr=0.1)",
+        "small: uniform (rounds=2, lr=0.1)",
+        f"small: uniform (rounds=1, lr={lr})",
+    ]
 
 
 def test_rows_without_a_common_seed_have_no_difference(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from fedcohort.core.formatted_values import counted, first_in_words
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.equal_labels import distinct_rows
 from fedcohort.study.failing_rows import seeds_in_words
 from fedcohort.study.run_measures import how_to_go_on
 from fedcohort.study.unfinished_rows import about_unfinished
@@ -177,14 +178,4 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
         raise UsageError("no run directories to compare; give at least one")
     rows = [Row(label, next(iter(own.values())).described, own) for (label, _), own in by_row.items()]
     score_style(run.labels for row in rows for run in row.runs.values())
-    return _distinct(rows)
-
-
-def _distinct(rows: list[Row]) -> tuple[Row, ...]:
-    """Make labels distinct: equal labels get the name of the experiment, and then a number."""
-    labels = [row.label for row in rows]
-    named = [f"{row.experiment.name}: {row.label}" if labels.count(row.label) > 1 else row.label for row in rows]
-    numbered = [
-        f"{label} ({named[: i + 1].count(label)})" if named.count(label) > 1 else label for i, label in enumerate(named)
-    ]
-    return tuple(Row(label, row.experiment, row.runs) for label, row in zip(numbered, rows, strict=True))
+    return distinct_rows(rows)

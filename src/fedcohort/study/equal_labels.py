@@ -1,0 +1,56 @@
+"""Tell rows with the same label apart: by the settings in which they differ, or else by numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fedcohort.experiment.python_objects import in_label
+from fedcohort.study.comparison_row import Row
+
+__all__ = ["distinct_rows"]
+
+MOST = 3
+"""Largest number of settings in a label; rows that differ in more get numbers."""
+
+NOT_SHOWN = ("name", "seed", "seeds", "engine", "measures", "variants", "sweep")
+"""Settings and sections that a label does not show: they are no settings of the row, or change no results."""
+
+
+def distinct_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with distinct labels: equal ones get the name of the experiment, and then what tells them apart."""
+    labels = [row.label for row in rows]
+    named = [f"{row.experiment.name}: {row.label}" if labels.count(row.label) > 1 else row.label for row in rows]
+    for label in {label for label in named if named.count(label) > 1}:
+        alike = [i for i, other in enumerate(named) if other == label]
+        settings = _differences([rows[i] for i in alike])
+        for i, text in zip(alike, settings, strict=True):
+            named[i] = f"{label} ({text})"
+    return tuple(Row(label, row.experiment, row.runs) for label, row in zip(named, rows, strict=True))
+
+
+def _differences(rows: Sequence[Row]) -> list[str]:
+    """For each row, the settings in which not all have the same value; its number if these are many, or do not tell all apart."""
+    settings = [dict(_flat(row.experiment.to_dict())) for row in rows]
+    keys = [key for key in dict.fromkeys(key for own in settings for key in own) if _differ(settings, key)]
+    short = [key.rpartition(".")[2] for key in keys]
+    names = [key if short.count(last) > 1 else last for key, last in zip(keys, short, strict=True)]
+    texts = [
+        ", ".join(f"{name}={in_label(own.get(key))}" for name, key in zip(names, keys, strict=True)) for own in settings
+    ]
+    if len(keys) > MOST or len(set(texts)) < len(texts):
+        return [str(number + 1) for number in range(len(rows))]
+    return texts
+
+
+def _differ(settings: Sequence[Mapping[str, object]], key: str) -> bool:
+    return any(own.get(key) != settings[0].get(key) for own in settings)
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
+    """The settings by dotted key."""
+    for key, value in values.items():
+        if before == "" and key in NOT_SHOWN:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
