@@ -79,14 +79,16 @@ def answers(
         The same app.
 
     Raises:
-        UsageError: an unknown question or instruction, or something that is not a function.
+        UsageError: an unknown question or instruction, something that is not a function, or an app that already answers.
     """
+    for given, value in (("reports", reports), ("follows", follows)):
+        if isinstance(value, str):
+            raise UsageError(f"answers(…, {given}={value!r}): is a text; give a list of names, such as [{value!r}]")
     sent, followed = frozenset(reports), frozenset(follows)
     if unknown := sorted(followed - set(INSTRUCTIONS)):
         raise UsageError(f"answers(…, follows={unknown}): unknown; valid are {', '.join(INSTRUCTIONS)}")
     functions = _functions(questions)
 
-    @app.query(ACTION)
     def fedcohort(message: Message, context: Context) -> Message:
         """Introduce this client, or answer a question."""
         said = message.content[KEY]
@@ -104,6 +106,10 @@ def answers(
         )
         return introduction_reply(introduction, message)
 
+    try:
+        app.query(ACTION)(fedcohort)
+    except ValueError as error:  # Flower keeps the first function of a name, and has none for an app with a client_fn
+        raise UsageError(f"answers(app, …): {error}; call answers once for a ClientApp, one that uses @app.train()") from None
     return app
 
 
