@@ -155,6 +155,7 @@ def test_weights_of_the_strategy_reach_the_inner_strategy_and_are_refused_withou
         (lambda: Selecting(inner(), Uniform(), 2, seed=-1), "seed = -1: should be a whole number of at least 0"),
         (lambda: Selecting(inner(), Uniform(), 2, min_nodes="8"), "min_nodes = '8': should be a whole number"),  # type: ignore[arg-type]
         (lambda: Selecting(inner(), Uniform(), 2, max_nodes="x"), "max_nodes = 'x': should be a whole number"),  # type: ignore[arg-type]
+        (lambda: Selecting(inner(), Uniform(), 2, authenticated="no"), "authenticated = 'no': valid are True"),  # type: ignore[arg-type]
         (lambda: Selecting(inner(), Uniform(), 2, patience="x"), "patience = 'x': must be a number of seconds above 0"),  # type: ignore[arg-type]
     ],
 )

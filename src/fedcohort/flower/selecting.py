@@ -107,6 +107,8 @@ class Selecting(Strategy):
             raise UsageError(
                 f"max_nodes = {max_nodes}: must be at least {max(self.min_nodes, self.k)}, the clients of the first round"
             )
+        if not isinstance(authenticated, bool):
+            raise UsageError(f"authenticated = {shown(authenticated)}: valid are True and False")
         self.clients = FlowerClients(seconds("patience", patience), clock, authenticated=authenticated)
         self.clients.roster.seats = max_nodes or 0
         self.chooser: Chooser | None = None

@@ -1,5 +1,6 @@
 """Play the rounds of an experiment in a Flower ServerApp."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,8 @@ from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
 
 __all__ = ["play_deployment"]
+
+log = logging.getLogger("fedcohort")
 
 
 def play_deployment(
@@ -56,6 +59,8 @@ def play_deployment(
     if time not in get_args(Time):
         raise UsageError(f"time = {shown(time)}: valid are {' and '.join(map(repr, get_args(Time)))}")
     patience = seconds("patience", patience)
+    if not isinstance(authenticated, bool):
+        raise UsageError(f"authenticated = {shown(authenticated)}: valid are True and False")
     described = experiment if isinstance(experiment, Experiment) else load(experiment)
     [cell, *_] = described.base.cells()
     everyone = cell.experiment.federation.clients
@@ -64,4 +69,7 @@ def play_deployment(
     check_writable(as_path(runs, "runs"), "runs =", folder=True)
     given, link = Deployed(time=time), GridLink(grid, patience, clock)
     deployment = Deployment(cell, given, link, runs, min_clients, authenticated)
-    return run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)
+    run = run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)
+    if not run.rounds["admitted"].any():
+        log.warning("no update was admitted in any round: the model is still the initial one; see the clients' status in %s", run.path)
+    return run
