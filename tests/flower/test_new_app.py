@@ -72,7 +72,9 @@ def served(folder: Path, more: str = "", **config: Any) -> None:
     """Play the app's experiment with the function of its ServerApp, with sites in this process."""
     [package] = [path for path in folder.iterdir() if path.name.endswith("_app")]
     described = package / "experiment.toml"
-    described.write_text(described.read_text().replace("rounds = 5", "rounds = 1").replace("epochs = 1", f"epochs = 1{more}"))
+    described.write_text(
+        described.read_text().replace("rounds = 5", "rounds = 1").replace("epochs = 1", f"epochs = 1{more}")
+    )
     clients = federate(load(described), Given()).federation
     where = grid_of(sites_of(clients, 3, installed_plugins))
     settings = {**CONFIG, "runs": str(folder / "runs"), **config}

@@ -165,7 +165,9 @@ def test_a_count_is_checked_also_if_the_inner_strategy_weighs_by_another_metric(
     """With FedMedian, which has no weights, the number of samples is still recorded."""
     where = grid(m=3)
     where.tamper = lambda p, m, r: (
-        changed(m, r, metrics=lambda a: a | {"num-examples": 1e19}) if p == 1 and m.metadata.message_type == "train" else r
+        changed(m, r, metrics=lambda a: a | {"num-examples": 1e19})
+        if p == 1 and m.metadata.message_type == "train"
+        else r
     )
     strategy = selecting(where, Everyone(), FedMedian(fraction_evaluate=0.0), k=3, runs=tmp_path)
     strategy.start(where, initial(), num_rounds=1)

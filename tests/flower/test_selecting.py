@@ -183,7 +183,11 @@ def test_what_cannot_be_played_is_refused_before_clients_are_waited_for(
 
 @pytest.mark.parametrize(
     ("found", "shown"),
-    [(None, "{'accuracy': None}"), ("good", "{'accuracy': 'good'}"), ({"accuracy": 0.5, "class_accuracy": "a"}, "{'acc")],
+    [
+        (None, "{'accuracy': None}"),
+        ("good", "{'accuracy': 'good'}"),
+        ({"accuracy": 0.5, "class_accuracy": "a"}, "{'acc"),
+    ],
 )
 def test_a_validation_that_returns_no_number_is_refused_in_one_line(found: Any, shown: str) -> None:
     where = grid(m=4)

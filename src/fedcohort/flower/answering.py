@@ -109,7 +109,9 @@ def answers(
     try:
         app.query(ACTION)(fedcohort)
     except ValueError as error:  # Flower keeps the first function of a name, and has none for an app with a client_fn
-        raise UsageError(f"answers(app, …): {error}; call answers once for a ClientApp, one that uses @app.train()") from None
+        raise UsageError(
+            f"answers(app, …): {error}; call answers once for a ClientApp, one that uses @app.train()"
+        ) from None
     return app
 
 

@@ -69,9 +69,7 @@ def exchange(
     return done
 
 
-def pulled(
-    grid: Grid, message_ids: Iterable[str], left: float | None, clock: Callable[[], float]
-) -> Iterable[Message]:
+def pulled(grid: Grid, message_ids: Iterable[str], left: float | None, clock: Callable[[], float]) -> Iterable[Message]:
     """The replies that have arrived. A grid whose time is virtual, and is what ``clock`` shows, lets at most ``left`` seconds pass."""
     while isinstance(grid, _View):
         grid = grid.grid

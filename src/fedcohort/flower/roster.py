@@ -3,8 +3,8 @@
 Clients are numbered by their names (numbers first, then words), so that neither the numbers of the nodes nor the order in which they
 connect changes a decision. The numbers are fixed on first contact and never used for another client.
 
-A server cannot see whether a node has a key of its own: Flower gives a node without one a new random key at every start. Keys therefore
-count only if the user says that nodes authenticate themselves.
+A server cannot see whether a node has a key of its own: Flower gives a node without one a new random key at every start. Keys
+therefore count only if the user says that nodes authenticate themselves.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ class Roster:
         return notes + self._settle(claims, keys)
 
     def _is_asked_again(self, node: int, reply: Message | None) -> bool:
-        """Whether a node that did not introduce its client is asked again in the next round: it was not reached, or a message was lost."""
+        """Whether a node that did not introduce its client is asked again: it was not reached, or a message was lost."""
         if reply is not None:
             return reply.has_error() and reply.error.code in _UNREACHABLE
         self._greetings[node] = self._greetings.get(node, 0) + 1

@@ -20,9 +20,17 @@ from fedcohort.core.paths import as_path, check_writable
 from fedcohort.experiment.pairings import check as check_pairing
 from fedcohort.flower.exchange import ChosenGrid, TimedGrid
 from fedcohort.flower.federation import FlowerClients
-from fedcohort.flower.given_numbers import seconds, whole_number
+from fedcohort.flower.given_values import flag, seconds, whole_number
 from fedcohort.flower.inner_strategy import (
-    all_of_them, chain, check_inner, inner_numbers, inner_state, like, load_inner_state, waits_for, weight_key,
+    all_of_them,
+    chain,
+    check_inner,
+    inner_numbers,
+    inner_state,
+    like,
+    load_inner_state,
+    waits_for,
+    weight_key,
 )  # fmt: skip
 from fedcohort.flower.rehearsal import check as check_requirements
 from fedcohort.flower.replies import as_state
@@ -98,7 +106,8 @@ class Selecting(Strategy):
             )
         self.strategy, self.selector = strategy, selector
         self.k, self.seed = whole_number("k", k, 1), whole_number("seed", seed, 0)
-        self.min_nodes = max(self.k, waits_for(strategy)) if min_nodes is None else whole_number("min_nodes", min_nodes, 1)
+        least = max(self.k, waits_for(strategy))
+        self.min_nodes = whole_number("min_nodes", least if min_nodes is None else min_nodes, 1)
         self.weights, self.validate, self.runs, self.name, self.clock = weights, validate, runs, name, clock
         self.rounds, self.epochs = whole_number("rounds", rounds, 0), whole_number("epochs", epochs, 1)
         self.batch_size = whole_number("batch_size", batch_size, 1)
@@ -107,9 +116,8 @@ class Selecting(Strategy):
             raise UsageError(
                 f"max_nodes = {max_nodes}: must be at least {max(self.min_nodes, self.k)}, the clients of the first round"
             )
-        if not isinstance(authenticated, bool):
-            raise UsageError(f"authenticated = {shown(authenticated)}: valid are True and False")
-        self.clients = FlowerClients(seconds("patience", patience), clock, authenticated=authenticated)
+        known = flag("authenticated", authenticated)
+        self.clients = FlowerClients(seconds("patience", patience), clock, authenticated=known)
         self.clients.roster.seats = max_nodes or 0
         self.chooser: Chooser | None = None
         self._weighing = weighing(weights)
@@ -168,7 +176,7 @@ class Selecting(Strategy):
             if not result.arrays:
                 result.arrays = arrays
             if self._record is not None:
-                self._record.finish(_state(result.arrays))
+                self._record.finish(as_state(result.arrays))
         finally:
             self.close()
         return _shifted(result, played)
@@ -258,7 +266,9 @@ class Selecting(Strategy):
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
         saved, self._played, self._begun = None, 0, inner_numbers(self.strategy)
         if unknown := sorted((self.trainable or frozenset()) - set(arrays)):
-            raise UsageError(f"trainable = {shown(unknown)}: the model has no such arrays; {nearest(unknown[0], arrays)}")
+            raise UsageError(
+                f"trainable = {shown(unknown)}: the model has no such arrays; {nearest(unknown[0], arrays)}"
+            )
         if self.runs is not None:
             check_writable(as_path(self.runs, "runs"), "runs =", folder=True)
             inner = " + ".join(type(part).__name__ for part in chain(self.strategy))
@@ -328,11 +338,6 @@ class Selecting(Strategy):
         self._record.write(row, state)
         if self._grid is None and row.round == self.rounds:
             self._record.finish({})  # the strategy outside has the final model
-
-
-def _state(arrays: ArrayRecord) -> dict[str, Any]:
-    """The arrays as tensors, for the record."""
-    return as_state(arrays)
 
 
 def _shifted(result: Result, played: int) -> Result:

@@ -13,8 +13,8 @@ from fedcohort.core.arrays import Values
 from fedcohort.selection import Cohort, Question
 
 __all__ = [
-    "ACTION", "INSTRUCTIONS", "KEY", "LARGEST_COUNT", "QUERY", "VERSION", "Introduction", "MalformedReply", "ask_message", "hello_message",
-    "instructions_for", "introduction_of", "introduction_reply", "numbers_of", "numbers_reply", "refusal_reply",
+    "ACTION", "INSTRUCTIONS", "KEY", "LARGEST_COUNT", "QUERY", "VERSION", "Introduction", "MalformedReply", "ask_message",
+    "hello_message", "instructions_for", "introduction_of", "introduction_reply", "numbers_of", "numbers_reply", "refusal_reply",
 ]  # fmt: skip
 
 VERSION = 1

@@ -331,6 +331,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     "pooled data": ({"algorithm": {"name": "centralised"}}, OPEN, "pools the data of all clients"),
     "clients_every": ({"measures": {"clients_every": 1}}, OPEN, "measures.clients_every: asks all clients"),
     "personal_epochs": ({"measures": {"personal_epochs": 1}}, OPEN, "measures.personal_epochs: asks all clients"),
+    "a network in a file": (
+        {"model": {"name": "net.py:Net"}, "federation": {"clients": 13}},  # before sites are waited for
+        OPEN,
+        "model.name = '.*net.py:Net': is a file, and sites do not run files of the server",
+    ),
     "plan": ({"engine": {"plan": "stacked"}}, OPEN, "engine: a deployment has the plan 'threads'"),
 }
 
@@ -392,10 +397,10 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         play_deployment(where, small(), runs=tmp_path, min_clients=0)
     with pytest.raises(UsageError, match=r"min_clients = 2\.5: should be a whole number of at least 1"):
         play_deployment(where, small(), runs=tmp_path, min_clients=2.5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="min_clients = 13: must be at most federation.clients = 12"):
+    with pytest.raises(UsageError, match=r"min_clients = 13: must be at most federation.clients = 12"):
         play_deployment(where, small(), runs=tmp_path, min_clients=13)
     where.offline = {0}
-    with pytest.raises(UsageError, match="min_clients = 9: only 8 clients introduced themselves within 0.3 s"):
+    with pytest.raises(UsageError, match=r"min_clients = 9: only 8 clients introduced themselves within 0.3 s"):
         play_deployment(where, small(), runs=tmp_path, min_clients=9, patience=0.3, clock=where.clock)
     with pytest.raises(UsageError, match="patience = 0"):
         play_deployment(where, small(), runs=tmp_path, patience=0)

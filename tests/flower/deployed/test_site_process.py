@@ -129,8 +129,8 @@ def test_a_file_that_is_sorted_by_class_is_not_split(tmp_path: Path) -> None:
     """The last quarter is held out: of 100 samples, all 25 are of class 1, which a shuffled file has with probability 5e-10."""
     features, labels = np.zeros((100, 4), np.float32), np.repeat([0, 1], 50)
     message = (
-        r"data.held_out = 0.25: the last 25 of 100 samples are held out, and have 0 of the 50 samples of class 0; shuffle features and "
-        "labels together: the file seems to be sorted by class"
+        r"data.held_out = 0.25: the last 25 of 100 samples are held out, and have 0 of the 50 samples of class 0; shuffle features "
+        "and labels together: the file seems to be sorted by class"
     )
     with pytest.raises(UsageError, match=message):
         open_site(owner(tmp_path, features=features, labels=labels))
@@ -138,13 +138,17 @@ def test_a_file_that_is_sorted_by_class_is_not_split(tmp_path: Path) -> None:
     assert len(open_site(owner(tmp_path, features=features, labels=shuffled)).clients["clinic"].held_out) == 25
 
 
-def test_the_end_of_a_file_that_differs_from_the_rest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_file_that_differs_from_the_rest_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """45 of the last 50 samples are of class 1, and half of the first 150: a shuffled file has this with probability 1.3e-7."""
     labels = np.concatenate([np.arange(150) % 2, np.arange(50) % 10 > 0]).astype(np.int64)
     site = open_site(owner(tmp_path, features=np.zeros((200, 4), np.float32), labels=labels))
     assert len(site.clients["clinic"].held_out) == 50
     [line] = caplog.messages
-    assert "data.held_out = 0.25: the last 50 of 200 samples are held out, and have 5 of the 80 samples of class 0" in line
+    assert (
+        "data.held_out = 0.25: the last 50 of 200 samples are held out, and have 5 of the 80 samples of class 0" in line
+    )
     assert "shuffle features and labels together, unless the end of the file is meant to differ" in line
 
 

@@ -90,9 +90,7 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
 def _too_few(expected: int, enough: int, connected: int, patience: float, notes: list[str]) -> UsageError:
     why = f" ({'; '.join(notes[:3])})" if notes else ""
     setting = f"federation.clients = {expected}" if enough == expected else f"min_clients = {enough}"
-    return UsageError(
-        f"{setting}: only {connected} clients introduced themselves within {patience:g} s{why}"
-    )
+    return UsageError(f"{setting}: only {connected} clients introduced themselves within {patience:g} s{why}")
 
 
 def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:

@@ -13,7 +13,7 @@ from fedcohort.core.paths import as_path, check_writable
 from fedcohort.experiment import Experiment, load
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.prepare_deployment import Deployed, Deployment, Time
-from fedcohort.flower.given_numbers import seconds, whole_number
+from fedcohort.flower.given_values import flag, seconds, whole_number
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
 
@@ -59,8 +59,7 @@ def play_deployment(
     if time not in get_args(Time):
         raise UsageError(f"time = {shown(time)}: valid are {' and '.join(map(repr, get_args(Time)))}")
     patience = seconds("patience", patience)
-    if not isinstance(authenticated, bool):
-        raise UsageError(f"authenticated = {shown(authenticated)}: valid are True and False")
+    authenticated = flag("authenticated", authenticated)
     described = experiment if isinstance(experiment, Experiment) else load(experiment)
     [cell, *_] = described.base.cells()
     everyone = cell.experiment.federation.clients
@@ -71,5 +70,8 @@ def play_deployment(
     deployment = Deployment(cell, given, link, runs, min_clients, authenticated)
     run = run_cell(cell, given, runs=runs, progress=progress, preparation=deployment.prepare)
     if not run.rounds["admitted"].any():
-        log.warning("no update was admitted in any round: the model is still the initial one; see the clients' status in %s", run.path)
+        log.warning(
+            "no update was admitted in any round: the model is still the initial one; see the clients' status in %s",
+            run.path,
+        )
     return run

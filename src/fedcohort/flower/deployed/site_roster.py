@@ -1,8 +1,8 @@
 """Which clients there are, and at which node: sites introduce their clients, and keep their identity while node ids change.
 
 A site is known by its name, or else by the public key of its node, or else by the id of its node. Clients are numbered on first
-contact, in the order of their names (numbers by value, then words); a number is never used for another client. Keys count only if nodes
-authenticate themselves: Flower gives a node without a key a new one at every start.
+contact, in the order of their names (numbers by value, then words); a number is never used for another client. Keys count only if
+nodes authenticate themselves: Flower gives a node without a key a new one at every start.
 """
 
 import hashlib
@@ -147,8 +147,8 @@ class SiteRoster:
             return
         if self.authenticated and client.key != known.key:
             raise BadMessage(
-                f"forged identity: client {client.name!r} belongs to a node with another key (for nodes without keys of their own, set "
-                "authenticated = false)"
+                f"forged identity: client {client.name!r} belongs to a node with another key (for nodes without keys of their own, "
+                "set authenticated = false)"
             )
         if (client.num_samples, client.held_out) != (known.num_samples, known.held_out):
             raise BadMessage(

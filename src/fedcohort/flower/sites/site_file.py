@@ -201,7 +201,8 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
             features = features.astype(np.float32)
         if not np.isfinite(features).all():
             raise UsageError(
-                "data.features: has NaN or infinite numbers, or numbers that float32 cannot hold (above 3.4e38); remove or replace them"
+                "data.features: has NaN or infinite numbers, or numbers that float32 cannot hold (above 3.4e38); remove or replace "
+                "them"
             )
     elif features.dtype != np.uint8 or features.ndim != 4:
         raise UsageError(
@@ -215,7 +216,7 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
 
 
 def _check_held_out(labels: np.ndarray, held: int, share: float) -> None:
-    """Refuse a file that is sorted by class, and warn if the classes of its end differ from those of the rest more than by chance.
+    """Refuse a file that is sorted by class; warn if the classes of its end differ from those of the rest more than by chance.
 
     Raises:
         UsageError: a class is only in one of the parts.
@@ -225,8 +226,8 @@ def _check_held_out(labels: np.ndarray, held: int, share: float) -> None:
         return
     label, there, whole = found
     words = (
-        f"data.held_out = {share:g}: the last {held} of {len(labels)} samples are held out, and have {there} of the {whole} samples of "
-        f"class {label}; shuffle features and labels together"
+        f"data.held_out = {share:g}: the last {held} of {len(labels)} samples are held out, and have {there} of the {whole} samples "
+        f"of class {label}; shuffle features and labels together"
     )
     if there in (0, whole):
         raise UsageError(f"{words}: the file seems to be sorted by class")

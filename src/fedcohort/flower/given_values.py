@@ -1,10 +1,21 @@
-"""Numbers that a user gives as arguments: a number that cannot be used is refused in one line, before anything is waited for."""
+"""Values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
 
 from numbers import Integral, Real
 
 from fedcohort.core.errors import UsageError, shown
 
-__all__ = ["seconds", "whole_number"]
+__all__ = ["flag", "seconds", "whole_number"]
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} = {shown(value)}: valid are True and False")
+    return value
 
 
 def whole_number(name: str, value: object, at_least: int) -> int:
@@ -24,6 +35,6 @@ def seconds(name: str, value: object) -> float:
     Raises:
         UsageError: it is no number, or not above 0.
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
         raise UsageError(f"{name} = {shown(value)}: must be a number of seconds above 0")
     return float(value)
