@@ -331,11 +331,6 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     "pooled data": ({"algorithm": {"name": "centralised"}}, OPEN, "pools the data of all clients"),
     "clients_every": ({"measures": {"clients_every": 1}}, OPEN, "measures.clients_every: asks all clients"),
     "personal_epochs": ({"measures": {"personal_epochs": 1}}, OPEN, "measures.personal_epochs: asks all clients"),
-    "a network in a file": (
-        {"model": {"name": "net.py:Net"}, "federation": {"clients": 13}},  # before sites are waited for
-        OPEN,
-        "model.name = '.*net.py:Net': is a file, and sites do not run files of the server",
-    ),
     "plan": ({"engine": {"plan": "stacked"}}, OPEN, "engine: a deployment has the plan 'threads'"),
 }
 
@@ -347,6 +342,15 @@ def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_
     with pytest.raises(UsageError, match=message):
         play_deployment(where, small(**settings), runs=tmp_path, patience=0.3, clock=where.clock)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_network_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("class Net: ...\n")
+    (tmp_path / "experiment.toml").write_text('[model]\nname = "net.py:Net"\n')
+    where = grid(small())
+    with pytest.raises(UsageError, match=r"model.name = '.*net.py:Net': is a file, and sites do not run files of the"):
+        play_deployment(where, tmp_path / "experiment.toml", runs=tmp_path / "runs", clock=where.clock)
+    assert where.messages == []
 
 
 def test_samples_of_another_shape_are_refused_on_first_contact(tmp_path: Path) -> None:
