@@ -65,7 +65,8 @@ def answers(
         app: the ClientApp; it gets a query function named ``fedcohort``.
         num_samples: number of training samples of this client, or a function of Flower's context that returns it.
         name: name of this client, the same in every run, or a function of the context. By default ``name`` or ``partition-id`` of the
-            node's config; without either, the server knows the client by the public key of its node.
+            node's config; without either, the server knows the client by the public key of its node, with
+            ``Selecting(…, authenticated=True)``.
         histogram: number of training samples of each class [K], or a function of the context; disclosed to the server.
         reports: names of the numbers in the metrics of its training replies that a strategy may read: ``loss``, ``square_loss``,
             ``samples``, ``steps``, ``accuracy`` and others.

@@ -209,6 +209,15 @@ def test_a_budget_ends_what_a_site_does() -> None:
     }
 
 
+def test_a_reply_that_needs_longer_than_the_deadline_is_too_late() -> None:
+    """Clients 1 and 3 are at the second site, whose replies need 5 s."""
+    engine = engine_on(grid(grid_settings={"seconds": lambda position, message: 1.0 + 4.0 * position}), deadline=3.0)
+    begin = engine.link.clock()
+    late = {client for client, update in updates(engine).items() if update.failure == "timeout: no reply within 3 s"}
+    assert late == {1, 3}
+    assert engine.link.clock() == begin + 3.0
+
+
 def test_a_round_is_not_free_again_with_another_model() -> None:
     """The server chooses the names of runs and rounds, and could ask for updates of many models under one of them."""
     spent = Spent(Budget(rounds=1))

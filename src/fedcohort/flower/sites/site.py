@@ -211,11 +211,13 @@ class Site:
         """
         setup = dict(request.part("setup").values)
         numbers = Words(setup.pop("numbers", None), "setup.numbers").values
-        work = {words.text("name"): words.values for words in request.parts("clients")}
-        self.spent.train(
-            run, t, _digest({"setup": setup, **sent}),
-            {name: _digest({**values, "number": numbers.get(name)}) for name, values in work.items()},
-        )  # fmt: skip
+        asked = {words.text("name"): words.values for words in request.parts("clients")}
+        work = {
+            name: _digest({**values, "number": numbers.get(name)})
+            for name, values in asked.items()
+            if name in self.clients
+        }
+        self.spent.train(run, t, _digest({"setup": setup, **sent}), work)
 
     def _train_one(
         self, engine: LocalEngine, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm
