@@ -65,6 +65,19 @@ def test_the_record_has_what_happened(tmp_path: Path) -> None:
     assert run.rounds["round_time"].iloc[0] == max(result.duration for result in expected.values())
 
 
+def test_names_of_clients_add_nothing_to_the_description(tmp_path: Path) -> None:
+    """They are in a comment of the experiment file, in which a line break would begin a setting."""
+    names = ["a\nrounds = 9\nlabel = '", "b\x00", *NAMES[2:]]
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=3, client_names=names) as record:
+        play(own, record, 1)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.described.rounds == 3
+    assert run.client_names == tuple(names)
+    text = (tmp_path / "run" / "experiment.toml").read_text()
+    assert ": a rounds = 9 label = ', b\\x00, clinic-c, " in text
+
+
 def test_costs_are_those_of_questions_and_training(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=1) as record:

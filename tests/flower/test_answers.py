@@ -89,12 +89,20 @@ def test_a_question_that_was_not_named_is_refused() -> None:
         ({"local_los": len}, r"answers\(…, local_los=…\): there is no such question; did you mean 'local_loss'"),
         ({"loss_change": len}, r"there is no such question"),
         ({"local_loss": 1.0}, r"answers\(…, local_loss=1.0\): must be a function"),
+        ({"reports": "loss"}, r"answers\(…, reports='loss'\): is a text; give a list of names, such as \['loss'\]"),
+        ({"follows": "epochs"}, r"answers\(…, follows='epochs'\): is a text; give a list of names"),
         ({"follows": ["epoch"]}, r"answers\(…, follows=\['epoch'\]\): unknown; valid are epochs, share"),
     ],
 )
 def test_mistakes_are_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         answers(ClientApp(), num_samples=1, **given)
+
+
+def test_an_app_answers_once() -> None:
+    app = answers(ClientApp(), num_samples=1)
+    with pytest.raises(UsageError, match=r"answers\(app, …\): .*already registered.*call answers once"):
+        answers(app, num_samples=2)
 
 
 def introduced(**changed: Any) -> Message:
@@ -120,6 +128,14 @@ def introduced(**changed: Any) -> Message:
         (
             lambda: introduction_reply(Introduction("a", 1, (1, True)), hello_message(7)),
             r"its introduction cannot be read \(histogram = True\)",
+        ),
+        (
+            lambda: introduction_reply(Introduction("a", 6, (1, 4)), hello_message(7)),
+            r"its label counts \(histogram\) add up to 5, and it has 6 samples \(num_samples\)",
+        ),
+        (
+            lambda: introduction_reply(Introduction("a\nrounds = 1", 6), hello_message(7)),
+            r"its name 'a\\nrounds = 1' has characters that cannot be printed",
         ),
         (
             lambda: Message(RecordDict({KEY: MetricRecord({"answer": [1.0]})}), reply_to=hello_message(7)),

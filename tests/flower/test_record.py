@@ -212,7 +212,7 @@ def test_a_run_continues_after_the_server_died(strategy: Callable[..., Strategy]
     resumed = wrapper(tmp_path / "killed", again)
     result = resumed.start(again, initial(), num_rounds=5, evaluate_fn=evaluate)
     assert picks(killed)[:3] + picks(again) == picks(straight)
-    assert set(result.evaluate_metrics_serverapp) >= {4, 5}
+    assert set(result.evaluate_metrics_serverapp) == {4, 5}  # the model that it begins with is not that of round 0
     for name, array in model.items():
         assert np.array_equal(result.arrays[name].numpy(), array.numpy())
     (one,), (two,) = ([*(tmp_path / name).iterdir()] for name in ("straight", "killed"))

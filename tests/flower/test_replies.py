@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedMedian
 
 import fedcohort
 from fedcohort.flower.wire import KEY
@@ -60,6 +61,10 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
         lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array(np.zeros(3, np.int64))}),
         "failed", "malformed reply: array 'w' holds int64 [3], which is not what the model has",
     ),
+    "numbers that the model's type cannot hold": (
+        lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array(np.full(3, 1e300))}),
+        "failed", "malformed reply: array 'w' has numbers that float32, the type of the model, cannot hold",
+    ),
     "no numbers": (
         lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array("float32", (3,), "numpy.ndarray", b"rubbish")}),
         "failed", "malformed reply: its arrays cannot be read (",
@@ -83,6 +88,22 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
     "weight of 0": (
         lambda m, r: changed(m, r, metrics=lambda a: a | {"num-examples": 0}),
         "failed", "malformed reply: its metric 'num-examples' is 0.0; must be a number above 0",
+    ),
+    "more samples than can be counted": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"num-examples": 1e30}),
+        "failed", "malformed reply: its metric 'num-examples' is 1e+30; must be a number from 0 to 2**53",
+    ),
+    "the largest integer": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"num-examples": 2**63 - 1}),
+        "failed", "malformed reply: its metric 'num-examples' is 9.22337e+18; must be a number from 0 to 2**53",
+    ),
+    "negative steps": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"steps": -3}),
+        "failed", "malformed reply: its metric 'steps' is -3; must be a number from 0 to 2**53",
+    ),
+    "more steps than can be counted": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"steps": 1e19}),
+        "failed", "malformed reply: its metric 'steps' is 1e+19; must be a number from 0 to 2**53",
     ),
     "other metrics": (
         lambda m, r: changed(m, r, metrics=lambda a: a | {"extra": 1.0}),
@@ -122,6 +143,60 @@ def test_a_reply_that_cannot_be_used_is_a_failed_client_with_its_cause(case: str
             assert row["detail"].startswith(detail)
             assert (clients["status"] == "admitted").sum() == 4
     assert models[0] == models[1]
+
+
+def test_a_reply_in_another_precision_is_merged_in_the_type_of_the_model() -> None:
+    models = []
+    for kind in (np.float32, np.float64):
+
+        def tamper(position: int, message: Message, reply: Message, kind: Any = kind) -> Message:
+            if message.metadata.message_type != "train":
+                return reply
+            return changed(message, reply, arrays=lambda a: a | {"w": Array(a["w"].numpy().astype(kind))})
+
+        where = grid(m=3, tamper=tamper)
+        models.append(selecting(where, Everyone(), k=3).start(where, initial(), num_rounds=1).arrays["w"].numpy())
+    assert [model.dtype for model in models] == [np.float32, np.float32]
+    assert np.allclose(models[0], models[1], atol=1e-7)
+    assert (models[0] != 0).all()
+
+
+def test_a_count_is_checked_also_if_the_inner_strategy_weighs_by_another_metric(tmp_path: Path) -> None:
+    """With FedMedian, which has no weights, the number of samples is still recorded."""
+    where = grid(m=3)
+    where.tamper = lambda p, m, r: (
+        changed(m, r, metrics=lambda a: a | {"num-examples": 1e19})
+        if p == 1 and m.metadata.message_type == "train"
+        else r
+    )
+    strategy = selecting(where, Everyone(), FedMedian(fraction_evaluate=0.0), k=3, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.path is not None
+    assert fedcohort.open_run(strategy.path).clients["status"].tolist() == ["admitted", "failed", "admitted"]
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(99.0, "admitted"), (5000.0, "late")])
+def test_a_reply_that_needs_longer_than_the_timeout_is_late(seconds: float, status: str, tmp_path: Path) -> None:
+    where = grid(m=3, seconds=lambda position, message: seconds if position == 1 else 1.0)
+    strategy = selecting(where, Everyone(), k=3, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1, timeout=100)
+    assert strategy.path is not None
+    run = fedcohort.open_run(strategy.path)
+    assert run.clients["status"].tolist() == ["admitted", status, "admitted"]
+    assert run.clients["duration"].tolist() == [1.0, min(seconds, 100.0), 1.0]
+    assert run.rounds["round_time"].tolist() == [min(seconds, 100.0)]
+    if status == "late":
+        assert run.clients["detail"].iloc[1] == "no reply within 100 s"
+
+
+def test_a_grid_in_this_process_waits_no_longer_than_it_is_told() -> None:
+    where = grid(m=2, seconds=lambda position, message: (1.0, 50.0)[position])
+    messages = [Message(RecordDict({"arrays": initial()}), node, "train") for node in where.nodes]
+    assert len(list(where.send_and_receive(messages, timeout=10.0))) == 1
+    assert where.clock() == 10.0
+    messages = [Message(RecordDict({"arrays": initial()}), node, "train") for node in where.nodes]
+    assert len(list(where.send_and_receive(messages))) == 2
+    assert where.clock() == 60.0
 
 
 def test_a_node_that_goes_away_in_mid_round_is_named_although_its_error_reply_is_not_its_own(tmp_path: Path) -> None:

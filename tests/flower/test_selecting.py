@@ -151,11 +151,48 @@ def test_weights_of_the_strategy_reach_the_inner_strategy_and_are_refused_withou
         (lambda: Selecting("FedAvg", Uniform(), 2), r"strategy = 'FedAvg': is not a flwr.serverapp.strategy.Strategy"),  # type: ignore[arg-type]
         (lambda: Selecting(inner(), "uniform", 2), r"selector = 'uniform': is not a strategy"),  # type: ignore[arg-type]
         (lambda: Selecting(FedXgbBagging(), Uniform(), 2), "FedXgbBagging: merges trees, whose size changes"),
+        (lambda: Selecting(inner(), Uniform(), 0), "k = 0: should be a whole number of at least 1"),
+        (lambda: Selecting(inner(), Uniform(), 2, seed=-1), "seed = -1: should be a whole number of at least 0"),
+        (lambda: Selecting(inner(), Uniform(), 2, min_nodes="8"), "min_nodes = '8': should be a whole number"),  # type: ignore[arg-type]
+        (lambda: Selecting(inner(), Uniform(), 2, max_nodes="x"), "max_nodes = 'x': should be a whole number"),  # type: ignore[arg-type]
+        (lambda: Selecting(inner(), Uniform(), 2, authenticated="no"), "authenticated = 'no': valid are True"),  # type: ignore[arg-type]
+        (lambda: Selecting(inner(), Uniform(), 2, patience="x"), "patience = 'x': must be a number of seconds above 0"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(make: Callable[[], Selecting], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "rounds", "message"),
+    [
+        ({"trainable": ["nope"]}, 1, r"trainable = \['nope'\]: the model has no such arrays; valid: b, w"),
+        ({"runs": "/proc/x"}, 1, "runs = '/proc/x': cannot be written .*; give another folder"),
+        ({}, "3", "num_rounds = '3': should be a whole number"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_before_clients_are_waited_for(
+    settings: dict[str, Any], rounds: Any, message: str
+) -> None:
+    where = grid(m=4)
+    with pytest.raises(UsageError, match=message):
+        selecting(where, Uniform(), **settings).start(where, initial(), num_rounds=rounds)
+    assert where.messages == []
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (None, "{'accuracy': None}"),
+        ("good", "{'accuracy': 'good'}"),
+        ({"accuracy": 0.5, "class_accuracy": "a"}, "{'acc"),
+    ],
+)
+def test_a_validation_that_returns_no_number_is_refused_in_one_line(found: Any, shown: str) -> None:
+    where = grid(m=4)
+    with pytest.raises(UsageError, match=f"validate: returned {shown}.*; must return the accuracy, a number"):
+        selecting(where, UCB(), validate=lambda arrays: found).start(where, initial(), num_rounds=1)
 
 
 def test_a_client_app_without_answers_is_named_while_the_server_waits(caplog: pytest.LogCaptureFixture) -> None:

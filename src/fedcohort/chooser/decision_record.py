@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.core.arrays import Indices
+from fedcohort.core.errors import one_line
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
@@ -69,7 +70,7 @@ class DecisionRecord:
     def begin(self, census: Census, names: Sequence[str], last: int, classes: Sequence[str] = ()) -> None:
         """Create the run directory, or continue after round ``last``; ``names`` are those of the clients, by number."""
         experiment = self._experiment(census.num_clients, self._seed)
-        listed = f": {', '.join(names[:20])}{', …' if len(names) > 20 else ''}" if names else ""
+        listed = f": {', '.join(map(one_line, names[:20]))}{', …' if len(names) > 20 else ''}" if names else ""
         head = (
             f"# data: of {census.num_clients} clients of {self._federation}{listed}\n# algorithm: {self._algorithm}\n"
         )

@@ -65,7 +65,8 @@ def answers(
         app: the ClientApp; it gets a query function named ``fedcohort``.
         num_samples: number of training samples of this client, or a function of Flower's context that returns it.
         name: name of this client, the same in every run, or a function of the context. By default ``name`` or ``partition-id`` of the
-            node's config; without either, the server knows the client by the public key of its node.
+            node's config; without either, the server knows the client by the public key of its node, with
+            ``Selecting(…, authenticated=True)``.
         histogram: number of training samples of each class [K], or a function of the context; disclosed to the server.
         reports: names of the numbers in the metrics of its training replies that a strategy may read: ``loss``, ``square_loss``,
             ``samples``, ``steps``, ``accuracy`` and others.
@@ -79,14 +80,16 @@ def answers(
         The same app.
 
     Raises:
-        UsageError: an unknown question or instruction, or something that is not a function.
+        UsageError: an unknown question or instruction, something that is not a function, or an app that already answers.
     """
+    for given, value in (("reports", reports), ("follows", follows)):
+        if isinstance(value, str):
+            raise UsageError(f"answers(…, {given}={value!r}): is a text; give a list of names, such as [{value!r}]")
     sent, followed = frozenset(reports), frozenset(follows)
     if unknown := sorted(followed - set(INSTRUCTIONS)):
         raise UsageError(f"answers(…, follows={unknown}): unknown; valid are {', '.join(INSTRUCTIONS)}")
     functions = _functions(questions)
 
-    @app.query(ACTION)
     def fedcohort(message: Message, context: Context) -> Message:
         """Introduce this client, or answer a question."""
         said = message.content[KEY]
@@ -104,6 +107,12 @@ def answers(
         )
         return introduction_reply(introduction, message)
 
+    try:
+        app.query(ACTION)(fedcohort)
+    except ValueError as error:  # Flower keeps the first function of a name, and has none for an app with a client_fn
+        raise UsageError(
+            f"answers(app, …): {error}; call answers once for a ClientApp, one that uses @app.train()"
+        ) from None
     return app
 
 

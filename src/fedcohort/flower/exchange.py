@@ -1,5 +1,6 @@
 """Send messages to nodes and wait for the replies, with the time of each; and the views of a Grid that strategies get."""
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["ChosenGrid", "Exchange", "TimedGrid", "exchange"]
+__all__ = ["ChosenGrid", "Exchange", "TimedGrid", "exchange", "pulled"]
 
 SHORTEST, LONGEST = 0.02, 2.0
 """Seconds between two looks for replies: the first, and the longest."""
@@ -39,23 +40,44 @@ class Exchange:
 
 
 def exchange(
-    grid: Grid, messages: Iterable[Message], timeout: float | None, clock: Callable[[], float] = time.monotonic
+    grid: Grid,
+    messages: Iterable[Message],
+    timeout: float | None,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    virtual: bool = False,
 ) -> Exchange:
-    """Push messages, and pull until each has a reply or ``timeout`` seconds have passed (None: no limit)."""
+    """Push messages, and pull until each has a reply or ``timeout`` seconds have passed (None: no limit).
+
+    ``virtual``: a grid whose time is virtual lets no more than the timeout pass (see :func:`pulled`).
+    """
     begin, pause, messages = clock(), SHORTEST, list(messages)
+    end = math.inf if timeout is None else begin + timeout
     pushed = [message_id or "" for message_id in grid.push_messages(messages)]  # None: it could not be sent
     done = Exchange(pushed if len(pushed) == len(messages) else [""] * len(messages))
     missing = {message_id for message_id in done.ids if message_id}
     while missing:
-        for reply in grid.pull_messages(missing):
+        left = end - clock() if virtual and end < math.inf else None
+        for reply in pulled(grid, missing, left, clock):
             done.replies.append(reply)
             done.seconds.setdefault(reply.metadata.reply_to_message_id, clock() - begin)
         missing -= done.seconds.keys()
-        if not missing or (timeout is not None and clock() - begin >= timeout):
+        if not missing or clock() >= end:
             break
         time.sleep(pause)
         pause = min(1.3 * pause, LONGEST)
     return done
+
+
+def pulled(grid: Grid, message_ids: Iterable[str], left: float | None, clock: Callable[[], float]) -> Iterable[Message]:
+    """The replies that have arrived. A grid whose time is virtual, and is what ``clock`` shows, lets at most ``left`` seconds pass."""
+    while isinstance(grid, _View):
+        grid = grid.grid
+    within = getattr(grid, "pull_within", None)
+    if left is None or within is None or clock != getattr(grid, "clock", None):
+        return grid.pull_messages(message_ids)
+    replies: Iterable[Message] = within(message_ids, left)
+    return replies
 
 
 class _View(Grid):
@@ -112,7 +134,7 @@ class TimedGrid(_View):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """As Flower's, with a shorter pause between two looks for replies; a reply that came twice is returned twice."""
-        self.last = exchange(self.grid, messages, timeout, self._clock)
+        self.last = exchange(self.grid, messages, timeout, self._clock, virtual=True)
         return self.last.replies
 
 

@@ -33,14 +33,18 @@ class FlowerClients:
     Args:
         patience: seconds to wait for nodes and for answers.
         clock: seconds.
+        authenticated: whether a name belongs to the key of the node that it was first used with.
 
     Attributes:
         roster: the clients and their nodes.
         notes: what went wrong since the notes were last taken, in words.
     """
 
-    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.patience, self.roster, self.notes = patience, Roster(clock), list[str]()
+    def __init__(
+        self, patience: float, clock: Callable[[], float] = time.monotonic, *, authenticated: bool = False
+    ) -> None:
+        self.patience, self.authenticated, self.notes = patience, authenticated, list[str]()
+        self.roster = Roster(clock, authenticated=authenticated)
         self._clock = clock
 
     def gather(self, grid: Grid, at_least: int) -> None:
@@ -173,8 +177,9 @@ class FlowerClients:
         return "; ".join([*notes[:5], *more])
 
     def state_dict(self) -> dict[str, Any]:
-        """Names and introductions of the clients, by number."""
+        """Names and introductions of the clients, by number, and the keys that the names belong to."""
         return {
+            "keys": dict(self.roster.keys),
             "names": list(self.roster.names),
             "known": [
                 {**vars(client), "histogram": list(client.histogram)}
@@ -182,6 +187,11 @@ class FlowerClients:
                 for client in self.roster.all_known()
             ],
         }
+
+    def expect(self, state: dict[str, Any]) -> None:
+        """Refuse nodes that have the names of clients of an earlier process, and other keys. Call it before :meth:`gather`."""
+        if self.authenticated:
+            self.roster.keys = dict(state.get("keys", {}))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Use the clients of an earlier process; those that are connected are found by their names."""

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +12,12 @@ from flwr.app import ArrayRecord, Message
 
 from fedcohort.algorithms import ModelState
 from fedcohort.flower.roster import failure_of
-from fedcohort.flower.wire import MalformedReply
+from fedcohort.flower.wire import LARGEST_COUNT, MalformedReply
 
-__all__ = ["Checked", "as_state", "check_replies"]
+__all__ = ["NUM_EXAMPLES", "Checked", "as_state", "check_replies"]
+
+NUM_EXAMPLES = "num-examples"
+"""Name of the metric with the number of samples, if the inner strategy weighs replies by no other."""
 
 
 @dataclass
@@ -68,8 +72,7 @@ def check_replies(
         client = of_message.get(reply.metadata.reply_to_message_id, of_node.get(reply.metadata.src_node_id))
         if client is not None:
             received[client].append(reply)
-    shapes = {name: (array.shape, np.dtype(array.dtype).kind) for name, array in like.items()}
-    checked = [_checked(client, own, shapes, weight, timeout) for client, own in received.items()]
+    checked = [_checked(client, own, like, weight, timeout) for client, own in received.items()]
     _refuse_other_names(checked)
     return checked
 
@@ -77,7 +80,7 @@ def check_replies(
 def _checked(
     client: int,
     replies: list[Message],
-    shapes: Mapping[str, tuple[tuple[int, ...], str]],
+    like: ArrayRecord,
     weight: str | None,
     timeout: float,
 ) -> Checked:
@@ -89,14 +92,15 @@ def _checked(
     if reply.has_error():
         return Checked(client, None, {}, {}, failure=failure_of(reply))
     try:
-        state = _arrays(reply, shapes)
+        state = _arrays(reply, like)
         return Checked(client, reply, state, _metrics(reply, weight))
     except MalformedReply as reason:
         return Checked(client, None, {}, {}, failure=f"malformed reply: {reason}")
 
 
-def _arrays(reply: Message, shapes: Mapping[str, tuple[tuple[int, ...], str]]) -> ModelState:
-    """The arrays of a reply; they have the names, shapes and kinds of the model's."""
+def _arrays(reply: Message, like: ArrayRecord) -> ModelState:
+    """The arrays of a reply; they have the names, shapes and kinds of the model's, perhaps in another precision."""
+    shapes = {name: (array.shape, np.dtype(array.dtype).kind) for name, array in like.items()}
     records = list(reply.content.array_records.values())
     if len(records) != 1:
         raise MalformedReply(f"it has {len(records)} ArrayRecords instead of 1")
@@ -115,17 +119,31 @@ def _arrays(reply: Message, shapes: Mapping[str, tuple[tuple[int, ...], str]]) -
             raise MalformedReply(
                 f"array {name!r} holds {values[name].dtype} {list(values[name].shape)}, which is not what the model has"
             )
+        if (wanted := np.dtype(like[name].dtype)) != values[name].dtype and _overflows(values[name], wanted):
+            raise MalformedReply(f"array {name!r} has numbers that {wanted}, the type of the model, cannot hold")
     return as_state(record)
 
 
+def _overflows(values: np.ndarray, wanted: np.dtype[Any]) -> bool:
+    """Whether numbers of another precision than the model's would be infinite, or others, in the model."""
+    with np.errstate(all="ignore"):
+        cast = values.astype(wanted)
+    if values.dtype.kind != "f":
+        return not np.array_equal(cast, values)
+    return bool((np.isfinite(values) & ~np.isfinite(cast)).any())
+
+
 def _metrics(reply: Message, weight: str | None) -> dict[str, float]:
-    """The metrics of a reply that are single numbers."""
+    """The metrics of a reply that are single numbers; those that are counts are in the range of counts."""
     records = list(reply.content.metric_records.values())
     if len(records) != 1:
         raise MalformedReply(f"it has {len(records)} MetricRecords instead of 1")
     numbers = {str(name): float(value) for name, value in records[0].items() if isinstance(value, int | float)}
     if weight is not None and not (math.isfinite(numbers.get(weight, math.nan)) and numbers[weight] > 0):
         raise MalformedReply(f"its metric {weight!r} is {numbers.get(weight)}; must be a number above 0")
+    for name in {weight or NUM_EXAMPLES, NUM_EXAMPLES, "steps"}:
+        if math.isfinite(value := numbers.get(name, math.nan)) and not 0 <= value < LARGEST_COUNT:
+            raise MalformedReply(f"its metric {name!r} is {value:g}; must be a number from 0 to 2**53")
     return numbers
 
 

@@ -2,6 +2,9 @@
 
 Clients are numbered by their names (numbers first, then words), so that neither the numbers of the nodes nor the order in which they
 connect changes a decision. The numbers are fixed on first contact and never used for another client.
+
+A server cannot see whether a node has a key of its own: Flower gives a node without one a new random key at every start. Keys
+therefore count only if the user says that nodes authenticate themselves.
 """
 
 import hashlib
@@ -33,6 +36,8 @@ _CAUSES = {
 """What the codes of Flower's errors mean."""
 _UNREACHABLE = (3, 4, 5)
 """The codes that say that a node was not reached; it may be reached later."""
+GREETINGS = 3
+"""Number of times that a node is asked to introduce its client, if it does not reply in time."""
 
 
 def failure_of(message: Message) -> str:
@@ -47,24 +52,27 @@ class Roster:
 
     Args:
         clock: seconds.
+        authenticated: whether a name belongs to the key of the node that it was first used with.
 
     Attributes:
         names: name of each client, by number; fixed by :meth:`fix`.
         known: what each client said about itself, by name.
         ignored: why a node takes no part, by node.
+        keys: SHA-256 of the key that each name belongs to, by name; empty without authentication.
         seats: number of clients that the run has room for; clients that are new take no part if there are as many.
         takes_in: called before a client joins; raises a UsageError if it cannot.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, authenticated: bool = False) -> None:
         self.seats = 0
         self.takes_in: Callable[[Introduction], None] = lambda _client: None
         self.names: list[str] = []
         self.known: dict[str, Introduction] = {}
         self.ignored: dict[int, str] = {}
-        self._clock = clock
+        self.keys: dict[str, str] = {}
+        self._clock, self._authenticated = clock, authenticated
         self._node_of: dict[str, int] = {}
-        self._keys: dict[str, bytes] = {}
+        self._greetings: dict[int, int] = {}  # by node that has not replied yet
         self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes that claim the same name
 
     def meet(self, grid: Grid, patience: float) -> list[str]:
@@ -75,42 +83,50 @@ class Roster:
         new = sorted(nodes - set(self._node_of.values()) - set(self.ignored))
         if not new:
             return []
-        keys = _public_keys(grid)
+        keys = _public_keys(grid) if self._authenticated else {}
         messages = [hello_message(node) for node in new]
         done = exchange(grid, messages, patience, self._clock)
         replies = done.first()
-        claims: dict[str, list[int]] = {}
+        claims: dict[str, dict[int, Introduction]] = {}
         notes = []
         for node, message_id in zip(new, done.ids, strict=True):
+            reply = replies.get(message_id)
             try:
-                introduction = self._introduced(replies.get(message_id), keys.get(node, b""))
-                claims.setdefault(introduction.name, []).append(node)
-                self.known.setdefault(introduction.name, introduction)
+                introduction = self._introduced(reply, keys.get(node, ""))
+                claims.setdefault(introduction.name, {})[node] = introduction
             except MalformedReply as reason:
                 notes.append(self._ignore(node, str(reason)))
-                if _is_unreachable(replies.get(message_id)):  # it is asked again in the next round
+                if self._is_asked_again(node, reply):
                     del self.ignored[node]
         return notes + self._settle(claims, keys)
 
-    def _introduced(self, reply: Message | None, key: bytes) -> Introduction:
+    def _is_asked_again(self, node: int, reply: Message | None) -> bool:
+        """Whether a node that did not introduce its client is asked again: it was not reached, or a message was lost."""
+        if reply is not None:
+            return reply.has_error() and reply.error.code in _UNREACHABLE
+        self._greetings[node] = self._greetings.get(node, 0) + 1
+        return self._greetings[node] < GREETINGS
+
+    def _introduced(self, reply: Message | None, key: str) -> Introduction:
         if reply is None:
             raise MalformedReply("it did not introduce itself in time")
         if reply.has_error():
             raise MalformedReply(f"{failure_of(reply)} (does its ClientApp call fedcohort.flower.answers?)")
         introduction = introduction_of(reply)
-        name = introduction.name or (f"key-{hashlib.sha256(key).hexdigest()[:16]}" if key else "")
+        name = introduction.name or (f"key-{key[:16]}" if key else "")
         if not name:
             raise MalformedReply(
-                "it has no name that stays the same: give answers(…, name=…), or name or partition-id in the node's config"
+                "it has no name that stays the same: give answers(…, name=…), name or partition-id in the node's config, or a key and "
+                "Selecting(…, authenticated=True)"
             )
         if self.names and name not in self.names and len(self.names) >= self.seats:
             full = f", and max_nodes = {self.seats} are there" if self.seats else ""
             raise MalformedReply(f"its client {name!r} was not there when the run began{full}")
-        if self._keys.get(name, key) != key:
+        if self.keys.get(name, key) != key:
             raise MalformedReply(f"it calls itself {name!r}, which belongs to a node with another key")
         return Introduction(**{**vars(introduction), "name": name})
 
-    def _settle(self, claims: Mapping[str, list[int]], keys: Mapping[int, bytes]) -> list[str]:
+    def _settle(self, claims: Mapping[str, Mapping[int, Introduction]], keys: Mapping[int, str]) -> list[str]:
         """Give each claimed name to its node; a name that several nodes claim belongs to none of the new ones."""
         notes = []
         for name, nodes in sorted(claims.items(), key=lambda claim: name_order(claim[0])):
@@ -120,28 +136,34 @@ class Roster:
                 self._rivals.update(dict.fromkeys(nodes, rivals))
                 notes += [self._ignore(node, reason) for node in nodes]
                 continue
+            [(node, introduction)] = nodes.items()
+            is_new = name not in self.names
             try:
-                notes += self._join(name)
+                notes += self._join(introduction)
             except UsageError as reason:
-                notes.append(self._ignore(nodes[0], str(reason)))
+                notes.append(self._ignore(node, str(reason)))
                 continue
-            self._node_of[name] = nodes[0]
-            self._keys.setdefault(name, keys.get(nodes[0], b""))
+            self._node_of[name] = node
+            if is_new:
+                self.known[name] = introduction
+            if node in keys:
+                self.keys.setdefault(name, keys[node])
         return notes
 
-    def _join(self, name: str) -> list[str]:
+    def _join(self, client: Introduction) -> list[str]:
         """Number a client that is new after the beginning; returns a note about it.
 
         Raises:
             UsageError: it cannot join.
         """
+        name = client.name
         if not self.names or name in self.names:
             return []
         if len(self.names) >= self.seats:
             raise UsageError(
                 f"its client {name!r} was not there when the run began, and max_nodes = {self.seats} are there"
             )
-        self.takes_in(self.known[name])
+        self.takes_in(client)
         self.names.append(name)
         return [f"client {name!r} joined as client {len(self.names) - 1}"]
 
@@ -226,11 +248,8 @@ def name_order(name: str) -> tuple[bool, int, str]:
     return not is_number, int(name) if is_number else 0, name
 
 
-def _is_unreachable(reply: Message | None) -> bool:
-    return reply is not None and reply.has_error() and reply.error.code in _UNREACHABLE
-
-
-def _public_keys(grid: Grid) -> dict[int, bytes]:
-    """The public keys of nodes with authentication, by node."""
+def _public_keys(grid: Grid) -> dict[int, str]:
+    """SHA-256 of the public keys of nodes, by node."""
     get: Callable[[], Iterable[Any]] | None = getattr(grid, "get_nodes", None)
-    return {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"")) for node in get()}
+    keys = {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"")) for node in get()}
+    return {node: hashlib.sha256(key).hexdigest() for node, key in keys.items() if key}

@@ -13,10 +13,10 @@ from fedcohort.algorithms import Algorithm, Members, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.core.arrays import Values
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.flower.federation import FlowerClients
-from fedcohort.flower.replies import Checked, as_state, check_replies
+from fedcohort.flower.replies import NUM_EXAMPLES, Checked, as_state, check_replies
 from fedcohort.record import RoundRow
 from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch
@@ -159,7 +159,7 @@ class SelectedRound:
             )
         offered = self.clients.roster.about(client).reports
         work = 1.0 if self.cohort.epochs is None else float(self.cohort.epochs[position]) / self._epochs
-        samples = row.metrics.get(weight or "num-examples", math.nan)
+        samples = row.metrics.get(weight or NUM_EXAMPLES, math.nan)
         known = int(self.chooser.census.num_samples[client])
         return Update(
             client=client,
@@ -260,16 +260,21 @@ def _of(validated: Mapping[str, Any]) -> _Validated:
     """The results that ``validate`` returned.
 
     Raises:
-        UsageError: there is no accuracy.
+        UsageError: there is no accuracy, or something is no number.
     """
     if "accuracy" not in validated:
         raise UsageError(f"validate: returned {sorted(validated)}, without 'accuracy'")
-    return _Validated(
-        float(validated["accuracy"]),
-        float(validated.get("loss", math.nan)),
-        np.asarray(validated.get("class_accuracy", ()), np.float64),
-        np.asarray(validated.get("validation_losses", ()), np.float64),
-    )
+    try:
+        return _Validated(
+            float(validated["accuracy"]),
+            float(validated.get("loss", math.nan)),
+            np.asarray(validated.get("class_accuracy", ()), np.float64),
+            np.asarray(validated.get("validation_losses", ()), np.float64),
+        )
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"validate: returned {shown(dict(validated))}; must return the accuracy, a number, or a mapping with numbers"
+        ) from None
 
 
 def _mean(values: list[float]) -> float:

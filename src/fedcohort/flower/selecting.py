@@ -15,10 +15,12 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedcohort.chooser import Chooser
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.paths import as_path, check_writable
 from fedcohort.experiment.pairings import check as check_pairing
 from fedcohort.flower.exchange import ChosenGrid, TimedGrid
 from fedcohort.flower.federation import FlowerClients
+from fedcohort.flower.given_values import flag, seconds, whole_number
 from fedcohort.flower.inner_strategy import (
     all_of_them,
     chain,
@@ -29,7 +31,7 @@ from fedcohort.flower.inner_strategy import (
     load_inner_state,
     waits_for,
     weight_key,
-)
+)  # fmt: skip
 from fedcohort.flower.rehearsal import check as check_requirements
 from fedcohort.flower.replies import as_state
 from fedcohort.flower.run_record import RunRecord, hash_of
@@ -68,6 +70,9 @@ class Selecting(Strategy):
         runs: folder of run directories; None records nothing.
         name: name of the run.
         clock: seconds, for times of clients.
+        authenticated: whether the SuperNodes authenticate themselves with registered keys. Then a name belongs to the key that it was
+            first used with, also after a restart, and a client without a name is known by its key. Leave it out for a simulation and
+            for SuperNodes without keys, to which Flower gives a new key at every start.
 
     Raises:
         UsageError: something cannot be used or combined. What clients lack is known at the beginning of the first round.
@@ -92,22 +97,27 @@ class Selecting(Strategy):
         runs: str | Path | None = "runs",
         name: str = "flower",
         clock: Callable[[], float] = time.monotonic,
+        authenticated: bool = False,
     ) -> None:
         check_inner(strategy)
         if not isinstance(selector, Selector):
             raise UsageError(
                 f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
             )
-        self.strategy, self.selector, self.k, self.seed = strategy, selector, k, seed
-        self.min_nodes = max(k, waits_for(strategy)) if min_nodes is None else min_nodes
-        self.weights, self.validate, self.rounds, self.runs, self.name = weights, validate, rounds, runs, name
-        self.clock, self.epochs, self.batch_size = clock, epochs, batch_size
+        self.strategy, self.selector = strategy, selector
+        self.k, self.seed = whole_number("k", k, 1), whole_number("seed", seed, 0)
+        least = max(self.k, waits_for(strategy))
+        self.min_nodes = whole_number("min_nodes", least if min_nodes is None else min_nodes, 1)
+        self.weights, self.validate, self.runs, self.name, self.clock = weights, validate, runs, name, clock
+        self.rounds, self.epochs = whole_number("rounds", rounds, 0), whole_number("epochs", epochs, 1)
+        self.batch_size = whole_number("batch_size", batch_size, 1)
         self.trainable = None if trainable is None else frozenset(trainable)
-        if max_nodes is not None and max_nodes < max(self.min_nodes, k):
+        if max_nodes is not None and whole_number("max_nodes", max_nodes, 1) < max(self.min_nodes, self.k):
             raise UsageError(
-                f"max_nodes = {max_nodes}: must be at least {max(self.min_nodes, k)}, the clients of the first round"
+                f"max_nodes = {max_nodes}: must be at least {max(self.min_nodes, self.k)}, the clients of the first round"
             )
-        self.clients = FlowerClients(patience, clock)
+        known = flag("authenticated", authenticated)
+        self.clients = FlowerClients(seconds("patience", patience), clock, authenticated=known)
         self.clients.roster.seats = max_nodes or 0
         self.chooser: Chooser | None = None
         self._weighing = weighing(weights)
@@ -133,7 +143,8 @@ class Selecting(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Play all rounds; see :meth:`flwr.serverapp.strategy.Strategy.start`. A run that was interrupted continues.
+        """Play all rounds; see :meth:`flwr.serverapp.strategy.Strategy.start`. A run that was interrupted continues; the result then
+        has the metrics of the rounds that are left.
 
         The metrics ``accuracy`` and ``loss`` of ``evaluate_fn`` are the record's test results; without it, those of the clients'
         evaluation.
@@ -141,7 +152,8 @@ class Selecting(Strategy):
         Raises:
             UsageError: the strategy cannot run with these clients; raised before the first round.
         """
-        self.rounds, self._timeout, self._evaluates = num_rounds, timeout, evaluate_fn is not None
+        self.rounds, self._timeout = whole_number("num_rounds", num_rounds, 0), timeout
+        self._evaluates = evaluate_fn is not None
         self._grid = TimedGrid(grid, self.clock)
         try:
             arrays = self._begin(self._grid, initial_arrays)
@@ -149,7 +161,9 @@ class Selecting(Strategy):
 
             def evaluate(t: int, model: ArrayRecord) -> MetricRecord | None:
                 assert evaluate_fn is not None
-                metrics = evaluate_fn(t + played if t else 0, model)
+                if played and not t:
+                    return None  # the model of a run that continues is not the initial one
+                metrics = evaluate_fn(t + played, model)
                 if t:
                     self._commit(metrics)
                 return metrics
@@ -162,7 +176,7 @@ class Selecting(Strategy):
             if not result.arrays:
                 result.arrays = arrays
             if self._record is not None:
-                self._record.finish(_state(result.arrays))
+                self._record.finish(as_state(result.arrays))
         finally:
             self.close()
         return _shifted(result, played)
@@ -251,7 +265,12 @@ class Selecting(Strategy):
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
         saved, self._played, self._begun = None, 0, inner_numbers(self.strategy)
+        if unknown := sorted((self.trainable or frozenset()) - set(arrays)):
+            raise UsageError(
+                f"trainable = {shown(unknown)}: the model has no such arrays; {nearest(unknown[0], arrays)}"
+            )
         if self.runs is not None:
+            check_writable(as_path(self.runs, "runs"), "runs =", folder=True)
             inner = " + ".join(type(part).__name__ for part in chain(self.strategy))
             self._record = RunRecord(
                 self.runs,
@@ -264,6 +283,8 @@ class Selecting(Strategy):
                 start=hash_of(arrays),
             )
             saved = self._record.saved() if self._grid is not None else None
+        if saved is not None:
+            self.clients.expect(saved[1]["clients"])
         self.clients.gather(grid, 1 if saved else self.min_nodes)
         if saved is not None:
             self.clients.load_state_dict(saved[1]["clients"])
@@ -293,7 +314,7 @@ class Selecting(Strategy):
         if self.validate is None:
             return None
         found = self.validate(arrays)
-        return found if isinstance(found, Mapping) else {"accuracy": float(found)}
+        return found if isinstance(found, Mapping) else {"accuracy": found}
 
     def _checkpoint(self) -> dict[str, Any]:
         """Everything that the next round depends on."""
@@ -317,11 +338,6 @@ class Selecting(Strategy):
         self._record.write(row, state)
         if self._grid is None and row.round == self.rounds:
             self._record.finish({})  # the strategy outside has the final model
-
-
-def _state(arrays: ArrayRecord) -> dict[str, Any]:
-    """The arrays as tensors, for the record."""
-    return as_state(arrays)
 
 
 def _shifted(result: Result, played: int) -> Result:

@@ -13,8 +13,8 @@ from fedcohort.core.arrays import Values
 from fedcohort.selection import Cohort, Question
 
 __all__ = [
-    "ACTION", "INSTRUCTIONS", "KEY", "QUERY", "VERSION", "Introduction", "MalformedReply", "ask_message", "hello_message",
-    "instructions_for", "introduction_of", "introduction_reply", "numbers_of", "numbers_reply", "refusal_reply",
+    "ACTION", "INSTRUCTIONS", "KEY", "LARGEST_COUNT", "QUERY", "VERSION", "Introduction", "MalformedReply", "ask_message",
+    "hello_message", "instructions_for", "introduction_of", "introduction_reply", "numbers_of", "numbers_reply", "refusal_reply",
 ]  # fmt: skip
 
 VERSION = 1
@@ -26,6 +26,8 @@ QUERY = f"query.{ACTION}"
 """Type of the messages that ask clients."""
 INSTRUCTIONS = ("epochs", "share", "unsent", "sampling", "stop")
 """What a strategy can tell a client to do in its training; see :class:`fedcohort.selection.Cohort`."""
+LARGEST_COUNT = 2**53
+"""Number that no count in a message reaches."""
 LONGEST = 2**20
 """Largest number of characters of an introduction that the server reads."""
 
@@ -113,17 +115,17 @@ def introduction_of(message: Message) -> Introduction:
     Raises:
         MalformedReply: there is none, or it cannot be used.
     """
-    said = _config(message)
-    if said.get("version") != VERSION:
+    record = _config(message)
+    if record.get("version") != VERSION:
         raise MalformedReply(
-            f"it speaks version {said.get('version')!r} of FedCohort's messages, the server version {VERSION}"
+            f"it speaks version {record.get('version')!r} of FedCohort's messages, the server version {VERSION}"
         )
-    text = said.get("introduction")
+    text = record.get("introduction")
     if not isinstance(text, str) or len(text) > LONGEST:
         raise MalformedReply("it did not introduce itself")
     try:
         values = json.loads(text)
-        return Introduction(
+        said = Introduction(
             str(values["name"])[:200],
             _count(values["num_samples"], "num_samples"),
             tuple(_count(number, "histogram") for number in values["histogram"]),
@@ -131,6 +133,13 @@ def introduction_of(message: Message) -> Introduction:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedReply(f"its introduction cannot be read ({error})") from None
+    if not said.name.isprintable():
+        raise MalformedReply(f"its name {said.name!r} has characters that cannot be printed; give it another name")
+    if said.histogram and sum(said.histogram) != said.num_samples:
+        raise MalformedReply(
+            f"its label counts (histogram) add up to {sum(said.histogram)}, and it has {said.num_samples} samples (num_samples)"
+        )
+    return said
 
 
 def numbers_of(message: Message, question: Question) -> Values:
@@ -155,6 +164,6 @@ def _config(message: Message) -> Mapping[str, object]:
 
 
 def _count(value: object, name: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST_COUNT:
         raise ValueError(f"{name} = {value!r}")
     return value

@@ -20,7 +20,8 @@ Tamper = Callable[[int, Message, Message], "Message | Sequence[Message] | None"]
 class LoopGrid(Grid):
     """Runs ClientApps in this process, one after another, when messages are pushed.
 
-    Time is virtual: it passes only while replies are awaited. Give :meth:`clock` to code that measures times.
+    Time is virtual: it passes only while replies are awaited. Give :meth:`clock` to code that measures times, as in
+    ``Selecting(…, clock=grid.clock)``: then replies that take longer than a timeout are too late.
 
     Args:
         app: the ClientApp of all nodes.
@@ -100,10 +101,20 @@ class LoopGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies that arrive next; time passes until then. Without any, an hour passes."""
-        wanted = set(message_ids)
+        return self.pull_within(message_ids, 3600.0, patient=True)
+
+    def pull_within(self, message_ids: Iterable[str], seconds: float, *, patient: bool = False) -> Iterable[Message]:
+        """The replies that arrive next, if they do so within ``seconds``; time passes until then, or by ``seconds``.
+
+        Args:
+            message_ids: the messages.
+            seconds: virtual seconds to wait.
+            patient: wait longer for replies that are on their way.
+        """
+        wanted, end = set(message_ids), self._now + max(seconds, 0.0)
         due = [ready for ready, message_id, _ in self._on_the_way if message_id in wanted]
-        if not due:
-            self._now += 3600.0
+        if not due or not (patient or min(due) <= end):
+            self._now = end
             return []
         self._now = max(self._now, min(due))
         waiting, self._on_the_way, arrived = self._on_the_way, [], list[Message]()
@@ -116,9 +127,10 @@ class LoopGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Push messages, and pull until all replies have arrived or ``timeout`` virtual seconds have passed."""
-        begin, missing, replies = self._now, set(self.push_messages(messages)), list[Message]()
-        while missing and (timeout is None or self._now - begin < timeout):
-            arrived = list(self.pull_messages(missing))
+        end = None if timeout is None else self._now + timeout
+        missing, replies = set(self.push_messages(messages)), list[Message]()
+        while missing and (end is None or self._now < end):
+            arrived = list(self.pull_messages(missing) if end is None else self.pull_within(missing, end - self._now))
             replies += arrived
             missing -= {reply.metadata.reply_to_message_id for reply in arrived}
         return replies

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,34 @@ def test_a_run_goes_on_after_the_server_died(name: str, tmp_path: Path) -> None:
     assert resumed.path == path
     assert model_of(resumed) == model_of(whole)
     assert picks(resumed) == picks(whole)
+
+
+@pytest.mark.parametrize("authenticated", [False, True])
+def test_a_run_whose_sites_have_no_keys_goes_on_when_all_of_them_were_started_again(
+    authenticated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower gives a node without a key a new random one at every start, which is no forged identity."""
+    experiment = small(rounds=2, selection={"name": "uniform", "k": 12})
+    where, start = grid(experiment), b"first"
+    monkeypatch.setattr(
+        where,
+        "get_nodes",
+        lambda: [SimpleNamespace(node_id=node, public_key=start + b" %d" % node) for node in where.get_node_ids()],
+    )
+
+    def dying(_: Any, row: Any) -> None:
+        raise ServerDied
+
+    settings: dict[str, Any] = {"runs": tmp_path, "time": "simulated", "patience": 0.3, "clock": where.clock}
+    with pytest.raises(ServerDied):
+        play_deployment(where, experiment, progress=dying, authenticated=authenticated, **settings)
+    start = b"second"
+    if authenticated:
+        message = "forged identity: client '.*' belongs to a node with another key .*set authenticated = false"
+        with pytest.raises(UsageError, match=message):
+            play_deployment(where, experiment, authenticated=True, **settings)
+    run = play_deployment(where, experiment, authenticated=False, **settings)
+    assert fedcohort.open_run(run.path).rounds["available"].tolist() == [12, 12]
 
 
 def test_a_run_that_is_resumed_goes_on_with_the_clients_that_come(tmp_path: Path) -> None:
@@ -315,6 +344,15 @@ def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_network_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("class Net: ...\n")
+    (tmp_path / "experiment.toml").write_text('[model]\nname = "net.py:Net"\n')
+    where = grid(small())
+    with pytest.raises(UsageError, match=r"model.name = '.*net.py:Net': is a file, and sites do not run files of the"):
+        play_deployment(where, tmp_path / "experiment.toml", runs=tmp_path / "runs", clock=where.clock)
+    assert where.messages == []
+
+
 def test_samples_of_another_shape_are_refused_on_first_contact(tmp_path: Path) -> None:
     experiment = small(rounds=1)
     sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
@@ -361,5 +399,12 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         play_deployment(where, small(), runs=tmp_path, time="lunar")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="min_clients = 0"):
         play_deployment(where, small(), runs=tmp_path, min_clients=0)
+    with pytest.raises(UsageError, match=r"min_clients = 2\.5: should be a whole number of at least 1"):
+        play_deployment(where, small(), runs=tmp_path, min_clients=2.5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"min_clients = 13: must be at most federation.clients = 12"):
+        play_deployment(where, small(), runs=tmp_path, min_clients=13)
+    where.offline = {0}
+    with pytest.raises(UsageError, match=r"min_clients = 9: only 8 clients introduced themselves within 0.3 s"):
+        play_deployment(where, small(), runs=tmp_path, min_clients=9, patience=0.3, clock=where.clock)
     with pytest.raises(UsageError, match="patience = 0"):
         play_deployment(where, small(), runs=tmp_path, patience=0)

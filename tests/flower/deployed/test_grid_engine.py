@@ -209,6 +209,41 @@ def test_a_budget_ends_what_a_site_does() -> None:
     }
 
 
+def test_a_reply_that_needs_longer_than_the_deadline_is_too_late() -> None:
+    """Clients 1 and 3 are at the second site, whose replies need 5 s."""
+    engine = engine_on(grid(grid_settings={"seconds": lambda position, message: 1.0 + 4.0 * position}), deadline=3.0)
+    begin = engine.link.clock()
+    late = {client for client, update in updates(engine).items() if update.failure == "timeout: no reply within 3 s"}
+    assert late == {1, 3}
+    assert engine.link.clock() == begin + 3.0
+
+
+def test_a_round_is_not_free_again_with_another_model() -> None:
+    """The server chooses the names of runs and rounds, and could ask for updates of many models under one of them."""
+    spent = Spent(Budget(rounds=1))
+    requests = []
+
+    def keeping(position: int, message: Message, reply: Message) -> Message:
+        if is_training(message):
+            requests.append(words_of(message))
+        return reply
+
+    engine = engine_on(grid(grid_settings={"tamper": keeping}, spent=spent))
+    updates(engine)
+    [site, *_] = sites_of(FEDERATION, SITES, lambda _: (Mlp(hidden=8), TRAINING, FedAvg()), spent=spent)
+    [request] = [words for words in requests if words["clients"][0]["name"] in site.clients]
+    again = request | {"made": "1-again"}
+    assert "refused" not in unpack(site.handle(pack(again)))
+    more = {name: value + 0.1 for name, value in request["model"].items()}
+    for changed in (
+        {"model": more},
+        {"setup": request["setup"] | {"seed": 4}},
+        {"clients": [client | {"epochs": 2} for client in request["clients"]]},
+    ):
+        said = unpack(site.handle(pack(request | changed)))
+        assert said["refused"] == "the site's budget of 1 rounds is used up"
+
+
 def test_the_owners_log_has_one_line_for_each_request(caplog: pytest.LogCaptureFixture) -> None:
     """What was answered for which clients, and what is left of the budget."""
     federation = small_federation()

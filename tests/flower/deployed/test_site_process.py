@@ -90,6 +90,7 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
         ({"labels": np.full(20, -1)}, "must be one integer from 0 for each"),
         ({"labels": np.zeros(20)}, "data.labels: float64"),
         ({"features": np.full((20, 4), np.nan)}, "data.features: has NaN"),
+        ({"features": np.full((20, 4), 1e39)}, "data.features: has .* numbers that float32 cannot hold"),
         ({"features": np.zeros((20, 4), np.uint8)}, "data.features: uint8 .20, 4.; must be floats, or uint8 images"),
         ({"features": np.array([{}] * 20)}, "data.features = 'features.npy': cannot be read"),
         ({"features": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}, "data.features: has no samples"),
@@ -109,6 +110,10 @@ def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], mes
             "[allow]\nquestions = ['LocalLos']",
             "allow.questions = 'LocalLos': there is no such question; did you mean 'LocalLoss'",
         ),
+        (
+            "[allow]\nreports = ['losss']",
+            "allow.reports = 'losss': there is no such report; did you mean 'loss'",
+        ),
         ("[budget]\nrounds = -1", "budget.rounds"),
         ("x = = 1", "cannot be read"),
     ],
@@ -118,6 +123,38 @@ def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp
         open_site(owner(tmp_path, text))
     with pytest.raises(UsageError, match="cannot be read"):
         read_site_file(tmp_path / "missing.toml")
+
+
+def test_a_file_that_is_sorted_by_class_is_not_split(tmp_path: Path) -> None:
+    """The last quarter is held out: of 100 samples, all 25 are of class 1, which a shuffled file has with probability 5e-10."""
+    features, labels = np.zeros((100, 4), np.float32), np.repeat([0, 1], 50)
+    message = (
+        r"data.held_out = 0.25: the last 25 of 100 samples are held out, and have 0 of the 50 samples of class 0; shuffle features "
+        "and labels together: the file seems to be sorted by class"
+    )
+    with pytest.raises(UsageError, match=message):
+        open_site(owner(tmp_path, features=features, labels=labels))
+    shuffled = np.random.default_rng(0).permutation(labels)
+    assert len(open_site(owner(tmp_path, features=features, labels=shuffled)).clients["clinic"].held_out) == 25
+
+
+def test_the_end_of_a_file_that_differs_from_the_rest_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """45 of the last 50 samples are of class 1, and half of the first 150: a shuffled file has this with probability 1.3e-7."""
+    labels = np.concatenate([np.arange(150) % 2, np.arange(50) % 10 > 0]).astype(np.int64)
+    site = open_site(owner(tmp_path, features=np.zeros((200, 4), np.float32), labels=labels))
+    assert len(site.clients["clinic"].held_out) == 50
+    [line] = caplog.messages
+    assert (
+        "data.held_out = 0.25: the last 50 of 200 samples are held out, and have 5 of the 80 samples of class 0" in line
+    )
+    assert "shuffle features and labels together, unless the end of the file is meant to differ" in line
+
+
+def test_reports_of_rules_of_ones_own_can_be_allowed(tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path, "[allow]\nreports = ['loss', 'gain']"))
+    assert unpack(site.handle(HELLO))["reports"] == ["gain", "loss"]
 
 
 def test_names_and_data_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
@@ -228,17 +265,41 @@ def test_a_message_that_ends_early_is_an_error() -> None:
 def test_a_restart_does_not_renew_the_budget(tmp_path: Path) -> None:
     path = tmp_path / "spent.json"
     spent = Spent(Budget(rounds=1, bytes=100), path)
-    spent.train("run", 1)
+    spent.train("run", 1, "model", {"a": "work"})
     spent.send(60)
     again = Spent(Budget(rounds=1, bytes=100), path)
-    again.train("run", 1)  # the same round
+    again.train("run", 1, "model", {"a": "work"})  # the same round
     assert again.left() == {"rounds": 0, "answers": None, "bytes": 40}
-    for refused in (lambda: again.train("run", 2), lambda: again.train("other", 1), lambda: again.send(41)):
+    for refused in (
+        lambda: again.train("run", 2, "model", {"a": "work"}),
+        lambda: again.train("other", 1, "model", {"a": "work"}),
+        lambda: again.send(41),
+    ):
         with pytest.raises(Refused):
             refused()
-    path.write_text("{")
-    with pytest.raises(UsageError, match="what the site has spent cannot be read"):
-        Spent(Budget(), path)
+    path.write_text('{"rounds": 1, "answers": 2, "bytes": 3, "last_round": "run/1"}')  # of an earlier version
+    assert Spent(Budget(rounds=5), path).left() == {"rounds": 4, "answers": None, "bytes": None}
+    for damaged in ("{", '{"rounds": 1e400, "answers": 0, "bytes": 0, "last_round": ""}', "[]"):
+        path.write_text(damaged)
+        with pytest.raises(UsageError, match="what the site has spent cannot be read"):
+            Spent(Budget(), path)
+
+
+def test_only_the_same_work_again_is_free() -> None:
+    """The clients of a round can be in several requests; another model, or other work for a client, is a further round."""
+    spent = Spent(Budget(rounds=3))
+    for begins_with, work, left in (
+        ("model", {"a": "1 epoch"}, 2),
+        ("model", {"b": "1 epoch"}, 2),
+        ("model", {"a": "1 epoch", "b": "1 epoch"}, 2),
+        ("model", {"a": "2 epochs"}, 1),
+        ("another model", {"a": "2 epochs"}, 0),
+        ("another model", {"a": "2 epochs"}, 0),
+    ):
+        spent.train("run", 1, begins_with, work)
+        assert spent.left()["rounds"] == left
+    with pytest.raises(Refused, match="the site's budget of 3 rounds is used up"):
+        spent.train("run", 1, "model", {"a": "1 epoch"})
 
 
 @pytest.mark.parametrize("folder", [None, "memories"])

@@ -45,8 +45,8 @@ def sites() -> list[Site]:
     return sites_of(FEDERATION, 2, lambda _: (None, None, None), allowed=EVERYTHING)  # type: ignore[arg-type,return-value]
 
 
-def roster_on(grid: LoopGrid) -> tuple[SiteRoster, GridLink]:
-    return SiteRoster(3), GridLink(grid, 5.0, grid.clock)
+def roster_on(grid: LoopGrid, **settings: Any) -> tuple[SiteRoster, GridLink]:
+    return SiteRoster(3, **settings), GridLink(grid, 5.0, grid.clock)
 
 
 def test_a_client_keeps_its_number_at_another_node_with_the_same_key() -> None:
@@ -97,6 +97,34 @@ def test_a_name_with_another_key_is_a_forged_identity() -> None:
         assert "forged identity: client '0' belongs to a node with another key" in note
         assert each.present().tolist() == [1, 3, 5, 7, 9]
         assert each.meet(link) == []  # it is not asked again
+
+
+def test_without_authentication_a_client_is_known_by_its_name_alone() -> None:
+    """Flower gives a node without a key a new one at every start."""
+    one, two = sites()
+    grid = keyed([one, two, one], [b"random", b"b", b"another"])
+    grid.offline = {2}
+    roster, link = roster_on(grid, authenticated=False)
+    roster.meet(link)
+    roster.fix()
+    assert {client.key for client in roster.clients} == {""}
+    again = SiteRoster(3, authenticated=False)
+    again.load_state_dict(unpack(pack(roster.state_dict())))  # also in the next process
+    begun_with_keys = SiteRoster(3, authenticated=False)
+    begun_with_keys.clients = [dataclasses.replace(client, key="a key") for client in roster.clients]
+    grid.offline = {0}
+    for each in (roster, again, begun_with_keys):
+        assert each.meet(link) == []
+        assert each.present().tolist() == list(range(10))
+        assert each.node(0) == grid.nodes[2]
+
+
+def test_without_authentication_a_site_without_a_name_is_known_by_its_node() -> None:
+    one, two = sites()
+    one.name = two.name = ""
+    roster, link = roster_on(keyed([one, two], [b"a", b"b"]), authenticated=False)
+    roster.meet(link)
+    assert [site.name for site in roster.sites] == [f"node-{node}" for node in link.grid.get_node_ids()]
 
 
 def test_a_site_without_a_name_is_known_by_its_key_and_else_by_its_node() -> None:
@@ -180,6 +208,10 @@ CLIENT = {"name": "x", "num_samples": 3, "held_out": 0, "histogram": None}
         ({"clients": []}, "it introduced no clients, or two of the same name"),
         ({"clients": [CLIENT, CLIENT]}, "it introduced no clients, or two of the same name"),
         ({"clients": [CLIENT | {"name": ""}]}, "a client has no name"),
+        (
+            {"clients": [CLIENT | {"name": "a\x00b"}]},
+            r"the name 'a\x00b' of a client has characters that cannot be printed",
+        ),
         ({"clients": [CLIENT | {"num_samples": -1}]}, "num_samples is no count"),
         (
             {"clients": [CLIENT | {"histogram": [1, 1]}]},

@@ -83,15 +83,14 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
         if time.monotonic() >= deadline:
             if roster.connected >= after_patience:
                 return
-            raise _too_few(expected, roster.connected, link.patience, notes)
+            raise _too_few(expected, enough, roster.connected, link.patience, notes)
         time.sleep(min(PAUSE, link.patience / 10))
 
 
-def _too_few(expected: int, connected: int, patience: float, notes: list[str]) -> UsageError:
+def _too_few(expected: int, enough: int, connected: int, patience: float, notes: list[str]) -> UsageError:
     why = f" ({'; '.join(notes[:3])})" if notes else ""
-    return UsageError(
-        f"federation.clients = {expected}: only {connected} clients introduced themselves within {patience:g} s{why}"
-    )
+    setting = f"federation.clients = {expected}" if enough == expected else f"min_clients = {enough}"
+    return UsageError(f"{setting}: only {connected} clients introduced themselves within {patience:g} s{why}")
 
 
 def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:

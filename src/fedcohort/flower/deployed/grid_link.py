@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedcohort.flower.exchange import pulled
 from fedcohort.flower.roster import failure_of
 from fedcohort.flower.sites.envelope import bytes_in, request_message
 
@@ -91,15 +92,17 @@ class GridLink:
         """
         limit = self.patience if timeout is None else timeout
         begin, pause = self.clock(), SHORTEST
+        end = begin + limit
         waiting = self._push(requests, t, limit)
         for position in set(range(len(requests))) - set(waiting.values()):
             yield Arrival(position, None, Cause.UNREACHABLE.because("the message could not be sent"), 0.0)
         while waiting:
-            replies = _by_request(self.grid.pull_messages(list(waiting)))
+            left = None if timeout is None else end - self.clock()
+            replies = _by_request(pulled(self.grid, list(waiting), left, self.clock))
             seconds = self.clock() - begin
             for message_id in replies.keys() & waiting.keys():
                 yield _arrival(waiting.pop(message_id), replies[message_id], seconds)
-            if not waiting or self.clock() - begin >= limit:
+            if not waiting or self.clock() >= end:
                 break
             pause = SHORTEST if replies or meanwhile() else min(1.3 * pause, LONGEST)
             time.sleep(pause)

@@ -75,6 +75,7 @@ class Deployment:
         link: carries messages.
         runs: folder of run directories.
         min_clients: number of clients with which the run begins; None for ``federation.clients``.
+        authenticated: whether the keys of nodes count.
     """
 
     cell: Cell
@@ -82,6 +83,7 @@ class Deployment:
     link: GridLink
     runs: str | Path
     min_clients: int | None = None
+    authenticated: bool = True
 
     @contextmanager
     def prepare(self, experiment: Experiment, given: Given) -> Iterator[tuple[RunState, str]]:
@@ -132,7 +134,7 @@ class Deployment:
 
     def _roster(self, classes: int, expected: int, shape: Sequence[int]) -> SiteRoster:
         """Wait for enough connected clients. A resumed run continues with those of its clients that connect in time."""
-        roster, saved = SiteRoster(classes, expected, shape), self._saved()
+        roster, saved = SiteRoster(classes, expected, shape, authenticated=self.authenticated), self._saved()
         if saved is not None:
             roster.load_state_dict(saved)
         enough = expected if self.min_clients is None else self.min_clients

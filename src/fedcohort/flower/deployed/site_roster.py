@@ -1,7 +1,8 @@
 """Which clients there are, and at which node: sites introduce their clients, and keep their identity while node ids change.
 
 A site is known by its name, or else by the public key of its node, or else by the id of its node. Clients are numbered on first
-contact, in the order of their names (numbers by value, then words); a number is never used for another client.
+contact, in the order of their names (numbers by value, then words); a number is never used for another client. Keys count only if
+nodes authenticate themselves: Flower gives a node without a key a new one at every start.
 """
 
 import hashlib
@@ -70,6 +71,7 @@ class SiteRoster:
         classes: number of classes, which sites need to count their samples.
         seats: largest number of clients; by default those that are there when the run begins.
         shape: shape of a sample, without N, which the samples of sites must have; by default any.
+        authenticated: whether a name belongs to the key of the node that it was first used with.
 
     Attributes:
         clients: the clients by number; fixed by :meth:`fix`, and extended by clients that join.
@@ -79,7 +81,15 @@ class SiteRoster:
         ignored: why a node takes no part, by node.
     """
 
-    def __init__(self, classes: int, seats: int | None = None, shape: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        classes: int,
+        seats: int | None = None,
+        shape: Sequence[int] | None = None,
+        *,
+        authenticated: bool = True,
+    ) -> None:
+        self.authenticated = authenticated
         self.classes, self.seats, self.shape, self.closed = classes, seats, shape, "new clients cannot join"
         self.clients: list[KnownClient] = []
         self.takes_in: Callable[[MetSite, list[KnownClient]], None] = lambda _site, _clients: None
@@ -113,7 +123,7 @@ class SiteRoster:
         words = unpacked(arrival.data, LARGEST_INTRODUCTION)
         if words.has("refused"):
             raise BadMessage(Cause.REFUSED.because(words.text("refused")))
-        digest = hashlib.sha256(key).hexdigest() if key else ""
+        digest = hashlib.sha256(key).hexdigest() if key and self.authenticated else ""
         site = words.text("name") or (f"key-{digest[:16]}" if digest else f"node-{node}")
         clients = [_client(part, site, digest, self.classes) for part in words.parts("clients")]
         if not clients or len({client.name for client in clients}) < len(clients):
@@ -135,8 +145,11 @@ class SiteRoster:
             if self.clients and self.closed:
                 raise BadMessage(f"its client {client.name!r} was not there when the run began, and {self.closed}")
             return
-        if client.key != known.key:
-            raise BadMessage(f"forged identity: client {client.name!r} belongs to a node with another key")
+        if self.authenticated and client.key != known.key:
+            raise BadMessage(
+                f"forged identity: client {client.name!r} belongs to a node with another key (for nodes without keys of their own, "
+                "set authenticated = false)"
+            )
         if (client.num_samples, client.held_out) != (known.num_samples, known.held_out):
             raise BadMessage(
                 f"client {client.name!r} had {known.num_samples} + {known.held_out} samples when the run began, and now has "
@@ -261,6 +274,8 @@ def _client(words: Words, site: str, key: str, classes: int) -> KnownClient:
     name = words.text("name")
     if not name:
         raise BadMessage("a client has no name")
+    if not name.isprintable():
+        raise BadMessage(f"the name {name!r} of a client has characters that cannot be printed")
     if counts is not None and (len(counts) != classes or sum(counts) != samples):
         raise BadMessage(f"the class counts of client {name!r} do not fit {classes} classes and {samples} samples")
     return KnownClient(name, site, key, samples, words.count("held_out"), counts)

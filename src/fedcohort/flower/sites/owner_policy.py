@@ -2,12 +2,14 @@
 
 import json
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.report_names import REPORTS
 from fedcohort.selection import QUESTIONS, Question
 
 __all__ = ["Allowed", "Budget", "Refused", "Spent"]
@@ -28,7 +30,7 @@ class Allowed:
         histogram: whether the numbers of samples of each class are sent.
 
     Raises:
-        UsageError: there is no such question.
+        UsageError: there is no such question, or a report seems to be misspelt; rules of one's own may report other names.
     """
 
     training: bool = True
@@ -40,6 +42,9 @@ class Allowed:
         for kind in sorted(self.questions):
             if kind not in QUESTIONS:
                 raise UsageError(f"allow.questions = {kind!r}: there is no such question; {nearest(kind, QUESTIONS)}")
+        for name in sorted((self.reports or frozenset()) - set(REPORTS)):
+            if get_close_matches(name, REPORTS, n=1, cutoff=0.75):
+                raise UsageError(f"allow.reports = {name!r}: there is no such report; {nearest(name, REPORTS)}")
 
     def check_training(self) -> None:
         """Raise :class:`Refused` unless clients may train."""
@@ -80,6 +85,9 @@ class Spent:
     Attributes:
         budget: the limits.
         path: the file; None keeps the numbers in memory only.
+        rounds, answers, bytes: what was used of the budget.
+        last_round: run, round and content of the last training; the same work again is free.
+        last_work: a hash of the work for each client in it, by name.
     """
 
     budget: Budget
@@ -88,6 +96,7 @@ class Spent:
     answers: int = 0
     bytes: int = 0
     last_round: str = ""
+    last_work: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -97,23 +106,33 @@ class Spent:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             self.rounds, self.answers, self.bytes = (int(kept[name]) for name in ("rounds", "answers", "bytes"))
             self.last_round = str(kept["last_round"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.last_work = {str(name): str(work) for name, work in kept.get("last_work", {}).items()}
+        except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{self.path}: what the site has spent cannot be read ({error}); restore the file, or delete it to begin anew"
             ) from None
 
-    def train(self, run: str, t: int) -> None:
-        """Count a round of a run; work that is done again for the same round is not counted twice.
+    def train(self, run: str, t: int, begins_with: str, work: Mapping[str, str]) -> None:
+        """Count a round of a run; the same work that is done again for the same round is not counted twice.
+
+        The server chooses the names of runs and rounds, so they do not say that the work is the same. Work that begins with another
+        model, or other work for a client, discloses more of its data, and is counted as a further round.
+
+        Args:
+            run, t: the run and the round.
+            begins_with: a hash of what all clients begin with: the model, the settings, what the algorithm sends.
+            work: a hash of the work for each client, by its name; several requests can share the clients of a round.
 
         Raises:
             Refused: no round is left.
         """
-        this = f"{run}/{t}"
+        this = f"{run}/{t}/{begins_with}"
         with self._lock:
-            if this == self.last_round:
-                return
-            self._check("rounds", self.rounds + 1)
-            self.rounds, self.last_round = self.rounds + 1, this
+            known = self.last_work if this == self.last_round else {}
+            if this != self.last_round or any(known.get(name, each) != each for name, each in work.items()):
+                self._check("rounds", self.rounds + 1)
+                self.rounds, self.last_round, known = self.rounds + 1, this, {}
+            self.last_work = {**known, **work}
             self._keep()
 
     def answer(self, count: int) -> None:
@@ -150,5 +169,5 @@ class Spent:
 
     def _keep(self) -> None:
         if self.path is not None:
-            names: Iterable[str] = ("rounds", "answers", "bytes", "last_round")
+            names: Iterable[str] = ("rounds", "answers", "bytes", "last_round", "last_work")
             replace_file(self.path, json.dumps({name: getattr(self, name) for name in names}).encode())

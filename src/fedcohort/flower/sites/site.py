@@ -175,16 +175,17 @@ class Site:
     def _train(self, request: Words) -> dict[str, object]:
         """Updates of some clients, or the error of each client that has none."""
         self.allowed.check_training()
-        run, t = request.text("run"), request.count("round")
-        self.spent.train(run, t)
+        run, t, model = request.text("run"), request.count("round"), request.tensors("model")
+        received = request.groups("received")
+        self._count_round(request, run, t, {"model": model, "received": received})
         begin = time.monotonic()
         engine, names = self._engine(request)
         asked = self._asked(request, names)
         lost = self._load_memories(request, engine, asked)
         able = [client for client in asked if client not in lost]
-        model, version = request.tensors("model"), request.text("made")
+        version = request.text("made")
         trained: dict[int, Update | str] = {}
-        stub = ReceivedGroups(request.groups("received"))
+        stub = ReceivedGroups(received)
         try:
             trained.update(
                 (update.client, update) for update in engine.train(model, t, cohort_of(asked, able), stub.algorithm)
@@ -201,6 +202,22 @@ class Site:
             row["memory"] = client in trained and bool(engine.memories.get(client))
             rows.append({"name": names[client]} | ({"lost": True} if client in lost else row))
         return {"clients": rows, "seconds": time.monotonic() - begin}
+
+    def _count_round(self, request: Words, run: str, t: int, sent: Mapping[str, object]) -> None:
+        """Count a training of the budget, unless it is the same work again.
+
+        Raises:
+            Refused: no round is left.
+        """
+        setup = dict(request.part("setup").values)
+        numbers = Words(setup.pop("numbers", None), "setup.numbers").values
+        asked = {words.text("name"): words.values for words in request.parts("clients")}
+        work = {
+            name: _digest({**values, "number": numbers.get(name)})
+            for name, values in asked.items()
+            if name in self.clients
+        }
+        self.spent.train(run, t, _digest({"setup": setup, **sent}), work)
 
     def _train_one(
         self, engine: LocalEngine, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm
@@ -266,13 +283,18 @@ class Site:
         setup = request.part("setup")
         numbers = setup.part("numbers")
         names = {numbers.count(name): name for name in numbers.values if name in self.clients}
-        key = hashlib.sha256(pack(dict(setup.values))).hexdigest()
+        key = _digest(setup.values)
         if key not in self._engines:
             self.close()
             model, training, algorithm = self.plugins(setup)
             federation = federation_of(setup, names, self.clients)
             self._engines[key] = LocalEngine(federation, model, training, algorithm, setup.count("seed"), self.workers)
         return self._engines[key], names
+
+
+def _digest(values: Mapping[str, object]) -> str:
+    """A hash of a part of a message."""
+    return hashlib.sha256(pack(dict(values))).hexdigest()
 
 
 def _cause(error: ClientError) -> str:

@@ -1,5 +1,6 @@
 """The file of a data owner, ``site.toml``: where the server is, which data there are, and what they may be used for."""
 
+import logging
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.sections import Section
 from fedcohort.federation.federation import Samples, split_locally
+from fedcohort.flower.sites.held_out_check import unlike
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Spent
 from fedcohort.flower.sites.protocol import Words
@@ -29,6 +31,8 @@ from fedcohort.runs.prepare_run import federate
 
 __all__ = ["SiteFile", "SuperLink", "installed_plugins", "open_site", "read_site_file"]
 
+
+log = logging.getLogger("fedcohort")
 
 MOST_CLASSES = 2**31
 """Number that no label of a site reaches."""
@@ -53,7 +57,7 @@ class SiteData(Section):
     labels: str = ""
     """File with the labels, ``.npy``: integers [N] from 0."""
     held_out: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """Share of the samples that are held out for validation or calibration."""
+    """Share of the samples that are held out for validation or calibration: the last ones, so shuffle the files."""
     experiment: str = ""
     """Experiment file with the clients of a trial."""
     clients: tuple[int, ...] = ()
@@ -193,17 +197,41 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
     if labels.max() >= MOST_CLASSES:
         raise UsageError(f"data.labels: has {labels.max()}; must be classes of the server, from 0")
     if features.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            features = features.astype(np.float32)
         if not np.isfinite(features).all():
-            raise UsageError("data.features: has NaN or infinite numbers; remove or replace them")
-        features = features.astype(np.float32)
+            raise UsageError(
+                "data.features: has NaN or infinite numbers, or numbers that float32 cannot hold (above 3.4e38); remove or replace "
+                "them"
+            )
     elif features.dtype != np.uint8 or features.ndim != 4:
         raise UsageError(
             f"data.features: {features.dtype} {list(features.shape)}; must be floats, or uint8 images [N, C, H, W]"
         )
     held = int(split_locally(np.array([len(labels)]), file.data.held_out)[0])
+    _check_held_out(labels, held, file.data.held_out)
     samples = Samples(torch.from_numpy(features), torch.from_numpy(labels.astype(np.int64)))
     cut = len(labels) - held
     return {file.name: ClientData(samples[:cut], samples[cut:])}
+
+
+def _check_held_out(labels: np.ndarray, held: int, share: float) -> None:
+    """Refuse a file that is sorted by class; warn if the classes of its end differ from those of the rest more than by chance.
+
+    Raises:
+        UsageError: a class is only in one of the parts.
+    """
+    found = unlike(labels, held)
+    if found is None:
+        return
+    label, there, whole = found
+    words = (
+        f"data.held_out = {share:g}: the last {held} of {len(labels)} samples are held out, and have {there} of the {whole} samples "
+        f"of class {label}; shuffle features and labels together"
+    )
+    if there in (0, whole):
+        raise UsageError(f"{words}: the file seems to be sorted by class")
+    log.warning("%s, unless the end of the file is meant to differ", words)
 
 
 def _array(folder: Path, name: str, file: str) -> np.ndarray:

@@ -1,0 +1,40 @@
+"""Values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
+
+from numbers import Integral, Real
+
+from fedcohort.core.errors import UsageError, shown
+
+__all__ = ["flag", "seconds", "whole_number"]
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} = {shown(value)}: valid are True and False")
+    return value
+
+
+def whole_number(name: str, value: object, at_least: int) -> int:
+    """A whole number.
+
+    Raises:
+        UsageError: it is none, or it is too small.
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
+        raise UsageError(f"{name} = {shown(value)}: should be a whole number of at least {at_least}")
+    return int(value)
+
+
+def seconds(name: str, value: object) -> float:
+    """A number of seconds.
+
+    Raises:
+        UsageError: it is no number, or not above 0.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
+        raise UsageError(f"{name} = {shown(value)}: must be a number of seconds above 0")
+    return float(value)
