@@ -136,7 +136,8 @@ class SelectedRound:
             needed = found if "validation" in chooser.selector.needs else None
             outcome = tally.outcome(self.t, self._waited, needed)
             compute = np.array([self._compute.get(client, math.nan) for _, client in self._cohort()], np.float64)
-            chooser.observe(outcome, upload_times=np.maximum(outcome.durations - compute, 0.0))
+            uploads = np.clip(outcome.durations - compute, 0.0, outcome.durations)
+            chooser.observe(outcome, upload_times=uploads)
             tally.bill_reports(outcome)
         row = self._row()
         if found is not None:
