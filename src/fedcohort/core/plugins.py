@@ -29,8 +29,8 @@ class Card:
 
     Attributes:
         source: authors, year, arXiv id or repository.
-        status: ``paper`` (as its source describes it), ``code`` (checked against a public implementation), ``ours`` (our
-            interpretation or design).
+        status: ``paper`` (as its source describes it), ``code`` (checked against a public implementation), ``ours`` (an
+            interpretation or design of the author of the class, and no published method).
         asks: what the server asks clients for, besides training.
         discloses: what the server learns about a client beyond its update.
         knows: what the server must know or hold in order to select, besides the clients' ids.

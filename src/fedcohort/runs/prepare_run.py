@@ -188,6 +188,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
+                facts={} if federation.vocabulary else {"standardised": "yes" if federated.dataset.standardise else "no"},
             ),
             federated.public.fingerprint,
         )
