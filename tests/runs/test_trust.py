@@ -268,7 +268,8 @@ def test_what_pages_need_is_recorded(tmp_path: Path) -> None:
     assert run.plug_in_files == {f"plug-ins/own-{content[:8]}.py": content}
     assert run.described.selection.name == f"plug-ins/own-{content[:8]}.py:Mine"
     page = run.report()
-    assert "Mine: an own design or reading of its source" in page
+    assert "Mine: an own method, not part of FedCohort" in page
+    assert f"fedcohort run {run.path}/experiment.toml --trust-plugins" in page
     assert str(file) not in page
 
 

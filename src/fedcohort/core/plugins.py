@@ -16,7 +16,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.own_code import with_place
+from fedcohort.core.own_code import about_missing_file, with_place
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
@@ -227,7 +227,8 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise UsageError(f"{where} = {name!r}: cannot be imported: {with_place(error)}") from error
+            missing = about_missing_file(error, path)
+            raise UsageError(f"{where} = {name!r}: cannot be imported: {missing or with_place(error)}") from error
     module = sys.modules[module_name]
     plugin = None
     with suppress(Exception):  # a file can define __getattr__
