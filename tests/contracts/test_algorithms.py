@@ -166,7 +166,10 @@ class CardWithoutSource(FedAvg):
         (CorrectsWithoutSayingSo, "CorrectsWithoutSayingSo.correct would never be called; set corrects = True"),
         (SaysOnlyTheCorrection, "SaysOnlyTheCorrection defines no correct"),
         (ReturnsGradients, "ReturnsGradients.correct returned a dict; it must change the given gradients"),
-        (RemembersWithoutKinds, r"RemembersWithoutKinds.finish returned .*; it must return two dictionaries of the form"),
+        (
+            RemembersWithoutKinds,
+            r"RemembersWithoutKinds.finish returned .*; it must return two dictionaries of the form",
+        ),
         (ReturnsOnlyAMemory, "ReturnsOnlyAMemory.finish returned a dict; it must return two dictionaries"),
         (WeighsBelowZero, "weigh returned -1.0 for client 0; must be finite and at least 0"),
         (ScalesTheResult, "every client sent back the received model"),

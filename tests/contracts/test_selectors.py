@@ -259,7 +259,10 @@ class CardWithoutSource(LeastSelected):
         (GivesNoReasons, "has no reasons"),
         (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
         (ModifiesDurations, "read-only"),
-        (ForgetsTheSetupOfTheBase, r"ForgetsTheSetupOfTheBase: setup does not set self.census; call super\(\).setup\(census\) first"),
+        (
+            ForgetsTheSetupOfTheBase,
+            r"ForgetsTheSetupOfTheBase: setup does not set self.census; call super\(\).setup\(census\) first",
+        ),
         (KeepsStateThatCannotBeSaved, "saving and loading its state: raised UnsupportedStateError"),
         (AsksAnUndeclaredQuestion, "its card says"),
         (UsesValidationUndeclared, "learns from validation"),

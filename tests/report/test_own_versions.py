@@ -25,9 +25,14 @@ class Mine(Uniform):
 
 @pytest.mark.parametrize("of_fedcohort", [False, True])
 def test_an_own_class_is_no_design_of_fedcohort(tmp_path: Path, of_fedcohort: bool) -> None:
-    variants = [{"label": "mine", "selection": Mine}, *([{"label": "TiFL", "selection": "tifl"}] if of_fedcohort else [])]
+    variants = [
+        {"label": "mine", "selection": Mine},
+        *([{"label": "TiFL", "selection": "tifl"}] if of_fedcohort else []),
+    ]
     compared = fedcohort.compare(fedcohort.Experiment(rounds=1, seeds=1, variants=variants), runs=tmp_path)
-    said = "Own method: 'mine'. It uses a class that is not part of FedCohort and, as its card says, no published method."
+    said = (
+        "Own method: 'mine'. It uses a class that is not part of FedCohort and, as its card says, no published method."
+    )
     assert said in " ".join(str(compared).split())
     assert said in compared.to_latex()
     assert ("in part a design of FedCohort" in compared.to_latex()) == of_fedcohort

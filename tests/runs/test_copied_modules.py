@@ -84,7 +84,9 @@ def test_a_copied_module_that_was_changed_is_found(run: Path, copy: str) -> None
         fedcohort.open_run(run)
 
 
-@pytest.mark.parametrize("name", ["plug-ins/a/../../own.py", "plug-ins/../own.py", "plug-ins/./own.py", "plug-ins//own.py"])
+@pytest.mark.parametrize(
+    "name", ["plug-ins/a/../../own.py", "plug-ins/../own.py", "plug-ins/./own.py", "plug-ins//own.py"]
+)
 def test_copies_lie_in_the_folder_of_copies(run: Path, name: str) -> None:
     edit(run, f"""UPDATE meta SET value = '{{"{name}": "00"}}' WHERE key = 'plug-in files'""")
     with pytest.raises(UsageError, match="names files outside the folder plug-ins"):
@@ -93,7 +95,9 @@ def test_copies_lie_in_the_folder_of_copies(run: Path, name: str) -> None:
 
 def test_data_that_lie_beside_a_plug_in_are_named(tmp_path: Path) -> None:
     load = "import numpy as np\nfrom pathlib import Path\n\ndef load():\n    data = np.load(Path(__file__).parent / 'cases.npy')\n"
-    (tmp_path / "wards.py").write_text(f"{load}    return {{'train': (data, data[:, 0] > 0), 'test': (data, data[:, 0] > 0)}}\n")
+    (tmp_path / "wards.py").write_text(
+        f"{load}    return {{'train': (data, data[:, 0] > 0), 'test': (data, data[:, 0] > 0)}}\n"
+    )
     made = "import numpy as np; np.save('cases.npy', np.random.default_rng(0).normal(size=(200, 3)))"
     subprocess.run([sys.executable, "-c", made], cwd=tmp_path, check=True)
     (tmp_path / "e.toml").write_text('rounds = 1\nseeds = 1\ndata = { name = "wards.py:load" }\nmodel = "logistic"\n')

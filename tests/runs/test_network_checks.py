@@ -292,7 +292,9 @@ class Logarithms(Base):
 
 
 def test_probabilities_in_place_of_logits_get_one_warning() -> None:
-    with pytest.warns(UserWarning, match=r"^model = own: returns probabilities .*; leave out the softmax at its end$") as found:
+    with pytest.warns(
+        UserWarning, match=r"^model = own: returns probabilities .*; leave out the softmax at its end$"
+    ) as found:
         check_network(Shares(), SAMPLES, 3, "own", (1, 8, 8))
     assert len(found) == 1
     with warnings.catch_warnings():

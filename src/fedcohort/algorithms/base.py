@@ -22,7 +22,15 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
 
-__all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "Correction", "WeightMode", "adds_correction", "check_hooks", "takes_plain_steps"]
+__all__ = [
+    "LARGE_WEIGHT_MODES",
+    "Algorithm",
+    "Correction",
+    "WeightMode",
+    "adds_correction",
+    "check_hooks",
+    "takes_plain_steps",
+]
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
 """How the server weights updates; the guide to algorithms explains each mode."""

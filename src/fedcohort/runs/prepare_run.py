@@ -116,7 +116,9 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
     numbers, loss = federation.is_numeric, experiment.training.loss["name"]
     logits = loss in LOSSES.builtin and loss != "double_softmax"  # which is about probabilities; an own loss may be
-    check_network(module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits)
+    check_network(
+        module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits
+    )
 
 
 @naming_own_code()
@@ -190,7 +192,9 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
-                facts={} if federation.vocabulary else {"standardised": "yes" if federated.dataset.standardise else "no"},
+                facts={}
+                if federation.vocabulary
+                else {"standardised": "yes" if federated.dataset.standardise else "no"},
             ),
             federated.public.fingerprint,
         )
