@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import with_place
+from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
@@ -268,13 +268,13 @@ class _UserModel(Model):
         arguments = (shape, num_classes) if len(positional) >= 2 else ()
         try:
             module = self.given(*arguments)
-        except UsageError:
-            raise
-        except Exception as error:
-            name = getattr(self.given, "__name__", shown(self.given))
-            told = ", the shape of a sample and the number of classes" if arguments else ""
+        except TypeError as error:
+            function = raised_in(error)
+            if not (arguments and function):
+                raise
             raise UsageError(
-                f"model = {name}: called as {name}({', '.join(map(repr, arguments))}){told}, it raised {with_place(error)}"
+                f"model: {function} raised {with_place(error)}; it is called with the shape of a sample and the number of classes, here "
+                f"{arguments!r}"
             ) from error
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
