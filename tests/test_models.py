@@ -180,8 +180,8 @@ def test_an_argument_of_a_network_is_no_setting_and_the_message_says_how_to_make
     with pytest.raises(UsageError) as refused:
         Experiment(model={"name": f"{tmp_path / 'net.py'}:net", "width": 3})
     assert str(refused.value) == (
-        "model.width: net is called with (shape, num_classes) only; to set width, write a fedcohort.Model with @parameters and a field "
-        "width, whose build(self, shape, num_classes) returns net(shape, num_classes, width=self.width)"
+        "model.width: net is called with (shape, num_classes) only; to set width, write a fedcohort.Model with @parameters and a "
+        "field width, whose build(self, shape, num_classes) returns net(shape, num_classes, width=self.width)"
     )
 
 
@@ -192,8 +192,8 @@ def test_a_network_for_a_number_of_inputs_is_told_what_it_gets() -> None:
             self.layer = nn.Linear(n_in, n_out)
 
     told = (
-        r"^model: test_a_network.*Table\.__init__ raised TypeError: .*test_models.py:\d+\); it is called with the shape of a sample and "
-        r"the number of classes, here \(\(5,\), 3\)$"
+        r"^model: test_a_network.*Table\.__init__ raised TypeError: .*test_models.py:\d+\); it is called with the shape of a sample "
+        r"and the number of classes, here \(\(5,\), 3\)$"
     )
     with pytest.raises(UsageError, match=told):
         as_model(Table).build(TokenShape((5,)), 3)

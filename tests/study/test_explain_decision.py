@@ -372,3 +372,16 @@ def test_columns_about_the_training_have_other_names_than_terms(tmp_path: Path) 
     heads = next(line for line in lines if line.lstrip().startswith("client "))
     assert [heads.count(name) for name in ("samples", "time", "accuracy", "in training")] == [2, 2, 2, 3]
     assert "Samples in training: training samples of the client." in " ".join(lines)
+
+
+def test_an_experiment_file_names_its_only_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text('rounds = 1\nseeds = 1\nname = "one"\n')
+    refused(call("why", "one.toml", "--round", 1), "one.toml: none of its runs is in runs")
+    assert call("run", "one.toml", "-q").exit_code == 0
+    assert "round 1 of 1" in call("why", "one.toml", "--round", 1).stdout
+    assert call("run", "one.toml", "-q", "--set", "rounds=2", "--runs", "others").exit_code == 0
+    assert "round 1 of 2" in call("why", "one.toml", "--round", 1, "--runs", "others", "--set", "rounds=2").stdout
+    Path("one.toml").write_text('rounds = 1\nseeds = 2\nname = "one"\n')
+    assert call("run", "one.toml", "-q").exit_code == 0
+    refused(call("why", "one.toml", "--round", 1), "it has 2 runs in runs; give one of them: runs/one-uniform-seed0-")

@@ -240,7 +240,7 @@ def check_hooks(algorithm: Algorithm) -> None:
         raise UsageError(f"{name}.{own[0]} would never be called; set corrects = True in the class {name}")
     if own == ["correction"]:
         raise UsageError(
-            f"{name}.correction says what correct adds, and {name} defines no correct; define it, too (plans with single steps call it)"
+            f"{name}.correction says what correct adds, and {name} defines no correct; define it, too, for plans that call it"
         )
 
 

@@ -32,8 +32,9 @@ def with_place(error: BaseException) -> str:
 def about_missing_file(error: BaseException, file: Path) -> str:
     """What to do about a file of data that ``file``, the copy of a user's file in a run directory, reads and that is not there; empty
     for other errors and files."""
-    beside = isinstance(error, FileNotFoundError) and file.parent.name == "plug-ins"
-    if not beside or not isinstance(error.filename, str | Path) or not (file.parent.parent / "run.sqlite").exists():
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str | Path):
+        return ""
+    if file.parent.name != "plug-ins" or not (file.parent.parent / "run.sqlite").exists():
         return ""
     name = Path(error.filename).name
     return (

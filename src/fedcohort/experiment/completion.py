@@ -194,8 +194,8 @@ def _not_declared(choice: type[Choice], plugin: type, name: str, key: str) -> st
     if key not in arguments:
         return f"{key}: {name!r} takes no parameters; leave it out, or make it a fedcohort.Model with @parameters"
     return (
-        f"{key}: {network} is called with (shape, num_classes) only; to set {key}, write a fedcohort.Model with @parameters and a field "
-        f"{key}, whose build(self, shape, num_classes) returns {network}(shape, num_classes, {key}=self.{key})"
+        f"{key}: {network} is called with (shape, num_classes) only; to set {key}, write a fedcohort.Model with @parameters and a "
+        f"field {key}, whose build(self, shape, num_classes) returns {network}(shape, num_classes, {key}=self.{key})"
     )
 
 

@@ -42,9 +42,7 @@ def check_sweep(key: str, choices: Sequence[object], where: str = "sweep.") -> N
         raise UsageError(f"{where}{key}: cannot differ between rows; set it once for the experiment")
 
 
-def about_unknown_key(
-    message: str, sweep: Mapping[str, Sequence[object]], rows: Iterable[Mapping[str, object]]
-) -> str:
+def about_unknown_key(message: str, sweep: Mapping[str, Sequence[object]], rows: Iterable[Mapping[str, object]]) -> str:
     """How to sweep a parameter that only some of the ``rows`` have, if ``message`` says that one does not have it; otherwise empty."""
     key = next((key for key in sweep if message.startswith(f"{key}: unknown key for ") and "." in key), "")
     section, _, parameter = key.rpartition(".")

@@ -273,8 +273,8 @@ class _UserModel(Model):
             if not (arguments and function):
                 raise
             raise UsageError(
-                f"model: {function} raised {with_place(error)}; it is called with the shape of a sample and the number of classes, here "
-                f"{arguments!r}"
+                f"model: {function} raised {with_place(error)}; it is called with the shape of a sample and the number of classes, "
+                f"here {arguments!r}"
             ) from error
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")

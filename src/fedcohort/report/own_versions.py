@@ -41,8 +41,8 @@ def about_own_versions(compared: "Comparison") -> str:
     if of_fedcohort:
         they, say = ("It is", "says") if len(of_fedcohort) == 1 else ("They are", "say")
         sentences.append(
-            f"Own version: {first_in_words(of_fedcohort, SHOWN)}. {they} in part a design of FedCohort, or its reading of a source that "
-            f"leaves something important open, and {say} nothing certain about a published method."
+            f"Own version: {first_in_words(of_fedcohort, SHOWN)}. {they} in part a design of FedCohort, or its reading of a source "
+            f"that leaves something important open, and {say} nothing certain about a published method."
         )
     if of_users:
         they = "It uses" if len(of_users) == 1 else "They use"

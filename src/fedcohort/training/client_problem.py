@@ -17,8 +17,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Samples
-from fedcohort.training.evaluation import probabilities
 from fedcohort.training.client_hooks import Gradients
+from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.memory_layouts import channels_last

@@ -18,8 +18,8 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
-from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_hooks import finished
+from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
 from fedcohort.training.local_setup import LocalSetup
