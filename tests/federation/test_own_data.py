@@ -560,7 +560,8 @@ def test_names_of_clients_that_differ_only_in_capital_letters_or_spaces_are_ment
     assert len(data.client_names) == 6
     [line] = [record.getMessage() for record in caplog.records]
     assert line.endswith(
-        "different clients have names that differ only in capital letters or spaces: 'CHARITE' and 'charite '; 'St.  Anna' and 'st. anna'"
+        "different clients have names that differ only in capital letters or spaces: "
+        "'CHARITE' and 'charite '; 'St.  Anna' and 'st. anna'"
     )
     caplog.clear()
     from_arrays((x, y), (x, y), clients=np.array(["a", "b", "c", "d", "e", "f"] * 5))

@@ -1,6 +1,7 @@
 """Notes below the explanation of a decision: what columns of its tables mean."""
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import in_words
@@ -23,10 +24,7 @@ def beside_terms(heading: str, terms: Collection[str]) -> str:
 def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
     """What columns of the table of candidates mean, in sentences: those of ``headings``, which are shown."""
     terms = {name for each in decision.candidates for name in each.terms}
-
-    def trained(*names: str) -> tuple[str, ...]:
-        return tuple(beside_terms(name, terms) for name in names)
-
+    trained = partial(_beside_terms, terms)
     meanings: list[tuple[tuple[str, ...], Callable[[list[str]], str]]] = [
         (("score",), lambda _: "what the strategy compared"),
         (trained("samples"), lambda _: "training samples of the client"),
@@ -44,6 +42,11 @@ def about_columns(decision: "Explanation", headings: Collection[str]) -> str:
             words = in_words([name.removesuffix(" %") for name in found])
             sentences.append(f"{words[0].upper()}{words[1:]}: {meaning(found)}.")
     return " ".join(sentences)
+
+
+def _beside_terms(terms: Collection[str], *headings: str) -> tuple[str, ...]:
+    """:func:`beside_terms` of several headings."""
+    return tuple(beside_terms(heading, terms) for heading in headings)
 
 
 def _about_results(found: list[str]) -> str:
