@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,16 @@ def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: 
 
 
 def written(
-    path: Path, rows: Sequence[RoundRow], /, *, label: str = "uniform", portrait: Portrait | None = None, **values: Any
+    path: Path,
+    rows: Sequence[RoundRow],
+    /,
+    *,
+    label: str = "uniform",
+    portrait: Portrait | None = None,
+    facts: Mapping[str, str] | None = None,
+    **values: Any,
 ) -> fedcohort.Run:
-    """An unfinished run of ``small(**values)`` under its first seed, with these rows as its record."""
+    """An unfinished run of ``small(**values)`` under its first seed, with these rows as its record, and these facts beside others."""
     experiment = small(**{"rounds": len(rows), **values}).single(values.get("seed", 0))
     meta = {
         "label": label,
@@ -57,6 +64,7 @@ def written(
         "seed": str(experiment.seed),
         "data": "",
         "given": "",
+        **(facts or {}),
     }
     run = create_run(path, experiment.to_toml(), meta)
     with writing(run) as writer:

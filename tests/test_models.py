@@ -16,12 +16,13 @@ from fedcohort.algorithms import Members
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
+from fedcohort.core.token_shape import TokenShape
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
-from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18
+from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18, as_model
 from fedcohort.selection import Cohort
 from tests.experiments import small
 
@@ -172,3 +173,27 @@ def test_a_model_in_a_users_file_takes_no_parameters(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("def function(shape, num_classes): ...\n")
     with pytest.raises(UsageError, match=r"^model.width: '.*' takes no parameters"):
         Experiment(model={"name": f"{tmp_path / 'net.py'}:function", "width": 3})
+
+
+def test_an_argument_of_a_network_is_no_setting_and_the_message_says_how_to_make_it_one(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("def net(shape, num_classes, width=48): ...\n")
+    with pytest.raises(UsageError) as refused:
+        Experiment(model={"name": f"{tmp_path / 'net.py'}:net", "width": 3})
+    assert str(refused.value) == (
+        "model.width: net is called with (shape, num_classes) only; to set width, write a fedcohort.Model with @parameters and a "
+        "field width, whose build(self, shape, num_classes) returns net(shape, num_classes, width=self.width)"
+    )
+
+
+def test_a_network_for_a_number_of_inputs_is_told_what_it_gets() -> None:
+    class Table(nn.Module):
+        def __init__(self, n_in: int, n_out: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(n_in, n_out)
+
+    told = (
+        r"^model: test_a_network.*Table\.__init__ raised TypeError: .*test_models.py:\d+\); it is called with the shape of a sample "
+        r"and the number of classes, here \(\(5,\), 3\)$"
+    )
+    with pytest.raises(UsageError, match=told):
+        as_model(Table).build(TokenShape((5,)), 3)

@@ -1,15 +1,18 @@
 """Every algorithm fulfills the contract in all weight modes, and the check detects algorithms that do not."""
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Literal, get_args
 
+import numpy as np
 import pytest
 
 from fedcohort.algorithms import (
     ALGORITHMS,
     Algorithm,
     Card,
+    Correction,
     Members,
     ModelState,
     Problem,
@@ -21,8 +24,11 @@ from fedcohort.algorithms import (
 )
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.models import Mlp
+from fedcohort.selection import Cohort
 from fedcohort.testing import check_algorithm
-from fedcohort.testing.base import ControlVariates
+from fedcohort.testing.base import ControlVariates, bits, small_federation
 
 AVERAGES = {"fedsgd", "fedavg"}
 """Algorithms that return a weighted mean of the clients' models."""
@@ -89,6 +95,40 @@ class CorrectsByServerState(FedAvg):
             gradient.mul_(getattr(self, "rounds", 0))
 
 
+class CorrectsWithoutSayingSo(FedAvg):
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        gradients.clear()
+
+
+class SaysOnlyTheCorrection(FedAvg):
+    corrects: ClassVar[bool] = True
+
+    def correction(self, problem: Problem) -> Correction:
+        return Correction(proximal=1.0)
+
+
+class ReturnsGradients(FedAvg):
+    corrects: ClassVar[bool] = True
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        return {name: gradient * 0 for name, gradient in gradients.items()}  # type: ignore[return-value]
+
+
+class RemembersWithoutKinds(FedAvg):
+    def finish(self, problem: Problem) -> Any:
+        return {}, {name: value.detach().clone() for name, value in problem.parameters.items()}
+
+
+class ReturnsOnlyAMemory(FedAvg):
+    def finish(self, problem: Problem) -> Any:
+        return {}
+
+
+class WeighsBelowZero(FedAvg):
+    def weigh(self, update: Update, members: Members) -> float:
+        return -1.0
+
+
 class ScalesTheResult(FedAvg):
     def end(self, fold: Any, model: ModelState, members: Members) -> ModelState:
         return {name: value * 1.001 for name, value in super().end(fold, model, members).items()}
@@ -123,6 +163,15 @@ class CardWithoutSource(FedAvg):
         (ChangesStateInEmptyRounds, r"no update was admitted, but the state changed \(R10\)"),
         (SavesNoState, "resumed after round 2"),
         (CorrectsByServerState, r"broadcast\(\) must send everything that clients need"),
+        (CorrectsWithoutSayingSo, "CorrectsWithoutSayingSo.correct would never be called; set corrects = True"),
+        (SaysOnlyTheCorrection, "SaysOnlyTheCorrection defines no correct"),
+        (ReturnsGradients, "ReturnsGradients.correct returned a dict; it must change the given gradients"),
+        (
+            RemembersWithoutKinds,
+            r"RemembersWithoutKinds.finish returned .*; it must return two dictionaries of the form",
+        ),
+        (ReturnsOnlyAMemory, "ReturnsOnlyAMemory.finish returned a dict; it must return two dictionaries"),
+        (WeighsBelowZero, "weigh returned -1.0 for client 0; must be finite and at least 0"),
         (ScalesTheResult, "every client sent back the received model"),
         (ReturnsDoublePrecision, "is torch.float64"),
         (ModifiesTrainingSettings, "use dataclasses.replace"),
@@ -150,3 +199,35 @@ def test_the_check_detects_a_mean_in_single_precision() -> None:
 
     with pytest.raises(AssertionError, match=r"sent back the received model|identical models"):
         check_algorithm(SinglePrecisionMean, averages=True)
+
+
+class Halved(FedAvg):
+    """Changes gradients in place."""
+
+    corrects: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            gradient.mul_(0.5)
+
+
+class HalvedByEntries(Halved):
+    """Sets the entries instead."""
+
+    stacks: ClassVar[bool] = True
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        first, *rest = gradients
+        gradients[first] = 0.5 * gradients[first]
+        gradients.update({name: 0.5 * gradients[name] for name in rest})
+
+
+@pytest.mark.parametrize("plan", ["loop", "stacked"])
+def test_gradients_that_are_set_count_as_those_that_are_changed_in_place(plan: Literal["loop", "stacked"]) -> None:
+    states = []
+    for algorithm in (Halved(), HalvedByEntries(), FedAvg()):
+        with closing(LocalEngine(small_federation(), Mlp(hidden=4), Training(), algorithm, 1, 1, plan=plan)) as engine:
+            update, *_ = engine.train(engine.initial_model(), 1, Cohort(np.array([0])), algorithm)
+            states.append(bits(update.state))
+    assert states[0] == states[1] != states[2]

@@ -204,6 +204,11 @@ class ModifiesDurations(LeastSelected):
         return super().select(round)
 
 
+class ForgetsTheSetupOfTheBase(LeastSelected):
+    def setup(self, census: Census) -> None:
+        self.times = np.zeros(census.num_clients)
+
+
 class KeepsStateThatCannotBeSaved(LeastSelected):
     def observe(self, outcome: Outcome) -> None:
         self.last = outcome
@@ -254,6 +259,10 @@ class CardWithoutSource(LeastSelected):
         (GivesNoReasons, "has no reasons"),
         (DrawsFromTheGlobalGenerator, "draw from round.rng only"),
         (ModifiesDurations, "read-only"),
+        (
+            ForgetsTheSetupOfTheBase,
+            r"ForgetsTheSetupOfTheBase: setup does not set self.census; call super\(\).setup\(census\) first",
+        ),
         (KeepsStateThatCannotBeSaved, "saving and loading its state: raised UnsupportedStateError"),
         (AsksAnUndeclaredQuestion, "its card says"),
         (UsesValidationUndeclared, "learns from validation"),

@@ -202,3 +202,16 @@ def endless() -> list[Any]:
 def test_what_cannot_come_back_is_refused(value: object, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         pack({"x": value})
+
+
+def test_arrays_that_cannot_be_written_to_are_stored_without_a_warning() -> None:
+    """A strategy may keep what it was given, such as the numbers of an outcome. PyTorch warns once per process."""
+    code = (
+        "import numpy as np\n"
+        "from fedcohort.core.state_files import pack, unpack\n"
+        "given = np.arange(5.0)\n"
+        "given.setflags(write=False)\n"
+        "assert unpack(pack({'given': given}))['given'].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

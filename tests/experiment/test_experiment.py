@@ -366,3 +366,22 @@ def test_the_number_of_clients_by_round_is_described_checked_and_part_of_the_key
         Experiment(selection={"name": "uniform", "k_steps": [[5, 3], [5, 2]]})
     with pytest.raises(UsageError, match=r"selection\.k_steps"):
         Experiment(selection={"name": "uniform", "k_steps": [[1, 3]]})
+
+
+def test_a_sweep_of_a_parameter_that_only_a_variant_has_says_how_to_do_it() -> None:
+    variants = [{"label": "UCB", "selection": {"name": "ucb"}}]
+    with pytest.raises(UsageError) as refused:
+        Experiment(variants=variants, sweep={"selection.c": [0.1, 0.5]})
+    assert str(refused.value) == (
+        "sweep: selection.c: unknown key for 'uniform'; valid: k, k_steps, name; a sweep changes every row: sweep the whole section, "
+        "such as selection = [{name = 'uniform'}, {name = '…', c = 0.1}], or let all rows have it (--set selection.name=…, --set "
+        "variants=[])"
+    )
+    sections = [{"name": "uniform"}, {"name": "ucb", "c": 0.1}, {"name": "ucb", "c": 0.5}]
+    whole = Experiment(sweep={"selection": sections})
+    assert [label for label, _ in whole.rows()] == ["uniform", "ucb, c=0.1", "ucb, c=0.5"]
+    both = Experiment(selection="ucb", sweep={"selection.c": [0.1, 0.5]})
+    assert [row.selection.parameters["c"] for _, row in both.rows()] == [0.1, 0.5]
+    with pytest.raises(UsageError) as nowhere:
+        Experiment(variants=variants, sweep={"selection.beta": [0.1, 0.5]})
+    assert str(nowhere.value) == "sweep: selection.beta: unknown key for 'uniform'; valid: k, k_steps, name"

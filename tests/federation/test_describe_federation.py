@@ -153,3 +153,15 @@ def test_shifts_in_words() -> None:
     assert in_words(Gauss(sigma=1.0), space, seed=0) == ["σ 0.000", "σ 0.447", "σ 0.632", "σ 0.775", "σ 0.894"]
     assert sorted(in_words(Rotate(), space, seed=0)) == ["0°", "0°", "180°", "270°", "90°"]
     assert all(word.startswith("×") for word in in_words(BrightnessContrast(), space, seed=0))
+
+
+@pytest.mark.parametrize(("noise", "known"), [("none", False), ("constant", True)])
+def test_wrong_labels_are_unknown_unless_they_are_simulated(noise: str, known: bool) -> None:
+    """A share of 0 for own data would say that their labels are right, which nobody knows."""
+    rate = ["--set", "federation.label_noise.rate=0.5"] if known else []
+    called = call("data", "describe", "--json", "--set", f"federation.label_noise.name={noise}", *rate)
+    found: dict[str, Any] = json.loads(called.stdout)
+    shares = [client["wrong_labels"] for client in found["clients"]]
+    assert all((share is not None) == known for share in shares)
+    assert all((share is not None) == known for share in found["quantiles"]["wrong_labels"].values())
+    assert not known or 0.3 < sum(shares) / len(shares) < 0.7

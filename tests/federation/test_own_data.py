@@ -549,3 +549,21 @@ def test_an_id_of_a_client_that_would_fill_the_memory_is_refused() -> None:
     features, labels = np.zeros((4, 2)), [0, 1, 0, 1]
     with pytest.raises(UsageError, match=r"clients: the id 'qqq.*' has 10000000 characters; use ids of at most 1000"):
         from_arrays((features, labels), (features, labels), clients=["a", "b", "a", "q" * 10_000_000])
+
+
+def test_names_of_clients_that_differ_only_in_capital_letters_or_spaces_are_mentioned(caplog):
+    """Each is a client of its own, as in 'charite ' and 'CHARITE', which few tables mean."""
+    names = ["charite ", "CHARITE", "St.  Anna", "st. anna", "Köln", "Bonn"]
+    clients = np.array(names * 5)
+    x, y = np.zeros((30, 2), np.float32), np.arange(30) % 2
+    data = from_arrays((x, y), (x, y), clients=clients)
+    assert len(data.client_names) == 6
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.endswith(
+        "different clients have names that differ only in capital letters or spaces: "
+        "'CHARITE' and 'charite '; 'St.  Anna' and 'st. anna'"
+    )
+    caplog.clear()
+    from_arrays((x, y), (x, y), clients=np.array(["a", "b", "c", "d", "e", "f"] * 5))
+    from_arrays((x, y), (x, y), clients=np.arange(30) % 3)
+    assert not caplog.records

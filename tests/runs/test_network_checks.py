@@ -2,14 +2,17 @@
 
 import copy
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.models import check_network
+from tests.experiments import small
 
 SAMPLES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -274,3 +277,39 @@ def test_numbers_are_called_numbers() -> None:
         UsageError, match=r"returns \[2, 3\] for 2 samples of numbers; it should return numbers \[2, 1\]$"
     ):
         check_network(Base(), SAMPLES, 1, "own", (1, 8, 8), numbers=True)
+
+
+class Shares(Base):
+    def forward(self, x: Tensor) -> Any:
+        return torch.softmax(super().forward(x), dim=1)
+
+
+class Logarithms(Base):
+    """The logarithms of probabilities are logits as well."""
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.log_softmax(super().forward(x), dim=1)
+
+
+def test_probabilities_in_place_of_logits_get_one_warning() -> None:
+    with pytest.warns(
+        UserWarning, match=r"^model = own: returns probabilities .*; leave out the softmax at its end$"
+    ) as found:
+        check_network(Shares(), SAMPLES, 3, "own", (1, 8, 8))
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_network(Shares(), SAMPLES, 3, "own", (1, 8, 8), logits=False)
+        check_network(Logarithms(), SAMPLES, 3, "own", (1, 8, 8))
+
+
+@pytest.mark.parametrize("loss", ["ce", "double_softmax"])
+def test_only_double_softmax_expects_a_softmax(loss: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fedcohort.run(
+            small(rounds=1, training={"loss": loss}),
+            model=lambda _, classes: nn.Sequential(nn.Flatten(), nn.Linear(64, classes), nn.Softmax(dim=1)),
+            runs=tmp_path,
+        )
+    assert any("returns probabilities" in str(one.message) for one in found) == (loss == "ce")

@@ -289,6 +289,16 @@ class Arrays(FedAvg):
         return {name: value.numpy() for name, value in super().aggregate(model, updates, members).items()}
 
 
+class Uncalled(FedAvg):
+    def correct(self, problem: Any, gradients: Any) -> None:
+        gradients.clear()
+
+
+class Remembers(FedAvg):
+    def finish(self, problem: Any) -> Any:
+        return {}, {"last": problem.parameters["1.bias"]}
+
+
 class Weighs(FedAvg):
     """Gives each update this weight."""
 
@@ -306,6 +316,8 @@ class Weighs(FedAvg):
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
         (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
         (Weighs(None), r"^Weighs\.weigh returned None for client "),
+        (Uncalled(), r"^Uncalled\.correct would never be called; set corrects = True in the class Uncalled$"),
+        (Remembers(), r"^round 1: client \d+: Remembers\.finish returned .*; it must return two dictionaries of the form .*memory$"),
         (Doubles(), r"^Doubles\.aggregate returned '1\.weight' .* and type torch\.float64; it must be .* and type torch\.float32$"),
         (Arrays(), r"^Arrays\.aggregate returned ndarray for '1\.weight'; it must return tensors$"),
         (Returns(), r"^Returns\.aggregate returned NoneType; it must return a model: tensors by name$"),

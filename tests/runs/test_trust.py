@@ -151,9 +151,9 @@ def of(run: str, read: Callable[[Run], object]) -> Callable[[Path, Path], object
     return lambda runs, _: read(fedcohort.open_run(runs / run))
 
 
-def refused(action: Callable[[], object]) -> None:
+def refused(action: Callable[[], object], words: str = "--trust-plugins") -> None:
     """Check that an action asks for consent."""
-    with pytest.raises(UsageError, match="--trust-plugins"):
+    with pytest.raises(UsageError, match=words):
         action()
 
 
@@ -185,7 +185,7 @@ READING: dict[str, Callable[[Path, Path], object]] = {
     "sweep": cli("sweep", "RUNS/stopped/experiment.toml", "--over", "selection.k=[1]", code=2, says="--trust-plugins"),
     "profile": cli("profile", "RUNS/stopped/experiment.toml", code=2, says="--trust-plugins"),
     "Run.described": of("finished", lambda run: run.described.to_dict()),
-    "Run.experiment": of("finished", lambda run: refused(lambda: run.experiment)),
+    "Run.experiment": of("finished", lambda run: refused(lambda: run.experiment, r"use run\.described, .*trust=True")),
     "Run.plug_ins": of("finished", lambda run: run.plug_ins),
     "Run.summary": of("stopped", lambda run: run.summary()),  # type: ignore[attr-defined]
     "Run.report": of("finished", lambda run: run.report()),  # type: ignore[attr-defined]
@@ -268,7 +268,8 @@ def test_what_pages_need_is_recorded(tmp_path: Path) -> None:
     assert run.plug_in_files == {f"plug-ins/own-{content[:8]}.py": content}
     assert run.described.selection.name == f"plug-ins/own-{content[:8]}.py:Mine"
     page = run.report()
-    assert "Mine: an own design or reading of its source" in page
+    assert "Mine: an own method, not part of FedCohort" in page
+    assert f"fedcohort run {run.path}/experiment.toml --trust-plugins" in page
     assert str(file) not in page
 
 

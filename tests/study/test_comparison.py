@@ -372,3 +372,11 @@ def test_bytes_of_rounds_that_were_played_after_the_table_was_read_do_not_count(
     assert bytes_per_round(ledger, pd.Index([1, 2, 3])).tolist() == [33.0, 0.0, 44.0]
     assert bytes_per_round(ledger[:0], pd.Index([1, 2])).tolist() == [0.0, 0.0]
     assert bytes_per_round(ledger, pd.Index([], dtype="int64")).tolist() == []
+
+
+def test_a_row_has_its_first_run_under_any_seed(tmp_path: Path) -> None:
+    """``rows[0].runs[0]`` is the run under seed 0, which an experiment that begins with seed 5 has not."""
+    compared = fedcohort.compare(small(rounds=1, seed=5, seeds=2), runs=tmp_path)
+    (row,) = compared.rows
+    assert list(row.runs) == [5, 6]
+    assert row.run.path == row.runs[5].path

@@ -151,6 +151,18 @@ def test_equal_rows_are_named_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
+def test_equal_rows_with_an_own_class_may_be_equal_because_it_has_no_effect(tmp_path: Path) -> None:
+    chosen = [{"clients": [0, 1]}, {"clients": [1, 2]}]
+    uniform = row(tmp_path, "uniform", *chosen)
+    (tmp_path / "mine.py").write_text("from fedcohort.algorithms import FedAvg\n\nclass Mine(FedAvg):\n    pass\n")
+    own = row(tmp_path, "mine", *chosen, algorithm={"name": f"{tmp_path}/mine.py:Mine"})
+    given = row(tmp_path, "given", *chosen, facts={"given algorithm": "Other"})
+    built_in = row(tmp_path, "given too", *chosen, facts={"given algorithm": "FedAvg"})
+    same = found(uniform, own, given, built_in)["equal rows"]
+    assert same.rows == ("uniform", "mine", "given", "given too")
+    assert same.advice.endswith("they may differ; if not, see whether Mine and Other have an effect at all")
+
+
 def test_rows_that_differ_in_a_client_an_accuracy_or_a_seed_are_not_equal(tmp_path: Path) -> None:
     first = row(tmp_path, "a", {"clients": [0, 1]}, {"clients": [1, 2]})
     client = row(tmp_path, "b", {"clients": [0, 1]}, {"clients": [1, 3]})

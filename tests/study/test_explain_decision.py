@@ -11,9 +11,10 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import number
+from fedcohort.core.parameters import parameters
 from fedcohort.record import ClientRow, Portrait, Run
 from fedcohort.report.terminal import as_text, explanation
-from fedcohort.selection import STRATEGIES, Cohort, Round
+from fedcohort.selection import STRATEGIES, Cohort, Round, Why
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.explain_decision import Candidate, explain
 from tests.cli.test_cli import call, refused
@@ -352,3 +353,35 @@ def test_a_notebook_shows_one_line(run: Run) -> None:
     assert "round 3 of 6" in shown
     assert "\n" not in shown
     assert len(shown) < 200
+
+
+@parameters
+class FewSamples(Uniform):
+    """Scores with the terms samples, time and loss, which the outcome has as well."""
+
+    def select(self, round: Round) -> Cohort:
+        """Fewest samples."""
+        clients, numbers = round.available, -self.census.num_samples[round.available].astype(float)
+        terms = {"samples": numbers, "time": numbers + 1, "accuracy": numbers + 2}
+        return Cohort(round.top(numbers), why=Why(clients, numbers, terms, note="fewest samples"))
+
+
+def test_columns_about_the_training_have_other_names_than_terms(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), selector=FewSamples(), runs=tmp_path)
+    lines = as_text(explanation(explain(run, 1), 300), 300).splitlines()
+    heads = next(line for line in lines if line.lstrip().startswith("client "))
+    assert [heads.count(name) for name in ("samples", "time", "accuracy", "in training")] == [2, 2, 2, 3]
+    assert "Samples in training: training samples of the client." in " ".join(lines)
+
+
+def test_an_experiment_file_names_its_only_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text('rounds = 1\nseeds = 1\nname = "one"\n')
+    refused(call("why", "one.toml", "--round", 1), "one.toml: none of its runs is in runs")
+    assert call("run", "one.toml", "-q").exit_code == 0
+    assert "round 1 of 1" in call("why", "one.toml", "--round", 1).stdout
+    assert call("run", "one.toml", "-q", "--set", "rounds=2", "--runs", "others").exit_code == 0
+    assert "round 1 of 2" in call("why", "one.toml", "--round", 1, "--runs", "others", "--set", "rounds=2").stdout
+    Path("one.toml").write_text('rounds = 1\nseeds = 2\nname = "one"\n')
+    assert call("run", "one.toml", "-q").exit_code == 0
+    refused(call("why", "one.toml", "--round", 1), "it has 2 runs in runs; give one of them: runs/one-uniform-seed0-")

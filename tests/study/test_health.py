@@ -4,9 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import fedcohort
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.headline_doubts import problem
@@ -15,6 +17,7 @@ from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding
 from fedcohort.study.targets import Target, common_target
+from tests.experiments import small
 from tests.records import played, written
 from tests.report.pages import Page
 
@@ -170,6 +173,29 @@ def test_own_tables_as_they_stand_may_need_standardization(
     assert len(advice) == 4
     hint = "standardise the features (data.standardise = true), "
     assert all(text.startswith(hint) == (data == {"name": "flats.csv"}) for text in advice), advice
+
+
+@pytest.mark.parametrize("recorded", ["yes", "no", ""])
+def test_data_that_are_standardised_by_their_function_need_no_advice(recorded: str, tmp_path: Path) -> None:
+    """A function can return "standardise": True; the record knows it. Older records do not."""
+    own = {"name": "patients.csv"}
+    facts = {"standardised": recorded} if recorded else {}
+    lost = row(tmp_path, "lost", played(1, [ClientRow(0, "diverged")], **GOOD), data=own, facts=facts)
+    advice = {finding.kind: finding.advice for finding in Comparison("x", (lost,)).health}
+    hint = "standardise the features (data.standardise = true), " * (recorded != "yes")
+    assert advice["no update"] == f"{hint}lower training.lr"
+    assert advice["diverged"].startswith(f"{hint}lower training.lr")
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_the_record_says_whether_features_are_standardised(standardise: bool, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(80, 3)).astype(np.float32) * 1e30, np.arange(80) % 2
+    data = fedcohort.from_arrays((x[:60], y[:60]), (x[60:], y[60:]), standardise=standardise)
+    run = fedcohort.run(small(rounds=1), data=data, runs=tmp_path)
+    assert run.meta["standardised"] == ("yes" if standardise else "no")
+    text = str([finding.advice for finding in Comparison("x", (Row("a", run.described, {0: run}),)).health])
+    assert ("standardise the features" in text) == (not standardise)
 
 
 def test_imbalanced_test_sets_do_not_hide_a_model_at_chance(tmp_path: Path) -> None:

@@ -22,7 +22,15 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
 
-__all__ = ["LARGE_WEIGHT_MODES", "Algorithm", "Correction", "WeightMode", "adds_correction", "takes_plain_steps"]
+__all__ = [
+    "LARGE_WEIGHT_MODES",
+    "Algorithm",
+    "Correction",
+    "WeightMode",
+    "adds_correction",
+    "check_hooks",
+    "takes_plain_steps",
+]
 
 WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbiased", "cohort", "n_total_model"]
 """How the server weights updates; the guide to algorithms explains each mode."""
@@ -92,7 +100,7 @@ class Algorithm:
         return problem.backward()
 
     def correct(self, problem: Problem, gradients: Tensors) -> None:
-        """Change ``gradients`` in place before the optimizer's step; only called if :attr:`corrects`."""
+        """Change ``gradients`` before the optimizer's step, in place or by setting entries; only called if :attr:`corrects`."""
 
     def correction(self, problem: Problem) -> Correction | None:
         """What :meth:`correct` adds in every step of this training of one client; None, the default, if it does more than that.
@@ -104,7 +112,7 @@ class Algorithm:
 
     def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
         """Called after local training. Returns what is sent beside the model, and the client's new memory, which replaces the old
-        memory if the update is admitted."""
+        memory if the update is admitted; each as kind → name → tensor."""
         return {}, {}
 
     # The server half.
@@ -218,6 +226,22 @@ class Algorithm:
         """Restore the state that :meth:`state_dict` returned."""
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def check_hooks(algorithm: Algorithm) -> None:
+    """Refuse a class with a method that would never be called.
+
+    Raises:
+        UsageError: it overrides ``correct`` or ``correction`` without ``corrects = True``, or ``correction`` alone.
+    """
+    name = type(algorithm).__name__
+    own = [hook for hook in ("correct", "correction") if getattr(type(algorithm), hook) is not getattr(Algorithm, hook)]
+    if own and not algorithm.corrects:
+        raise UsageError(f"{name}.{own[0]} would never be called; set corrects = True in the class {name}")
+    if own == ["correction"]:
+        raise UsageError(
+            f"{name}.correction says what correct adds, and {name} defines no correct; define it, too, for plans that call it"
+        )
 
 
 def adds_correction(algorithm: Algorithm) -> bool:

@@ -202,10 +202,13 @@ def _entry_json(entry: "CachedData") -> dict[str, object]:
 
 
 def _partition_json(
-    experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, object]
+    experiment: "Experiment", dataset: "Dataset", survey: "Survey", quantiles: Mapping[str, Mapping[str, float | None]]
 ) -> dict[str, object]:
     """The clients of an experiment as plain values."""
     description, report = experiment.to_dict(), survey.report
+    unknown = description["federation"]["label_noise"]["name"] == "none"  # the data may have wrong labels of their own
+    if unknown:
+        quantiles = {**quantiles, "wrong_labels": dict.fromkeys(quantiles["wrong_labels"])}
     section = description["federation"]["partition"]
     clients = [
         {
@@ -218,7 +221,7 @@ def _partition_json(
             "largest_class_share": report.dominant_share[i],
             "distance": report.distance[i],
             "held_out": survey.held_out[i],
-            "wrong_labels": survey.wrong_labels[i],
+            "wrong_labels": None if unknown else survey.wrong_labels[i],
             "time": survey.time[i],
             "sending": survey.sending[i],
             "shift": survey.shift[i] if survey.shift else None,

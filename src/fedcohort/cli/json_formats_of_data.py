@@ -149,7 +149,7 @@ largest_class: integer? - Number of its largest class.
 largest_class_share: number? - Share of this class.
 distance: number? - Distance of its class shares to those of all samples.
 held_out: integer - Samples that are held out.
-wrong_labels: number? - Share of wrong labels.
+wrong_labels: number? - Share of labels that the simulated label noise made wrong; null without it, as nothing is known then.
 time: number? - Simulated time of a round.
 sending: number? - The part of it for sending.
 shift: any - Its feature shift.

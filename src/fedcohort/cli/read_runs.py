@@ -149,12 +149,15 @@ def _seeds(runs: "Sequence[Run]") -> str:
 
 @click.command()
 @click.argument("paths", metavar="RUN", nargs=-1, required=True)
-@with_options(round_option, client_option, json_option)
-def why(paths: tuple[str, ...], round_: int, client: str | None, as_json: bool) -> None:
+@with_options(round_option, client_option, runs_option, played_with_option, json_option)
+def why(
+    paths: tuple[str, ...], round_: int, client: str | None, runs: str, settings: tuple[str, ...], as_json: bool
+) -> None:
     """Explain why the clients of a round were selected.
 
     The explanation shows the candidates, their scores with all terms, what happened to the selected clients, and the questions to
-    clients with their cost and what clients disclosed. RUN is a run directory, or a folder with one run, which is not changed.
+    clients with their cost and what clients disclosed. RUN is a run directory, a folder with one run, or an experiment file with one
+    run in --runs. The run is not changed.
     """
     from fedcohort.core import formatted_values
     from fedcohort.core.errors import UsageError
@@ -165,7 +168,7 @@ def why(paths: tuple[str, ...], round_: int, client: str | None, as_json: bool) 
     if len(paths) > 1:
         names = formatted_values.first_in_words(paths, 4, "more run")
         raise UsageError(f"RUN: these are {len(paths)} runs; give one of them: {names}")
-    explanation = explain(single_run(paths[0]), round_, client)
+    explanation = explain(single_run(paths[0], runs, settings), round_, client)
     if as_json:
         echo(formatted_values.as_json(document("why", explanation.to_json())))
     else:

@@ -6,7 +6,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-__all__ = ["is_of_user", "place_of", "raised_in", "with_place"]
+__all__ = ["about_missing_file", "is_of_user", "place_of", "raised_in", "with_place"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -27,6 +27,20 @@ def with_place(error: BaseException) -> str:
     except Exception:
         text = ""
     return f"{type(error).__name__}{': ' if text else ''}{text}{place_of(error)}"
+
+
+def about_missing_file(error: BaseException, file: Path) -> str:
+    """What to do about a file of data that ``file``, the copy of a user's file in a run directory, reads and that is not there; empty
+    for other errors and files."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str | Path):
+        return ""
+    if file.parent.name != "plug-ins" or not (file.parent.parent / "run.sqlite").exists():
+        return ""
+    name = Path(error.filename).name
+    return (
+        f"it reads {name}, and a run directory holds no files of data; run the experiment file that the run was made with, or put "
+        f"{name} into the folder plug-ins of the run directory"
+    )
 
 
 def place_of(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.own_code import with_place
+from fedcohort.core.own_code import about_missing_file, with_place
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
@@ -29,8 +29,8 @@ class Card:
 
     Attributes:
         source: authors, year, arXiv id or repository.
-        status: ``paper`` (as its source describes it), ``code`` (checked against a public implementation), ``ours`` (our
-            interpretation or design).
+        status: ``paper`` (as its source describes it), ``code`` (checked against a public implementation), ``ours`` (an
+            interpretation or design of the author of the class, and no published method).
         asks: what the server asks clients for, besides training.
         discloses: what the server learns about a client beyond its update.
         knows: what the server must know or hold in order to select, besides the clients' ids.
@@ -227,7 +227,8 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise UsageError(f"{where} = {name!r}: cannot be imported: {with_place(error)}") from error
+            missing = about_missing_file(error, path)
+            raise UsageError(f"{where} = {name!r}: cannot be imported: {missing or with_place(error)}") from error
     module = sys.modules[module_name]
     plugin = None
     with suppress(Exception):  # a file can define __getattr__

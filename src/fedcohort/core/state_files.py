@@ -166,7 +166,10 @@ def _as_tensor(array: "torch.Tensor | NDArray[Any]") -> "torch.Tensor":
 
     if isinstance(array, torch.Tensor):
         return array
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+    values = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(
+        values if values.flags.writeable else values.copy()
+    )  # torch warns of arrays that it could not write to
 
 
 def _number_format(array: "torch.Tensor | NDArray[Any]") -> str:

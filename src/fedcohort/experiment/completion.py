@@ -1,6 +1,8 @@
 """Complete a description: check the parameters of every plug-in and fill in its defaults."""
 
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -169,10 +171,7 @@ def _all_parameters(
     """The parameters of a plug-in, checked, with its defaults."""
     declared = getattr(plugin, "__pydantic_fields__", None)
     if parameters and declared is None:
-        kind = "make it a fedcohort.Model" if choice.table.kind == "model" else "mark the class"
-        raise UsageError(
-            f"{where}.{min(parameters, key=str)}: {name!r} takes no parameters; leave it out, or {kind} with @parameters"
-        )
+        raise UsageError(f"{where}.{_not_declared(choice, plugin, name, str(min(parameters, key=str)))}")
     try:
         instance: Any = make(plugin, parameters, where)
     except UsageError as error:
@@ -182,6 +181,22 @@ def _all_parameters(
             raise
         raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(str(unknown), fields)}") from error
     return {key: getattr(instance, key) for key in declared or ()}
+
+
+def _not_declared(choice: type[Choice], plugin: type, name: str, key: str) -> str:
+    """What to do about a parameter of a class without declared parameters, with the key before it."""
+    if choice.table.kind != "model":
+        return f"{key}: {name!r} takes no parameters; leave it out, or mark the class with @parameters"
+    network = name.rpartition(":")[2]
+    arguments: Mapping[str, inspect.Parameter] = {}
+    with suppress(TypeError, ValueError):  # some callables have no signature
+        arguments = inspect.signature(plugin.given).parameters  # type: ignore[attr-defined]
+    if key not in arguments:
+        return f"{key}: {name!r} takes no parameters; leave it out, or make it a fedcohort.Model with @parameters"
+    return (
+        f"{key}: {network} is called with (shape, num_classes) only; to set {key}, write a fedcohort.Model with @parameters and a "
+        f"field {key}, whose build(self, shape, num_classes) returns {network}(shape, num_classes, {key}=self.{key})"
+    )
 
 
 def _variant(row: object, position: int) -> Variant:

@@ -45,7 +45,7 @@ from fedcohort.experiment.sections import (
     Variant,
 )
 from fedcohort.experiment.settings_in_key import settings_in_key
-from fedcohort.experiment.sweep_checks import check_number_of_rows, check_sweep
+from fedcohort.experiment.sweep_checks import about_unknown_key, check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.experiment.tasks import check_task
 from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
@@ -292,7 +292,8 @@ class Experiment(Section):
         try:
             rows = [row.with_overrides(nested(point, "sweep")) for _, row, point in pairs]
         except UsageError as error:
-            raise UsageError(f"sweep: {error}") from None
+            hint = about_unknown_key(str(error), self.sweep, [row.to_dict() for _, row in named])
+            raise UsageError(f"sweep: {error}{hint}") from None
         strategies = [row.label if pair[0] == self.label else None for pair, row in zip(pairs, rows, strict=True)]
         labels = swept_labels([label for label, _, _ in pairs], [point for _, _, point in pairs], strategies)
         return list(zip(labels, rows, strict=True))

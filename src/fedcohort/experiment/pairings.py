@@ -1,7 +1,7 @@
 """Which strategies can be combined with which algorithms: all, except for the pairs that :func:`check` refuses."""
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
+from fedcohort.algorithms.base import LARGE_WEIGHT_MODES, check_hooks
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
 from fedcohort.selection.all_available import All
@@ -19,6 +19,7 @@ def check(selector: Selector, algorithm: Algorithm) -> None:
     Raises:
         UsageError: they cannot be combined; the message names the setting to change.
     """
+    check_hooks(algorithm)
     if algorithm.pools and not isinstance(selector, (Uniform, All)):
         raise UsageError(
             f"selection.name: {type(selector).__name__} has no effect with {type(algorithm).__name__}, which trains one client on "

@@ -1,15 +1,16 @@
 """Users' own files in an experiment: where a description names a class in a file, and what the file contains."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.own_imports import content_with_imports
+from fedcohort.core.own_imports import content_with_imports, imported_files
 from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
 from fedcohort.federation.own_data_names import content_of, is_table, is_text
 
-__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "named_files", "plugin_files"]
+__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "copied", "named_files", "plugin_files"]
 
 PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("federation", "partition"),
@@ -64,6 +65,24 @@ def by_content(values: Mapping[str, object]) -> dict[str, Any]:
 def plugin_files(values: Mapping[str, object]) -> list[Path]:
     """The users' own files that a description names and that exist, sorted."""
     return [Path(name) for name in named_files(values) if is_file(Path(name))]
+
+
+def copied(files: Iterable[Path]) -> tuple[dict[Path, str], dict[str, bytes]]:
+    """Where users' own files are in a run directory, and the contents of all copies there, by their paths.
+
+    Modules in the folder of a file that it imports are copied as well, under their own names, so that the copy can import them.
+    """
+    names: dict[Path, str] = {}
+    contents: dict[str, bytes] = {}
+    for file in files:
+        content = file.read_bytes()
+        names[file] = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
+        contents[names[file]] = content
+        for module, imported in sorted(imported_files(file, content).items()):
+            if imported.resolve().is_relative_to(file.parent.resolve()):
+                ending = "/__init__.py" if imported.name == "__init__.py" else ".py"
+                contents.setdefault(f"plug-ins/{module.replace('.', '/')}{ending}", imported.read_bytes())
+    return names, contents
 
 
 def named_files(values: Mapping[str, object]) -> list[str]:

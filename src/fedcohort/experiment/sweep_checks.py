@@ -2,12 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.experiment.completion import NOT_IN_ROWS
 
-__all__ = ["check_number_of_rows", "check_sweep"]
+__all__ = ["about_unknown_key", "check_number_of_rows", "check_sweep"]
 
 MAX_ROWS = 5_000
 """Largest number of rows of an experiment: (1 + variants) × points of the sweep."""
@@ -39,6 +40,19 @@ def check_sweep(key: str, choices: Sequence[object], where: str = "sweep.") -> N
         raise UsageError(f"{where}{key} = {shown(choices)}: the same value is given twice; give each value once")
     if key.partition(".")[0] in NOT_IN_ROWS:
         raise UsageError(f"{where}{key}: cannot differ between rows; set it once for the experiment")
+
+
+def about_unknown_key(message: str, sweep: Mapping[str, Sequence[object]], rows: Iterable[Mapping[str, object]]) -> str:
+    """How to sweep a parameter that only some of the ``rows`` have, if ``message`` says that one does not have it; otherwise empty."""
+    key = next((key for key in sweep if message.startswith(f"{key}: unknown key for ") and "." in key), "")
+    section, _, parameter = key.rpartition(".")
+    if not key or not any(key in by_dotted_key(row) for row in rows):
+        return ""
+    name = message.removeprefix(f"{key}: unknown key for ").partition(";")[0]
+    return (
+        f"; a sweep changes every row: sweep the whole section, such as {section} = [{{name = {name}}}, "
+        f"{{name = '…', {parameter} = {sweep[key][0]!r}}}], or let all rows have it (--set {section}.name=…, --set variants=[])"
+    )
 
 
 def _alike(choices: Sequence[object]) -> list[list[object]]:

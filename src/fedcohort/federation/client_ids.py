@@ -1,12 +1,20 @@
 """Ids of clients in arrays from Python, as numbers and names."""
 
+import logging
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import check_clients, check_known, names_of_ids, numbered
 
-__all__ = ["numbers_of_clients"]
+__all__ = ["mention_alike", "numbers_of_clients"]
+
+log = logging.getLogger("fedcohort")
+"""Mentions names of clients that may be one client."""
+
+SHOWN = 3
+"""Largest number of sets of alike names that a warning names."""
 
 
 def numbers_of_clients(
@@ -23,6 +31,8 @@ def numbers_of_clients(
         return None, None, ()
     ids = check_clients(given, where, argument)
     names = names_of_ids(ids)
+    if ids.dtype.kind == "U":
+        mention_alike(names, where)
     if test_clients is None:
         return numbered(ids), None, names
     tested = check_clients(test_clients, where, "test_clients")
@@ -32,3 +42,17 @@ def numbers_of_clients(
     numbers = numbered(tested, known=ids)
     check_known(numbers, ids, tested, where)
     return numbered(ids), numbers, names
+
+
+def mention_alike(names: tuple[str, ...], where: str) -> None:
+    """Mention names that differ only in capital letters or spaces: they are different clients, which few data mean."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(" ".join(name.casefold().split()), []).append(name)
+    same = [own for own in alike.values() if len(own) > 1]
+    if same:
+        words = "; ".join(" and ".join(map(repr, own[:SHOWN])) for own in same[:SHOWN])
+        more = f" (and {len(same) - SHOWN} more)" if len(same) > SHOWN else ""
+        log.warning(
+            "%s: different clients have names that differ only in capital letters or spaces: %s%s", where, words, more
+        )

@@ -188,6 +188,11 @@ def _column(features: Any, column_type: type, parameter: str, requested: str | N
     matching: list[str] = [c for c, feature in features.items() if isinstance(feature, column_type)]
     if requested is None and len(matching) == 1:
         return matching[0]
+    if requested is None and not matching and parameter == "image_column":
+        raise UsageError(
+            f"{where}: no columns of type Image (columns: {brief(columns, 60)}), and folders are for images; put tables into one file "
+            "(.csv, such as by pandas.concat) with a column of clients, or name a function in a Python file that returns the data"
+        )
     if requested is None:
         problem = f"{len(matching) or 'no'} columns of type {column_type.__name__}; choose one with {parameter}"
         raise UsageError(f"{where}: {problem} (columns: {columns})")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import raised_in, with_place
+from fedcohort.core.own_code import about_missing_file, raised_in, with_place
 from fedcohort.core.paths import is_file, kind_of
 from fedcohort.core.plugins import from_file, is_file_name
 from fedcohort.federation.array_checks import brief
@@ -108,7 +108,8 @@ def _called(name: str, columns: Columns) -> Dataset:
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise UsageError(f"{where}: raised {with_place(error)}") from error
+        missing = about_missing_file(error, Path(name.rpartition(":")[0]))
+        raise UsageError(f"{where}: {missing or f'raised {with_place(error)}'}") from error
     try:
         return dataset_of_result(result, columns, where, Path(name).name)
     except (UsageError, KeyboardInterrupt):

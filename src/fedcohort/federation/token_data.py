@@ -16,6 +16,7 @@ from fedcohort.federation.array_checks import (
     names_of_ids,
     numbered,
 )
+from fedcohort.federation.client_ids import mention_alike
 from fedcohort.federation.datasets import MAX_NAME, Dataset, fingerprint_of_content
 
 __all__ = ["TokenDataset", "from_tokens"]
@@ -138,7 +139,10 @@ def _numbered_clients(clients: object, where: str) -> tuple[NDArray[np.int64] | 
     if clients is None:
         return None, ()
     ids = check_clients(clients, where, "clients")
-    return numbered(ids), names_of_ids(ids)
+    names = names_of_ids(ids)
+    if ids.dtype.kind == "U":
+        mention_alike(names, where)
+    return numbered(ids), names
 
 
 def _is_nested(labels: object) -> bool:

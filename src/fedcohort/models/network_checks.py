@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check_network"]
 
+ONE_TO = 1e-3
+"""Largest distance from 1 of the sum of probabilities; half precision is exact to about 5e-4."""
+
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -28,11 +31,12 @@ def check_network(
     tokens: tuple[int, ...] = (),
     *,
     numbers: bool = False,
+    logits: bool = True,
 ) -> None:
     """Check that a network can be trained on ``samples``, as a client would show them, and gives one logit for each class.
 
     A copy, if it can be copied, processes them in evaluation mode, all and one alone, and in training mode. If it changes plain
-    attributes, such as a counter, there is a warning.
+    attributes, such as a counter, or returns probabilities in place of logits, there is a warning.
 
     Args:
         module: the network.
@@ -41,13 +45,14 @@ def check_network(
         name: name of the model, for messages.
         tokens: the shape of a sample; a :class:`TokenShape` may ask for logits for each position.
         numbers: whether the labels are numbers.
+        logits: whether the loss takes logits, so that probabilities are a mistake.
 
     Raises:
         UsageError: it cannot; the message names the shapes. An error of the network is the cause. Or it has nothing to train, has
             parameters that do not exist before the first forward pass, complex entries, sparse gradients, or entries that are not
             finite, or changes its buffers in evaluation mode.
     """
-    _Check(module, samples, num_classes, name, tokens, numbers).all()
+    _Check(module, samples, num_classes, name, tokens, numbers, logits).all()
 
 
 class _Check:
@@ -61,7 +66,9 @@ class _Check:
         name: str,
         tokens: tuple[int, ...],
         numbers: bool,
+        logits: bool,
     ) -> None:
+        self.logits = logits and not numbers
         self.module, self.samples, self.name = module, samples, name
         self.shape = list(samples.shape[1:])
         positions = self.shape if isinstance(tokens, TokenShape) and tokens.each_position else []
@@ -123,7 +130,9 @@ class _Check:
         before = {name: value.clone() for name, value in _entries(twin).items()}
         outputs: object = None
         with torch.no_grad():
-            self._expect(self._called(twin.eval(), self.samples, ""), len(self.samples), "")
+            of_all = self._called(twin.eval(), self.samples, "")
+            self._expect(of_all, len(self.samples), "")
+            self._no_probabilities(of_all)
             with suppress(UsageError):  # batch statistics of one sample, which few federations evaluate alone
                 outputs = self._called(twin, self.samples[:1], "")
         if outputs is not None:
@@ -141,6 +150,20 @@ class _Check:
             raise UsageError(
                 f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
                 "change it in training only (if self.training: ...)"
+            )
+
+    def _no_probabilities(self, outputs: object) -> None:
+        """Warn if the outputs are probabilities."""
+        import torch
+
+        if not (self.logits and isinstance(outputs, torch.Tensor)) or outputs.shape[-1] < 2:
+            return
+        shares = outputs.double()
+        if bool((shares >= 0).all()) and bool(((shares.sum(dim=-1) - 1).abs() < ONE_TO).all()):
+            warnings.warn(
+                f"model = {self.name}: returns probabilities (each row sums to 1), but training.loss takes logits and applies softmax "
+                "itself, so that the model would learn slowly; leave out the softmax at its end",
+                stacklevel=6,
             )
 
     def _training(self, twin: "nn.Module", before: Mapping[str, object]) -> None:

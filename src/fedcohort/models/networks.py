@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
@@ -209,7 +210,8 @@ class _Models(Table):
         given = super().find(name, where)
         if hasattr(given, "build") or not callable(given):
             return given
-        return type(short_name(name), (Model,), {"build": lambda _, shape, count: as_model(given).build(shape, count)})
+        members = {"build": lambda _, shape, count: as_model(given).build(shape, count), "given": staticmethod(given)}
+        return type(short_name(name), (Model,), members)
 
     def accepts(self, given: object) -> bool:
         """Whether an object from Python is a Model, a module, or a function or class that builds one."""
@@ -263,7 +265,17 @@ class _UserModel(Model):
             return copy.deepcopy(self.given)
         parameters = inspect.signature(self.given).parameters.values()
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        module = self.given(shape, num_classes) if len(positional) >= 2 else self.given()
+        arguments = (shape, num_classes) if len(positional) >= 2 else ()
+        try:
+            module = self.given(*arguments)
+        except TypeError as error:
+            function = raised_in(error)
+            if not (arguments and function):
+                raise
+            raise UsageError(
+                f"model: {function} raised {with_place(error)}; it is called with the shape of a sample and the number of classes, "
+                f"here {arguments!r}"
+            ) from error
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
         return module

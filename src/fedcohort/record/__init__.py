@@ -5,7 +5,7 @@
     checkpoint/round-*.safetensors
     checkpoint/memories-*.safetensors    what large memories of clients, such as SCAFFOLD's control variates, were in some rounds
     model.safetensors        the final model
-    plug-ins/                copies of the user's own files that the description refers to
+    plug-ins/                copies of the user's own files that the description refers to, and of modules that they import
     run.lock                 held by the process that is writing
 
 A round is in the database completely or not at all, so that a process can be killed at any moment. After a power loss, a run resumes

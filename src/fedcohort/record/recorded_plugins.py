@@ -21,7 +21,7 @@ FACTS = "plug-ins"
 FILES = "plug-in files"
 """Entry of the table ``meta`` with the copies of the users' own files: path in the run directory → SHA-256, as JSON."""
 
-_COPY = re.compile(r"plug-ins/[^/\\\0]+\.py")
+_COPY = re.compile(r"plug-ins/(?:(?!\.\.?/)[^/\\\0]+/)*[^/\\\0]+\.py")
 _NAME_WITH_HASH = re.compile(r"plug-ins/[^/\\\0]+-([0-9a-f]{8})\.py")
 
 

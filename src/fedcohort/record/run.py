@@ -87,11 +87,14 @@ class Run:
         """The complete description of this run, with new instances to build; this imports its plug-ins, and torch with them.
 
         Raises:
-            UsageError: it names plug-in files of the run directory. :attr:`described` reads it without running them, and
-                ``fedcohort.load_experiment(run.path / "experiment.toml", trust=True)`` runs them.
+            UsageError: it names plug-in files of the run directory; :attr:`described` reads it without running them.
         """
         from fedcohort.experiment import load
 
+        if self.plug_in_files:
+            raise UsageError(
+                f"{self.path.name}: has plug-in files, which would be run; use run.described, or load_experiment(…, trust=True)"
+            )
         return load(self.path / "experiment.toml")
 
     @cached_property

@@ -131,7 +131,7 @@ def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, times and sizes of the files of a run directory that its hashes cover: they change when the directory does."""
     files = [path / "run.sqlite", path / "run.sqlite-wal", path / "experiment.toml", path / "model.safetensors"]
     facts = []
-    for file in [*files, *sorted(path.glob("plug-ins/*"))]:
+    for file in [*files, *sorted(path.glob("plug-ins/**/*.py"))]:
         try:
             status = file.stat()
         except OSError:

@@ -126,7 +126,7 @@ def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files:
         connection.close()
     sync_file(fresh)
     for name, content in files.items():
-        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         write_file(directory / name, content)
     write_file(directory / "experiment.toml", experiment_toml.encode())
     for folder in {(directory / name).parent for name in files} | {directory}:

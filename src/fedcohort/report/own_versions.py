@@ -1,4 +1,4 @@
-"""Rows with a part that is an own design, or an own reading of its source, and not a published method."""
+"""Rows with a part that is an own design, or an own reading of its source, and not a published method: of FedCohort or of the user."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ def unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
     """A sentence for each part of the experiment that is an own design or reading of its source, not a published method."""
     sentences = [
         f"{short_name(name)}: an own design or reading of its source, not a published method"
+        if _of_fedcohort(experiment, name)
+        else f"{short_name(name)}: an own method, not part of FedCohort"
         for name in _own_parts(experiment, meta)
     ]
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
@@ -28,19 +30,32 @@ def unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
 
 
 def about_own_versions(compared: "Comparison") -> str:
-    """A sentence that names the rows with such a part; empty without one."""
-    own = [
-        repr(row.label)
-        for row in compared.rows
-        if _own_parts(row.experiment, next((run.meta for run in row.runs.values()), {}))
-    ]
-    if not own:
-        return ""
-    they, say = ("It is", "says") if len(own) == 1 else ("They are", "say")
-    return (
-        f"Own version: {first_in_words(own, SHOWN)}. {they} in part a design of FedCohort, or its reading of a source that "
-        f"leaves something important open, and {say} nothing certain about a published method."
-    )
+    """Sentences that name the rows with a part of FedCohort that is no published method, and those with such a part of the user."""
+    of_fedcohort, of_users = [], []
+    for row in compared.rows:
+        parts = _own_parts(row.experiment, next((run.meta for run in row.runs.values()), {}))
+        built_in = [_of_fedcohort(row.experiment, name) for name in parts]
+        of_fedcohort += [repr(row.label)] * any(built_in)
+        of_users += [repr(row.label)] * (not all(built_in))
+    sentences = []
+    if of_fedcohort:
+        they, say = ("It is", "says") if len(of_fedcohort) == 1 else ("They are", "say")
+        sentences.append(
+            f"Own version: {first_in_words(of_fedcohort, SHOWN)}. {they} in part a design of FedCohort, or its reading of a source "
+            f"that leaves something important open, and {say} nothing certain about a published method."
+        )
+    if of_users:
+        they = "It uses" if len(of_users) == 1 else "They use"
+        sentences.append(
+            f"Own method: {first_in_words(of_users, SHOWN)}. {they} a class that is not part of FedCohort and, as its card says, no "
+            "published method."
+        )
+    return " ".join(sentences)
+
+
+def _of_fedcohort(experiment: "Experiment", name: str) -> bool:
+    """Whether the name of a strategy or an algorithm is that of a built-in one; all others are classes of the user."""
+    return name in experiment.selection.table.builtin or name in experiment.algorithm.table.builtin
 
 
 def _own_parts(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:

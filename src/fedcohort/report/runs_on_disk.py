@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.core.paths import kind_of
 from fedcohort.record import Run, open_run
 from fedcohort.record.untouched_copy import check_database_exists
 from fedcohort.report.missing_runs import Missing
 
 __all__ = ["Found", "begun", "expanded", "find_runs", "found_and_missing", "single_run"]
+
+
+SHOWN = 3
+"""Largest number of runs that a message names."""
 
 
 class Found(NamedTuple):
@@ -48,12 +53,18 @@ def found_and_missing(paths: Iterable[str | Path], folder: str | Path = "runs", 
     return Found(runs, tuple(missing for found in of_paths for missing in found.missing))
 
 
-def single_run(path: str | Path) -> Run:
-    """The run that a path names: a run directory, or a folder with one run.
+def single_run(path: str | Path, folder: str | Path = "runs", settings: Sequence[str] = ()) -> Run:
+    """The run that a path names: a run directory, a folder with one run, or an experiment file with one run in ``folder``.
 
     Raises:
         UsageError: there is no run, there are several, or the run was changed or damaged after it was written.
     """
+    if Path(path).is_file():
+        runs = find_runs([path], folder, settings)
+        if len(runs) > 1:
+            names = first_in_words([str(run.path) for run in runs], SHOWN, "more run")
+            raise UsageError(f"{path}: it has {len(runs)} runs in {folder}; give one of them: {names}")
+        return runs[0]
     inside = expanded([path])
     if len(inside) > 1:
         raise UsageError(f"{path}: there are {len(inside)} runs in it; give one of them, such as {inside[0]}")

@@ -30,6 +30,7 @@ from fedcohort.study.verdicts import BASELINE, UNEVEN
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
+    from fedcohort.record import Run
 
 __all__ = [
     "Cell",
@@ -318,6 +319,12 @@ def _differing(first: "Experiment", other: "Experiment") -> str:
     return ", ".join([*changed, *(f"no {key}" for key in gone)])
 
 
+def _command(run: "Run") -> str:
+    """The command that repeats a run; code in the run directory runs only with consent."""
+    trust = " --trust-plugins" if run.plug_in_files else ""
+    return f"fedcohort run {shlex.quote(str(run.path / 'experiment.toml'))}{trust}"
+
+
 def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading]) -> dict[str, Any]:
     first = readings[0]
     text = (first.run.path / "experiment.toml").read_text(encoding="utf-8")
@@ -326,7 +333,7 @@ def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading
         "toml": text,
         "seeds": ", ".join(str(reading.seed) for reading in readings),
         "versions": {key: first.meta[key] for key in ("fedcohort", "python", "torch", "numpy") if key in first.meta},
-        "commands": [f"fedcohort run {shlex.quote(str(reading.run.path / 'experiment.toml'))}" for reading in readings],
+        "commands": [_command(reading.run) for reading in readings],
         "data": first.meta.get("data", "")[:12],
         "public": first.meta.get("public", "none"),
         "keys": [reading.meta.get("key", "") for reading in readings],

@@ -10,6 +10,7 @@ from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_facts import plugin_facts
+from fedcohort.experiment.plugin_files import copied
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import Run, create_run
 from fedcohort.record.recorded_plugins import FACTS, FILES
@@ -54,11 +55,9 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
 
 def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
     """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
-    text, files = experiment.to_toml(), {}
-    for file in experiment.own_files():
-        content = file.read_bytes()
-        name = f"plug-ins/{file.stem}-{hashlib.sha256(content).hexdigest()[:8]}.py"
-        files[name] = content
+    text = experiment.to_toml()
+    names, files = copied(experiment.own_files())
+    for file, name in names.items():
         text = text.replace(f"{file}:", f"{name}:")
     return text, files
 

@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
+from fedcohort.experiment.plugin_files import copied
 from fedcohort.record import Run, being_written, check_database_exists, is_being_written
 from fedcohort.runs.run_data import key_of, on_data
 
@@ -144,7 +145,7 @@ def check_same_files(record: Run, experiment: Experiment) -> None:
     Raises:
         UsageError: the run directory has copies of other files.
     """
-    own = {hashlib.sha256(file.read_bytes()).hexdigest() for file in experiment.own_files()}
+    own = {hashlib.sha256(content).hexdigest() for content in copied(experiment.own_files())[1].values()}
     other = [
         name for name, digest in record.plug_in_files.items() if not any(content.startswith(digest) for content in own)
     ]

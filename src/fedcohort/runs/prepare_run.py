@@ -103,6 +103,7 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
 
 def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
+    from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network
     from fedcohort.training.model_states import DTYPES
@@ -113,8 +114,11 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     module = build_module(model, federation, experiment.seed).to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
-    numbers = federation.is_numeric
-    check_network(module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers)
+    numbers, loss = federation.is_numeric, experiment.training.loss["name"]
+    logits = loss in LOSSES.builtin and loss != "double_softmax"  # which is about probabilities; an own loss may be
+    check_network(
+        module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits
+    )
 
 
 @naming_own_code()
@@ -188,6 +192,9 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
+                facts={}
+                if federation.vocabulary
+                else {"standardised": "yes" if federated.dataset.standardise else "no"},
             ),
             federated.public.fingerprint,
         )

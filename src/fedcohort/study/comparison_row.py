@@ -11,11 +11,16 @@ __all__ = ["Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a comparison: its label, its experiment, and its runs by seed."""
+    """One row of a comparison: its label, its experiment, and its runs by seed: ``row.runs[5]`` is the run under seed 5."""
 
     label: str
     experiment: Experiment
     runs: Mapping[int, Run]
+
+    @property
+    def run(self) -> Run:
+        """The run under the first of the row's seeds, whichever it is."""
+        return self.runs[min(self.runs)]
 
     @property
     def on_wall_clock(self) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedcohort.core.formatted_values import in_words
 from fedcohort.core.parameters import describe
+from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.failing_rows import Checked, Finding
 from fedcohort.study.run_measures import Measured
@@ -54,7 +55,7 @@ def _reason(rows: Sequence[Checked]) -> tuple[str, str]:
         return ": in every round, all available clients were selected", "lower selection.k, or use more clients"
     waiting = [row for row in rows if _in_first_rounds(row)]
     if not waiting:
-        return "", "read them as one row; with more rounds, or with other settings, they may differ"
+        return "", _advice_without_reason(rows)
     settings = list(dict.fromkeys(filter(None, map(_setting_of_first_rounds, waiting))))
     names = in_words([repr(row.label) for row in waiting])
     still = (
@@ -64,6 +65,23 @@ def _reason(rows: Sequence[Checked]) -> tuple[str, str]:
     )
     lower = f", or lower {in_words(settings)}" if settings else ""
     return f": {names} {still} clients at random", f"play more rounds{lower}"
+
+
+def _advice_without_reason(rows: Sequence[Checked]) -> str:
+    """What to do about rows that are equal for no reason in the record; a class of the user may be one."""
+    own = list(dict.fromkeys(short_name(name) for row in rows for name in _own_classes(row)))
+    has = "has" if len(own) == 1 else "have"
+    doubt = f"; if not, see whether {in_words(own)} {has} an effect at all" if own else ""
+    return f"read them as one row; with more rounds, or with other settings, they may differ{doubt}"
+
+
+def _own_classes(row: Checked) -> list[str]:
+    """The names of the row's strategy and algorithm that are not built in."""
+    experiment, meta = row.runs[0].experiment, row.runs[0].run.meta
+    named = [part.name for part in (experiment.selection, experiment.algorithm) if part.name not in part.table.builtin]
+    built_in = {*experiment.selection.table.locations_by_class(), *experiment.algorithm.table.locations_by_class()}
+    given = [meta[part] for part in ("given selector", "given algorithm") if part in meta]
+    return [*named, *(name for name in given if name not in built_in)]
 
 
 def _all_selected(row: Checked) -> bool:

@@ -147,10 +147,10 @@ def _advice_on_updates(row: Checked) -> str:
     if reason == "declined" and experiment.selection.name == "conformal":
         return _conformal_advice(row.runs)
     return {
+        "diverged": f"{_scaling(row)}lower training.lr",
         "declined": "loosen the rule by which the strategy admits updates",
         "late": "raise systems.deadline, or train fewer epochs",
         "failed": "lower systems.dropout, or select more clients",
-        "diverged": "lower training.lr",
     }.get(reason, "look at the statuses of the clients with `fedcohort why`")
 
 
@@ -293,9 +293,10 @@ def _loss(value: float) -> str:
 
 
 def _may_need_scale(measured: Measured) -> bool:
-    """Whether a run used a table or a function of a user as it stands, without a word about standardization."""
-    data = measured.run.described.data
-    return data.standardise is None and is_own(data.name)
+    """Whether a run used data of a user as they stand, without a word about standardization; the record knows what the data say."""
+    data, recorded = measured.run.described.data, measured.run.meta.get("standardised")
+    given = "data" in measured.run.meta.get("given", "").split(", ")
+    return data.standardise is None and recorded != "yes" and (is_own(data.name) or (given and recorded == "no"))
 
 
 def _chance(row: Checked) -> Hashable | None:

@@ -34,7 +34,8 @@ def how_to_go_on(run: Run) -> str:
     """How an unfinished run is continued, in words."""
     if given := run.meta.get("given"):
         return f"from Python, with the same {given}"
-    return f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}`"
+    trust = " --trust-plugins" if run.plug_in_files else ""
+    return f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}{trust}`"
 
 
 def without_round(run: Run) -> str:

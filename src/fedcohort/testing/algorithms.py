@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
-from fedcohort.algorithms.base import adds_correction
+from fedcohort.algorithms.base import adds_correction, check_hooks
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.initial_network import build_module
@@ -59,6 +60,10 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     algorithm = make()
     check_described(algorithm)
     check_card(algorithm)
+    try:
+        check_hooks(algorithm)
+    except UsageError as error:
+        raise AssertionError(str(error)) from None
     _check_local_training(algorithm)
 
     def ready() -> Algorithm:
@@ -156,6 +161,11 @@ def _check_merging(make: Callable[[], Algorithm], precision: Precision) -> None:
     def inputs() -> list[bytes]:
         return [bits(model), *(bits(update.state) for update in updates), *(pack(update.extra) for update in updates)]
 
+    for update in updates:
+        with during(f"{name}: weigh"):
+            weight = float(make().weigh(update, members))
+        complaint = f"{name}: weigh returned {weight} for client {update.client}; must be finite and at least 0"
+        require(0 <= weight < math.inf, complaint)
     before = inputs()
     expected = make().aggregate(model, iter(updates), members)
     require(inputs() == before, f"{name}: aggregate changed the given model or updates")

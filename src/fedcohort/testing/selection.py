@@ -119,6 +119,8 @@ def _ready(make: Callable[[], Selector], world: World) -> Selector:
     selector = make()
     with during(f"{type(selector).__name__}, {world.name}: setup"):
         selector.setup(_census(selector, world, joined=False))
+    complaint = f"{type(selector).__name__}: setup does not set self.census; call super().setup(census) first"
+    require(hasattr(selector, "census"), complaint)
     return selector
 
 

@@ -17,6 +17,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Samples
+from fedcohort.training.client_hooks import Gradients
 from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
@@ -110,8 +111,7 @@ class ClientProblem:
 
     def tested_probabilities(self) -> tuple[Values, Indices]:
         """As :meth:`held_out_probabilities`, on the server's test set; not counted as the client's work."""
-        before = self.forwards
-        result = self._probabilities(self._setup.federation.test)
+        before, result = self.forwards, self._probabilities(self._setup.federation.test)
         self.forwards = before
         return result
 
@@ -155,7 +155,7 @@ class ClientProblem:
     @property
     def gradients(self) -> Tensors:
         """Gradients of the last :meth:`backward`, by parameter name."""
-        return {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
+        return Gradients(self.parameters)
 
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See :class:`Problem`: sets ``.grad``; returns the cross-entropy of each sample [B] and the number of correct predictions."""

@@ -18,6 +18,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
+from fedcohort.training.client_hooks import finished
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
@@ -255,7 +256,7 @@ class ClientSeries:
                 parameter.grad = gradient
             problem.steps = update.steps
             problem.forwards += round(update.passes) * update.num_samples
-            update.extra, memory = self.setup.algorithm.finish(problem)
+            update.extra, memory = finished(self.setup.algorithm, problem)
             update.passes = problem.forwards / update.num_samples
             yield update, memory
 

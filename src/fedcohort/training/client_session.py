@@ -11,6 +11,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
+from fedcohort.training.client_hooks import corrected, finished
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
@@ -62,7 +63,7 @@ class Session:
         samples, work = problem.num_samples, self.used / setup.training.epochs
         if not self.losses:
             return Update(problem.client, samples, 0, setup.trained(), work=work, failure=NO_STEP), {}
-        extra, memory = setup.algorithm.finish(problem)
+        extra, memory = finished(setup.algorithm, problem)
         update = Update(
             client=problem.client,
             num_samples=samples,
@@ -126,7 +127,7 @@ class Session:
             if setup.training.clip_norm:
                 torch.nn.utils.clip_grad_norm_(setup.parameters.values(), setup.training.clip_norm)
             if setup.algorithm.corrects:
-                setup.algorithm.correct(problem, problem.gradients)
+                corrected(setup.algorithm, problem, problem.gradients)
             setup.optimizer.step()
             problem.steps += 1
             all_right = all_right + right

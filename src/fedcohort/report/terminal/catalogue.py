@@ -56,7 +56,7 @@ def plug_ins(sections: "Mapping[str, Sequence[Mapping[str, Any]]]") -> Group:
 _STATUS = {
     "paper": "as in its source",
     "code": "checked against a public implementation",
-    "ours": "our reading or design, not a published method",
+    "ours": "an own reading or design, not a published method",
 }
 
 

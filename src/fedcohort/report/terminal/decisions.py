@@ -11,7 +11,7 @@ from fedcohort.core.formatted_values import count, counted, number, percent, siz
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.cost_notes import PASSES
-from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages
+from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages, beside_terms
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
@@ -31,7 +31,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
     reports = _reports([candidate.outcome for candidate in shown])
     heads = {"num_samples": "samples", "duration": "time", "weight": "weight %"}
     heads |= {"accuracy": TRAINING_SCORE} if decision.labels == "numbers" else {}
-    heads |= {name: f"{name} in training" for name in terms if name in reports}  # beside what a question was answered
+    heads = {name: beside_terms(heads.get(name, name), terms) for name in reports}
     columns = [
         Column("client", [str(candidate.client) for candidate in shown]),
         *_names(shown),
@@ -48,7 +48,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
         Column("outcome", [candidate.status or "–" for candidate in shown], 60, left=True),
         *(
             Column(
-                heads.get(name, name),
+                heads[name],
                 [
                     percent(candidate.outcome.get(name, math.nan))
                     if name == "weight"

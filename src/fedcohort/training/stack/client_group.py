@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.training.client_hooks import corrected, finished
 from fedcohort.training.client_report import NO_STEP
 from fedcohort.training.optimizers import Optimizer, build_optimizer, laid_out
 from fedcohort.training.stack.batch_plan import Plan
@@ -108,7 +109,7 @@ class Group:
         if setup.training.clip_norm:
             clip(gradients, setup.training.clip_norm)
         if setup.algorithm.corrects:
-            setup.algorithm.correct(problem, gradients)
+            corrected(setup.algorithm, problem, gradients)
         for name, p in problem.parameters.items():
             p.grad = laid_out(gradients[name], p)
         optimizer.step()
@@ -124,7 +125,7 @@ class Group:
                 update.failure = NO_STEP
             self._narrow(active)
             return [(update, {}) for update in updates]
-        extra, memory = self.setup.algorithm.finish(leaving)
+        extra, memory = finished(self.setup.algorithm, leaving)
         for i, (update, report) in enumerate(zip(updates, self.tally.reports(clients), strict=True)):
             update.report = report
             update.passes = float(self.tally.forwards[active + i]) / update.num_samples
