@@ -287,7 +287,7 @@ name: text - Name of the experiment.
 objectives: [Objective] - What rows are judged by.
 recommended: any - Label of the leading row, however sure it is (see `decided`); a list of labels for two objectives.
 recommendation: text - The recommendation in words.
-at_most_better: number? - How much better another row can be, at most.
+at_most_better: number? - How much better another row can be, at most, as a difference of `scores`.
 ended: text - Why the race ended.
 decided: flag - Whether the result is clear.
 confidence: number - Confidence of the intervals.
@@ -300,7 +300,7 @@ rows: [RaceRow] - The rows, the best one first.
 measure: text - The measure.
 limit: text - The cost at which an accuracy is read, or `accuracy` for the cost of a target; empty without one.
 value: number? - Value of the limit.
-margin: number? - The difference that does not matter.
+margin: number? - The difference that does not matter; for a cost, relative: 0.05 is 5%.
 labels: text - What the labels are: classes, or numbers.
 text: text - The objective as users write it.
 """,
