@@ -79,7 +79,7 @@ class Cost(NamedTuple):
 
 class Personal(NamedTuple):
     """Accuracy of personal models: mean over clients, mean over the 10% with the lowest, and mean gain over the global model; NaN if
-    they were not measured."""
+    they were not measured. The score of a regression is −∞ if a personal model diverged."""
 
     accuracy: float
     worst: float
@@ -202,9 +202,11 @@ class Measured:
             return Personal(math.nan, math.nan, math.nan)
         last = frame.iloc[-1]
         before, after = _array(last["before"]), _array(last["after"])
-        if not np.isfinite(after).any():
+        if np.isnan(after).all():
             return Personal(math.nan, math.nan, math.nan)
-        return Personal(float(np.nanmean(after)), measures.worst_accuracy(after), float(np.nanmean(after - before)))
+        both = np.isfinite(before) | np.isfinite(after)  # −∞ before and after is no gain that is known
+        gain = float(np.nanmean(after[both] - before[both])) if both.any() else math.nan
+        return Personal(float(np.nanmean(after)), measures.worst_accuracy(after), gain)
 
     @property
     def num_clients(self) -> int:

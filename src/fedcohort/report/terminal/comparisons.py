@@ -124,7 +124,7 @@ def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+    if all(math.isnan(row["personal_accuracy"]) for row in rows):
         return []
     return [
         Column("personal\nmodels", [score.value(row["personal_accuracy"]) for row in rows], 9),
