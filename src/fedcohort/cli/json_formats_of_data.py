@@ -7,7 +7,7 @@ RECORDS_OF_DATA = {
 label: text - Label of the row.
 state: text - Whether it is still in the race.
 seeds: integer - Number of seeds that it ran.
-difference: number? - Mean difference of `scores` to the first row; for a cost, its negative logarithmic ratio (log 2 is half the cost).
+difference: number? - Mean difference of `scores` to the first row; for a cost, log 2 is half the cost.
 low: number? - Lower end of its interval, also a difference of `scores`.
 high: number? - Upper end of its interval, also a difference of `scores`.
 dropped_by: any - The row that it was clearly worse than, if it was dropped.
@@ -20,7 +20,7 @@ total_client_passes: number? - Forward passes over a client's training data; an 
 total_simulated_time: number? - Simulated time.
 total_wall_seconds: number? - Wall time of the simulator in seconds.
 runs: {text} - Directories of the runs, by seed.
-scores: any - Score of each seed, by objective: the accuracy; for a cost, the negative of its logarithm (of 1 + the number for `disclosure`).
+scores: any - Score of each seed, by objective: accuracy, or −log(cost); −log(1 + number) for `disclosure`.
 *: number? - Means of the objectives, and standard deviations of accuracies, by name.
 """,
     "advise": """

@@ -140,7 +140,7 @@ class Measured:
 
     @cached_property
     def early_stop(self) -> EarlyStop | None:
-        """The round with the best validation accuracy; None without validation."""
+        """What early stopping with ``measures.patience`` would give; None without validation."""
         validated = self.series("validation_accuracy")
         if not (self.tested and np.isfinite(validated).any()):
             return None
@@ -148,12 +148,12 @@ class Measured:
 
     @property
     def early_stop_accuracy(self) -> float:
-        """Accuracy in the round with the best validation accuracy."""
+        """Accuracy in the round with the best validation accuracy before early stopping would have ended the run."""
         return self.early_stop.accuracy if self.early_stop is not None else math.nan
 
     @property
     def local_accuracy(self) -> float:
-        """Mean training accuracy of the last round's clients, each with its own model."""
+        """Mean training accuracy of the clients of the last round in which any trained, each with its own model."""
         local = self.series("local_accuracy")
         return measures.final_accuracy(local) if np.isfinite(local).any() else math.nan
 
@@ -212,6 +212,16 @@ class Measured:
     def num_clients(self) -> int:
         """Number of clients m."""
         return self.experiment.federation.clients
+
+    @property
+    def diverged(self) -> int:
+        """Number of updates that had NaN or infinite entries and were dropped."""
+        return int((self.clients["status"] == "diverged").sum())
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that the server received: those of clients that trained, and those that diverged."""
+        return int(self.clients["status"].isin(("admitted", "declined", "diverged")).sum())
 
     @property
     def selected(self) -> Indices:

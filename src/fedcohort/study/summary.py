@@ -27,8 +27,9 @@ class Summary:
         rounds: number of rounds played.
         accuracy, macro_accuracy, class_accuracy: test accuracy after the last round: of all samples, mean over classes, per class.
         best_accuracy: the highest test accuracy of all rounds.
-        early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy, and that round.
-        local_accuracy: mean training accuracy of the last round's clients, each with its own model.
+        early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy before early stopping
+            (``measures.patience``) would have ended the run, and that round.
+        local_accuracy: mean training accuracy of the clients of the last round in which any trained, each with its own model.
         client_accuracy: mean over all clients of the last model's accuracy on their own data, see
             :attr:`fedcohort.Run.client_accuracy`; NaN if it was not measured.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.

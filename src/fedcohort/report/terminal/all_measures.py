@@ -186,8 +186,8 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
         (f"test {name}, last round", lambda run: score.value(run.accuracy)),
         *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
         ("  best round", lambda run: score.value(run.best_accuracy)),
-        (f"  at best validation {name}", lambda run: score.value(run.early_stop_accuracy)),
-        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
+        (f"  early stop, by validation {name}", lambda run: score.value(run.early_stop_accuracy)),
+        (f"local {of_clients} of the clients that trained last", lambda run: score.value(run.local_accuracy)),
     ]
     clients: list[Measure] = [
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),

@@ -181,10 +181,10 @@ def _about_results(score: ScoreStyle, hidden: Sequence[str]) -> Iterator[str]:
     if score.numeric:
         texts = ["R² is on the test set."]
         local = "1 − mean squared error in units of the variance of all training labels."
-        texts += [f"Local score: of the last round's clients on their own data during training, {local}"]
+        texts += [f"Local score: of the clients that trained last, on their own data during training, {local}"]
     else:
         texts = ["Accuracies are in %, on the test set."]
-        texts += ["Local accuracy: of the last round's clients on their own data during training."]
+        texts += ["Local accuracy: of the clients that trained last, on their own data during training."]
     yield " ".join(texts[:1] if any(heading.startswith("local") for heading in hidden) else texts)
     chance = (
         "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection of as many clients."
