@@ -177,7 +177,9 @@ def test_views_say_which_number_early_stop_is(tmp_path: Path) -> None:
         for t, validated, tested in ((1, 0.5, 0.1), (2, 0.4, 0.2), (3, 0.9, 0.3))
     ]
     run = written(tmp_path / "run", rounds, measures={"patience": 1})
-    words = "the round with the best validation accuracy before early stopping (measures.patience) would have ended the run"
+    words = (
+        "the round with the best validation accuracy before early stopping (measures.patience) would have ended the run"
+    )
     assert words in page(gather([run]))
     assert "early stop, by validation accuracy 10.0" in " ".join(
         terminal.as_text(terminal.summaries(["a"], [over_seeds([run.summary()])])).split()

@@ -26,7 +26,7 @@ from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
 from fedcohort.study.targets import TO_TARGET, shown_cost
-from fedcohort.study.verdicts import BASELINE, UNEVEN
+from fedcohort.study.verdicts import BASELINE, NO_RESULT, UNEVEN
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -160,7 +160,9 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
-                    "–" if own["verdict"] in (BASELINE, UNEVEN) else compared.score.signed(own["difference"]),
+                    "–"
+                    if own["verdict"] in (BASELINE, NO_RESULT, UNEVEN)
+                    else compared.score.signed(own["difference"]),
                     own["difference"],
                 ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
@@ -122,10 +122,22 @@ class Measured:
         """Whether the test accuracy is known in any round."""
         return bool(np.isfinite(self.series("test_accuracy")).any())
 
+    @cached_property
+    def without_score(self) -> NDArray[np.bool_]:
+        """In which rounds the model of a regression was tested and had diverged: it has no finite loss, and no R² [n]."""
+        played, every = self.rounds.index.to_numpy(np.int64), self.experiment.measures.evaluate_every
+        tested = (played % every == 0) | (played == self.experiment.rounds)
+        simulated_numbers = self.run.labels == "numbers" and self.run.clock == "simulated"
+        known = np.isfinite(self.series("test_loss")) | np.isfinite(self.series("test_accuracy"))
+        found: NDArray[np.bool_] = tested & ~known & simulated_numbers
+        return found
+
     @property
     def accuracy(self) -> float:
-        """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only."""
-        return measures.final_accuracy(self.series("test_accuracy")) if self.tested else math.nan
+        """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only, and for a
+        regression whose last model diverged."""
+        known = self.tested and not self.without_score[-1]
+        return measures.final_accuracy(self.series("test_accuracy")) if known else math.nan
 
     @cached_property
     def class_accuracy(self) -> Values:
@@ -239,8 +251,9 @@ class Measured:
         return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
-        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing."""
-        if not self.tested or math.isnan(target):
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing. A regression in
+        which every tested model diverged did not reach it."""
+        if not (self.tested or self.without_score.any()) or math.isnan(target):
             return Cost(math.nan, math.nan, math.nan)
         tested = self.series("test_accuracy")
         return Cost(
