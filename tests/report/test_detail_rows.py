@@ -16,7 +16,9 @@ from fedcohort.report.detail_rows import class_rows, wall_rows
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.table_rows import Cell
+from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.report.worst_clients import about_worst
+from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import over_seeds, summaries
 from tests.records import played, written
 
@@ -121,6 +123,26 @@ def test_scores_of_clients_never_selected_are_untried() -> None:
     assert UNTRIED < 1e5
 
 
+@pytest.mark.parametrize(
+    ("clients", "note"),
+    [
+        (1, ""),
+        (5, "Of at most 10 clients, the worst tenth is one client."),
+        (12, "Of 12 clients with data, the worst tenth is 2 clients."),
+        (20, ""),
+    ],
+)
+def test_notes_below_all_measures_say_how_many_clients_the_worst_tenth_is(
+    clients: int, note: str, tmp_path: Path
+) -> None:
+    """It was "Of at most 10 clients, the worst tenth is one client", also of 12 clients and of one."""
+    accuracies = np.linspace(0.2, 0.9, clients)
+    rounds = [played(1, [0], client_accuracy=accuracies)]
+    run = written(tmp_path / "run", rounds, federation={"clients": clients}, selection={"name": "all"})
+    notes = about_rows(Comparison("x", (Row("a", run.described, {0: run}),)))
+    assert [text for text in notes if "worst tenth" in text] == ([note] if note else [])
+
+
 def test_measures_are_means_over_seeds(runs: Path) -> None:
     own = [run for run in find_runs([runs]) if run.meta["label"] == "UCB"]
     several = summaries(own, 0.99)
@@ -135,7 +157,6 @@ def test_measures_are_means_over_seeds(runs: Path) -> None:
     assert about_worst([5, 20]) == " Of at most 10 clients, the worst tenth is one client."
     assert about_worst([15, 15]) == " Of 15 clients with data, the worst tenth is 2 clients.", "that is 13% of them"
     assert about_worst([20]) == ""
-    assert about_worst([5, 20]) in " ".join(text.split()), "the sentence of other tables"
     wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
     assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"
     assert max(map(len, wide.splitlines())) <= 100

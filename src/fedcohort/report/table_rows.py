@@ -25,6 +25,7 @@ from fedcohort.report.seed_notes import counted, own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
+from fedcohort.study.run_measures import evenness
 from fedcohort.study.targets import TO_TARGET, shown_cost
 from fedcohort.study.verdicts import BASELINE, NO_RESULT, UNEVEN
 
@@ -241,8 +242,8 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
 
 
 def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
-    selected = [measures.participation(run.selected.sum(axis=0)) for run in readings]
-    chance = [run.chance.uniform.participation for run in readings]
+    selected = [evenness(run.selected.sum(axis=0)) for run in readings]
+    chance = [run.chance.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
     worst = float(np.mean([_worst_clients(run) for run in readings]))

@@ -9,7 +9,7 @@ from fedcohort.core import formatted_values
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["ABOUT_ONE", "about_diverged", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
+__all__ = ["ABOUT_ONE", "ONE", "about_diverged", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
 
 ONE = 10
 """Of at most this many clients, the worst tenth is a single client."""

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcohort import measures
 from fedcohort.record import Run
-from fedcohort.study.run_measures import Measured
+from fedcohort.study.run_measures import Measured, evenness
 
 __all__ = ["Result", "plain", "result"]
 
@@ -28,7 +27,7 @@ class Result:
         local_accuracy: mean training accuracy of the clients of the last round in which any trained, each with its own model.
         simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round. Seconds of wall
             time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
-        jain: Jain's index of how often each client was selected.
+        jain: Jain's index of how often each client was selected; NaN if none ever was.
         jain_random: its mean under uniform selection of as many of the available clients in each round.
         bytes: bytes sent and received.
         client_passes: forward passes over a client's training data, summed over clients.
@@ -94,8 +93,8 @@ def result(run: Run) -> Result:
         early_stop_accuracy=measured.early_stop_accuracy,
         local_accuracy=measured.local_accuracy,
         simulated_time=measured.simulated_time,
-        jain=measures.jain(measured.selected),
-        jain_random=measured.chance.uniform.reference.mean,
+        jain=evenness(measured.selected).jain,
+        jain_random=measured.chance.reference.mean,
         bytes=measured.bytes,
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds["total"],

@@ -23,7 +23,7 @@ __all__ = [
     "Measured",
     "Personal",
     "bytes_per_round",
-    "evenness_of_admitted",
+    "evenness",
     "how_to_go_on",
     "level_below",
     "without_round",
@@ -49,8 +49,8 @@ def level_below(accuracy: float) -> float:
     return math.floor(round(accuracy * 100, 6)) / 100
 
 
-def evenness_of_admitted(counts: ArrayLike) -> Participation:
-    """How evenly clients were admitted, from how often each was [m].
+def evenness(counts: ArrayLike) -> Participation:
+    """How evenly clients were selected, or admitted, from how often each was [m].
 
     If none ever was, it is not known how even their shares are, and only the coverage, which is 0, is no NaN:
     :func:`~fedcohort.measures.jain` gives 1, the value of a perfectly even choice.

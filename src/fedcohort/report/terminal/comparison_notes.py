@@ -184,7 +184,11 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
     """What uniform selection gives, and among which clients if not among all."""
     labels_by_chance: dict[str, list[str]] = {}
     for row in rows:
+        if math.isnan(row["jain_random"]):  # no client was selected
+            continue
         labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
+    if not labels_by_chance:
+        return ""
     usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
     others = [
         f"{in_words(list(map(repr, labels))) if len(labels) <= SHOWN else f'{len(labels)} other rows'} {chance}"
