@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.core.formatted_values import UNTRIED
+from fedcohort.record import ClientRow
 from fedcohort.report import terminal
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.client_table import client_table
@@ -82,6 +83,22 @@ def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:
         assert row["loss"] == pytest.approx(own["loss"].mean(), abs=5e-5)
     assert len(frame) == 36
     assert frame["samples"].tolist() == 3 * run.portrait.facts["samples"].tolist(), "also of clients never selected"
+
+
+def test_times_in_the_table_of_clients_are_those_of_rounds_in_which_they_trained(tmp_path: Path) -> None:
+    """The mean of 3 and 5 time units was 6 with the 10 units of a round in which the client was late."""
+    status = ("admitted", "late", "declined", "failed")
+    rounds = [
+        played(t, [ClientRow(0, state, duration=time)])
+        for t, (state, time) in enumerate(zip(status, (3.0, 10.0, 5.0, 2.0), strict=True), 1)
+    ]
+    figure = client_table(gather([written(tmp_path / "run", rounds)]))
+    assert figure is not None
+    assert figure.data["client_table"].loc[0, "time"] == 4
+    assert figure.sheet["accuracy"] == "training accuracy, %"
+    assert (
+        "Training accuracy, training loss and time are means over the rounds in which the client trained" in figure.note
+    )
 
 
 def cell(value: float) -> Cell:
