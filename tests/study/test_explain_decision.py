@@ -11,7 +11,9 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import number
-from fedcohort.record import ClientRow, Portrait, Run
+from fedcohort.record import ClientRow, LedgerRow, Portrait, Run
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round
 from fedcohort.selection.uniform import Uniform
@@ -352,3 +354,18 @@ def test_a_notebook_shows_one_line(run: Run) -> None:
     assert "round 3 of 6" in shown
     assert "\n" not in shown
     assert len(shown) < 200
+
+
+def test_without_a_message_no_client_discloses_anything(tmp_path: Path) -> None:
+    """A round without available clients said that a client discloses its number of samples, in 0 messages."""
+    told = ("its update and number of samples, loss", "its number of samples")
+    exchanges = [LedgerRow("training", 4 * i, 0, 0, 0.0, 0.0, told[1 - i]) for i in (1, 0)]
+    rounds = [played(1, [0, 1], ledger=exchanges[:1]), played(2, [], available=0, ledger=exchanges[1:])]
+    run = written(tmp_path / "run", rounds)
+    assert [explain(run, t).asked[0].discloses for t in (1, 2)] == [told[0], ""]
+    assert "its number of samples" not in as_text(explanation(explain(run, 2)))
+    assert "its update and number of samples, its mean training loss" in page(gather([run])), (
+        "not that of the last round"
+    )
+    alone = written(tmp_path / "alone", [played(1, [], available=0, ledger=exchanges[1:])])
+    assert "its number of samples" not in page(gather([alone]))

@@ -253,7 +253,7 @@ messages: integer - Number of messages.
 bytes_down: integer - Bytes to clients.
 bytes_up: integer - Bytes to the server.
 passes: number - Forward passes over a client's training data; an epoch of training counts as three.
-discloses: text - What a client discloses.
+discloses: text - What a client discloses; empty without a message.
 """,
     "diagnose": """
 runs: [Diagnosis] - The runs, in the order in which they were given.

@@ -296,7 +296,7 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
             "strategy": by_label[row["strategy"]],
             "kind": row["kind"],
             "exchange": exchange_in_words(str(row["kind"])),
-            "discloses": ", ".join(disclosed(str(row["discloses"] or ""))),
+            "discloses": ", ".join(disclosed(str(row["discloses"] or ""))) or "–",
             **_cells(row, COSTS),
         }
         for row in ledger(story).to_dict("records")
