@@ -31,6 +31,7 @@ from fedcohort.report.table_rows import (
     result_rows,
     strategies,
     unfinished,
+    values_of,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
@@ -95,7 +96,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "about_admitted": about_admitted(fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
-        "about_diverged": about_diverged(row["personal_worst"].value for row in fairness),
+        "about_diverged": about_diverged(values_of(fairness, "personal_worst")),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "about_judged": about_judged(story.comparison),

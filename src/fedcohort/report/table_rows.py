@@ -43,6 +43,7 @@ __all__ = [
     "strategies",
     "unfinished",
     "unmarked_rows",
+    "values_of",
 ]
 
 
@@ -57,6 +58,11 @@ class Cell:
     def raw(self) -> str:
         """The number with all its digits; empty if it is unknown or infinite."""
         return repr(float(self.value)) if math.isfinite(self.value) else ""
+
+
+def values_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """The numbers of a column of some rows."""
+    return [float(row[name].value) for row in rows]
 
 
 Format = Callable[[float], str]

@@ -98,14 +98,18 @@ def verdicts(
     later = max(
         planned - sum(enough), len(set(uneven) - baselines)
     )  # they count as if their p-values were 1, as unknown ones do
-    corrected = measures.holm([*(1.0 if i in unknown else p for i, p in enumerate(p_values)), *[1.0] * later])
-    found = []
-    for i, (own, first) in enumerate(results):
-        p_holm = math.nan if i in unknown else corrected[i]
-        words = NO_RESULT if i in unknown else _in_words(sum(own) - sum(first), p_holm)
-        text = BASELINE if i in baselines else UNEVEN if i in uneven else words
-        found.append(Verdict(len(own), p_values[i], p_holm, text))
-    return found
+    corrected = _corrected(p_values, unknown, later)
+    words = dict.fromkeys(unknown, NO_RESULT) | dict.fromkeys(uneven, UNEVEN) | dict.fromkeys(baselines, BASELINE)
+    return [
+        Verdict(len(own), p_values[i], corrected[i], words.get(i) or _in_words(sum(own) - sum(first), corrected[i]))
+        for i, (own, first) in enumerate(results)
+    ]
+
+
+def _corrected(p_values: Sequence[float], unknown: Collection[int], later: int) -> list[float]:
+    """p-values, corrected by Holm; those at the positions ``unknown``, and ``later`` more, count as if they were 1."""
+    found = measures.holm([*(1.0 if i in unknown else p for i, p in enumerate(p_values)), *[1.0] * later])
+    return [math.nan if i in unknown else p for i, p in enumerate(found[: len(p_values)])]
 
 
 def _in_words(difference: float, p_holm: float) -> str:
@@ -306,9 +310,7 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
         )
         return [about]
     corrected = corrected_for(rows, planned)
-    coming = corrected - len(tested) - unknown
-    to_come = f", {coming} of them to come" if coming > 0 else ""
-    by_holm = f", p corrected by Holm for {_number(corrected)}{to_come}" if corrected > 1 else ""
+    by_holm = _by_holm(corrected, corrected - len(tested) - unknown)
     note = f"Verdict: permutation test of the paired differences, two-sided{by_holm}; better or worse if p is at most {LEVEL:g}."
     most = max(row.seeds for row in tested)
     lowest = lowest_p_value(most, corrected)
@@ -319,6 +321,12 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     else:
         note += _about_fewer_seeds(rows, planned)
     return [note]
+
+
+def _by_holm(corrected: int, coming: int) -> str:
+    """For how many comparisons p-values are corrected, of which some are still to come, in words with a comma; empty for one."""
+    to_come = f", {coming} of them to come" if coming > 0 else ""
+    return f", p corrected by Holm for {_number(corrected)}{to_come}" if corrected > 1 else ""
 
 
 def _about_fewer_seeds(rows: Sequence[Verdict], planned: int) -> str:

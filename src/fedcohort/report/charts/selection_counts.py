@@ -98,7 +98,8 @@ def _about(readings: Sequence[Reading], frame: pd.DataFrame, chance: pd.DataFram
     words = (
         f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
     )
-    return f"{words} {_chance_note(readings)}"
+    selecting = [reading for reading in readings if reading.chance.selects]
+    return f"{words} {_chance_note(selecting) if selecting else 'No client was selected in any round.'}"
 
 
 def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
@@ -117,11 +118,7 @@ def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
 
 def _chance_note(readings: Sequence[Reading]) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
-    settings = sorted(
-        {(*_setting(reading), reading.chance.reference) for reading in readings if reading.chance.selects}
-    )
-    if not settings:
-        return "No client was selected in any round."
+    settings = sorted({(*_setting(reading), reading.chance.reference) for reading in readings})
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
     for k, m, n, chance in settings[:MOST_CHANCES]:
         clients = (
