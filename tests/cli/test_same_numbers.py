@@ -154,8 +154,8 @@ def measured(run: Mapping[str, Any]) -> dict[str, str]:
         "test accuracy, last round": percent(run["accuracy"]),
         "mean over classes": percent(run["macro_accuracy"]),
         "best round": percent(run["best_accuracy"]),
-        "at best validation accuracy": percent(run["early_stop_accuracy"]),
-        "local accuracy of the last round's clients": percent(run["local_accuracy"]),
+        "early stop, by validation accuracy": percent(run["early_stop_accuracy"]),
+        "local accuracy of the clients that trained last": percent(run["local_accuracy"]),
         "accuracy of all clients": percent(run["client_accuracy"]),
         "of the worst-served tenth": percent(run["worst_client_accuracy"]),
         "standard deviation over clients": percent(run["client_accuracy_sd"]),
@@ -304,9 +304,12 @@ def test_quantiles_of_many_clients() -> None:
     small = ("--set", "federation.clients=40", "--set", "federation.partition='iid'")
     printed, document = both("data", "describe", *small)
     for name, by_level in document["quantiles"].items():
-        digits = 0 if name in ("samples", "classes_held", "time") else 2
-        shown = IN_WORDS.get(name, name)
-        assert cells(printed, shown) == [shown, *(count(value, digits) for value in by_level.values())]
+        whole, shown = name in ("samples", "classes_held"), IN_WORDS.get(name, name)
+        texts = [rounds(value) if whole else count(value, 0 if name == "time" else 2) for value in by_level.values()]
+        assert cells(printed, shown) == [shown, *texts]
+    for name, key in {"samples": "samples", "time": "time"}.items():
+        median = float(np.median([client[key] for client in document["clients"]]))
+        assert document["quantiles"][name]["0.5"] == pytest.approx(median), "as charts have it"
 
 
 def test_data_list() -> None:

@@ -436,8 +436,8 @@ def test_what_it_needs() -> None:
         (
             [np.nan, np.nan],
             (
-                "alpha = 0.05 needs 19 held-out samples, which no client has: raise selection.alpha_cp, or give clients more "
-                "data"
+                "alpha = 0.05 needs 19 held-out samples, which no client that trained this round has (2 did): raise "
+                "selection.alpha_cp, or give clients more data"
             ),
         ),
         (
@@ -478,6 +478,37 @@ def test_the_rule_of_set_sizes_has_its_own_advice(caplog: pytest.LogCaptureFixtu
     (record,) = caplog.records
     assert "with rule = 'set_size': take more steps (a smaller training.batch_size" in record.getMessage()
     assert "or selection.max_size (now 1.2), or give" in record.getMessage()
+
+
+def test_only_clients_that_trained_are_said_to_have_too_few_samples(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten of twelve clients had enough held-out samples, and were late: no client had enough, it said."""
+    selector = ready(alpha_cp=0.1)
+    for t in (1, 2):
+        trained, admitted = [True, False, False], [False] * 3
+        selector.observe(
+            an_outcome([0, 1, 2], t=t, trained=trained, admitted=admitted, reports={"q_hat": [np.nan] * 3})
+        )
+    (record,) = caplog.records
+    assert (
+        "alpha = 0.1 needs 9 held-out samples, which no client that trained this round has (1 did)"
+        in record.getMessage()
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [
+        ({}, "; if none is, the client with the smallest q̂"),
+        ({"best": 3}, "; if none is, the 3 clients with the smallest q̂"),
+        ({"on_empty": "keep"}, "; if none is, no client is admitted"),
+        ({"on_empty": "fail"}, "; if none is, the run ends"),
+        ({"rule": "rank"}, "(s1, alpha 0.1)"),
+    ],
+)
+def test_the_note_says_who_is_admitted_if_no_client_is_done(values: dict[str, Any], end: str) -> None:
+    """A client with a quantile above θ was admitted, beside a note that said only "admitted if q̂ ≤ θ"."""
+    note = the_why(choose(ready(**values), a_round(3, 10))).note
+    assert note.endswith(end)
 
 
 def test_a_round_without_arrivals_is_not_the_rules_fault(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,8 @@ def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> Non
     (objective,) = objectives(text)
     assert objective.text == text
     assert objective.value_of(Measured(run)) == pytest.approx(value)
-    assert objective.score(run) == pytest.approx(-math.log(1 + value) if objective.is_cost else value)
+    one_more = text == "disclosure"  # which can be 0
+    assert objective.score(run) == pytest.approx(-math.log(value + one_more) if objective.is_cost else value)
     assert objective.reached(run) == (text != "time@accuracy=0.9")
 
 
@@ -104,15 +105,64 @@ def test_numbers_are_shown_in_their_unit() -> None:
     accuracy, cost = objectives(["accuracy", "bytes"])
     assert (accuracy.shown(0.912), accuracy.shown_difference(-0.013)) == ("91.2", "−1.3")
     assert accuracy.shown_bound(0.013) == "1.3 points better"
-    assert cost.shown(-math.log(1 + 2e6)) == "2.0 MB"
+    assert cost.shown(-math.log(2e6)) == "2.0 MB"
     assert cost.shown_difference(math.log(2)) == "−50.0%"
-    assert (cost.shown(0.0), cost.shown_difference(0.0)) == ("0 B", "+0.0%")
+    assert (cost.shown(0.0), cost.shown_difference(0.0)) == ("1 B", "+0.0%")
     assert cost.shown_difference(-math.inf) == "∞%"
     assert cost.shown_bound(math.log(1.25)) == "20.0% better"
     assert [one.words for one in objectives(["accuracy@time=2000", "bytes@accuracy=0.855"])] == [
         "test accuracy at a simulated time of 2,000",
         "bytes to 85.5% test accuracy",
     ]
+
+
+def rounds_of(numbers: tuple[int, ...], folder: Path) -> list[float]:
+    """Scores of runs that reach 60% in these rounds."""
+    found = []
+    for seed, number in enumerate(numbers):
+        rows = [played(t, [0], test_accuracy=0.6 if t >= number else 0.1) for t in range(1, 8)]
+        found.append(objectives("rounds@accuracy=0.6")[0].score(written(folder / f"{number} {seed}", rows)))
+    return found
+
+
+def test_a_difference_of_costs_is_the_ratio_of_their_geometric_means(tmp_path: Path) -> None:
+    """It was that of 1 + cost, +126.8%, and 5 rounds were within 20% of 4."""
+    (objective,) = objectives("rounds@accuracy=0.6")
+    few, many = (float(np.mean(rounds_of(numbers, tmp_path))) for numbers in ((2, 1, 2), (5, 6, 4)))
+    assert math.exp(-few) == pytest.approx((2 * 1 * 2) ** (1 / 3))
+    assert objective.shown_difference(many - few) == "+210.7%"
+    assert math.exp(few - many) == pytest.approx((5 * 6 * 4 / (2 * 1 * 2)) ** (1 / 3))
+    assert objective.about_mean == "geometric mean over seeds"
+
+
+def test_numbers_that_can_be_none_are_compared_as_one_more(tmp_path: Path) -> None:
+    (objective,) = objectives("disclosure")
+    none = written(tmp_path / "none", [played(1, [0])])
+    assert objective.value_of(Measured(none)) == 0
+    assert objective.score(none) == 0
+    assert objective.shown(-math.log(1 + 36)) == "36"
+    assert objective.about_mean == (
+        "since there can be none, what is compared is 1 + the number; geometric mean of this over seeds, minus 1"
+    )
+
+
+def test_a_run_that_cost_nothing_has_a_finite_score(tmp_path: Path) -> None:
+    (objective,) = objectives("bytes")
+    nothing = objective.score(written(tmp_path / "nothing", [played(1, [])]))
+    assert math.isfinite(nothing)
+    assert nothing > -math.log(1)
+    assert objective.shown(nothing) == "0 B"
+
+
+def test_declined_clients_disclose_their_reports(tmp_path: Path) -> None:
+    """Two rounds with 10 clients that train and report five numbers each, of which 2 and 3 upload. It was 5 · (2 + 3) = 25."""
+    told = "its update and number of samples, calibration, done, epochs, q_hat, set_size"
+    rows = [
+        played(t, range(12), trained=10, ledger=[LedgerRow("training", 12 + uploads, 0, 0, 0.0, 0.0, told)])
+        for t, uploads in ((1, 2), (2, 3))
+    ]
+    measured = Measured(written(tmp_path / "run", rows))
+    assert objectives("disclosure")[0].value_of(measured) == 2 * 10 * 5
 
 
 def test_margins_have_defaults_and_become_differences_of_scores() -> None:

@@ -94,7 +94,7 @@ def test_a_race_with_too_few_seeds_recommends_nothing() -> None:
 
 
 def test_a_cost_is_shown_as_a_cost() -> None:
-    scores = [-math.log1p(2000)] * 3
+    scores = [-math.log(2000)] * 3
     result = race(
         row("A", UNDECIDED, scores),
         row("B", UNDECIDED, scores, difference=0.0, low=-math.log(2), high=math.log(1.25)),
@@ -109,7 +109,7 @@ def test_a_cost_is_shown_as_a_cost() -> None:
 
 
 def test_a_target_that_was_missed_and_a_limit_with_room_are_named() -> None:
-    scores = [-math.log1p(2000)] * 3
+    scores = [-math.log(2000)] * 3
     missed = race(row("A", BEST, scores, reached=1), row("B", DROPPED, scores), objective="time@accuracy=0.8")
     assert missed.recommendation.endswith(
         " 'A' reached the target in 1 of 3 seeds only: use more rounds, or a lower target."
@@ -158,7 +158,7 @@ def test_narrow_terminals_have_the_differences(width: int) -> None:
 
 
 def test_a_front_names_the_rows_that_missed_the_target_once() -> None:
-    costs = [-math.log1p(2000)] * 4
+    costs = [-math.log(2000)] * 4
     rows = [
         row(label, UNDECIDED, costs, reached=reached) for label, reached in (("A", 3), ("B", 1), ("C", 0), ("D", 4))
     ]
@@ -217,3 +217,24 @@ def test_a_recommended_row_whose_training_failed_is_named() -> None:
     failure = "test accuracy is at chance, 10% with 10 classes. Try: train longer."
     said = race(row("A", BEST, [0.1] * 6, failure=failure), row("B", DROPPED, [0.05] * 6)).recommendation
     assert said.endswith(f" 'A' is no sound result: {failure}")
+
+
+def test_a_target_is_reached_only_if_there_is_one() -> None:
+    """Every seed of an objective without a target counted as one that reached it."""
+    scores = [-math.log(2000)] * 3
+    told, of_target = (
+        race(row("A", BEST, scores, reached=2), row("B", DROPPED, scores), objective=text).table["reached"][0]
+        for text in ("time", "time@accuracy=0.8")
+    )
+    assert math.isnan(told)
+    assert of_target == 2
+
+
+def test_a_race_of_one_seed_does_not_say_that_the_first_seed_is_left_out() -> None:
+    unknown = {"low": -math.inf, "high": math.inf, "difference": -0.1}
+    rows = [row("A", UNDECIDED, [0.9]), *(row(label, UNDECIDED, [0.8], **unknown) for label in "BCD")]
+    assert race(*rows, ended="seeds").about_differences.startswith(
+        "Difference: to the first row, over the one seed that was played, with an interval"
+    )
+    more = [row("A", UNDECIDED, [0.9] * 2), *(row(label, UNDECIDED, [0.8] * 2, **unknown) for label in "BCD")]
+    assert "over all common seeds but the first, which the means include, with" in race(*more).about_differences

@@ -62,7 +62,7 @@ def test_each_client_has_its_rounds_accuracy_loss_and_time(shown: Any) -> None:
         "rounds selected",
         "rounds admitted",
         "samples",
-        "accuracy, %",
+        "training accuracy, %",
         "training loss",
         "simulated time of a round",
     ):

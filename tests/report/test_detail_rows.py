@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.core.formatted_values import UNTRIED
+from fedcohort.record import ClientRow
 from fedcohort.report import terminal
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.client_table import client_table
@@ -16,7 +17,9 @@ from fedcohort.report.detail_rows import class_rows, wall_rows
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.table_rows import Cell
+from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.report.worst_clients import about_worst
+from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import over_seeds, summaries
 from tests.records import played, written
 
@@ -82,6 +85,22 @@ def test_the_table_of_clients_has_means_over_their_rounds(runs: Path) -> None:
     assert frame["samples"].tolist() == 3 * run.portrait.facts["samples"].tolist(), "also of clients never selected"
 
 
+def test_times_in_the_table_of_clients_are_those_of_rounds_in_which_they_trained(tmp_path: Path) -> None:
+    """The mean of 3 and 5 time units was 6 with the 10 units of a round in which the client was late."""
+    status = ("admitted", "late", "declined", "failed")
+    rounds = [
+        played(t, [ClientRow(0, state, duration=time)])
+        for t, (state, time) in enumerate(zip(status, (3.0, 10.0, 5.0, 2.0), strict=True), 1)
+    ]
+    figure = client_table(gather([written(tmp_path / "run", rounds)]))
+    assert figure is not None
+    assert figure.data["client_table"].loc[0, "time"] == 4
+    assert figure.sheet["accuracy"] == "training accuracy, %"
+    assert (
+        "Training accuracy, training loss and time are means over the rounds in which the client trained" in figure.note
+    )
+
+
 def cell(value: float) -> Cell:
     return Cell(f"{value:.1f}", value)
 
@@ -121,6 +140,26 @@ def test_scores_of_clients_never_selected_are_untried() -> None:
     assert UNTRIED < 1e5
 
 
+@pytest.mark.parametrize(
+    ("clients", "note"),
+    [
+        (1, ""),
+        (5, "Of at most 10 clients, the worst tenth is one client."),
+        (12, "Of 12 clients with data, the worst tenth is 2 clients."),
+        (20, ""),
+    ],
+)
+def test_notes_below_all_measures_say_how_many_clients_the_worst_tenth_is(
+    clients: int, note: str, tmp_path: Path
+) -> None:
+    """It was "Of at most 10 clients, the worst tenth is one client", also of 12 clients and of one."""
+    accuracies = np.linspace(0.2, 0.9, clients)
+    rounds = [played(1, [0], client_accuracy=accuracies)]
+    run = written(tmp_path / "run", rounds, federation={"clients": clients}, selection={"name": "all"})
+    notes = about_rows(Comparison("x", (Row("a", run.described, {0: run}),)))
+    assert [text for text in notes if "worst tenth" in text] == ([note] if note else [])
+
+
 def test_measures_are_means_over_seeds(runs: Path) -> None:
     own = [run for run in find_runs([runs]) if run.meta["label"] == "UCB"]
     several = summaries(own, 0.99)
@@ -135,7 +174,6 @@ def test_measures_are_means_over_seeds(runs: Path) -> None:
     assert about_worst([5, 20]) == " Of at most 10 clients, the worst tenth is one client."
     assert about_worst([15, 15]) == " Of 15 clients with data, the worst tenth is 2 clients.", "that is 13% of them"
     assert about_worst([20]) == ""
-    assert about_worst([5, 20]) in " ".join(text.split()), "the sentence of other tables"
     wide = terminal.as_text(terminal.summaries([f"row {i}" for i in range(9)], [mean] * 9), 100)
     assert all(f"row {i}" in wide for i in range(9)), "columns that do not fit follow below"
     assert max(map(len, wide.splitlines())) <= 100

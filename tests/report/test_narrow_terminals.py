@@ -34,6 +34,15 @@ def test_names_take_the_free_width_of_a_table() -> None:
     assert [line.split() for line in text_of(columns, 40)[-3:]] == [[code, str(i + 1)] for i, code in enumerate(CODES)]
 
 
+def test_names_are_shown_beside_columns_that_are_too_wide() -> None:
+    """The column of the strategies vanished beside numbers of 35 digits."""
+    columns = [Column("strategy", ["uniform", "lr big"], left=True, widest=20), Column("R²", ["1" * 60, "2"])]
+    text = terminal.as_text(fitting_table(columns, 40)[0], width=40)
+    assert [line.startswith(name) for line, name in zip(text.splitlines()[2:], ("uniform", "lr big"), strict=True)] == [
+        True
+    ] * 2
+
+
 def test_names_without_room_break_at_their_joints() -> None:
     columns = [Column("strategy", CODES, left=True, widest=16), Column("bytes", ["1", "2", "3"])]
     lines = text_of(columns, 23)

@@ -359,6 +359,12 @@ def test_scores_are_written_in_percent_or_as_numbers() -> None:
     assert (ACCURACY.spread(0.812, 0.035), R_SQUARED.spread(0.812, 0.035)) == ("81.2 ± 3.5", "0.812 ± 0.035")
     assert (ACCURACY.with_unit(0.5), R_SQUARED.with_unit(-0.25)) == ("50.0%", "−0.250")
     assert (ACCURACY.signed(0.031), R_SQUARED.signed(-0.031)) == ("+3.1", "−0.031")
+    assert (R_SQUARED.value(-2.64e36), R_SQUARED.signed(-2.64e36)) == ("−2.64e+36", "−2.64e+36"), "not 37 digits"
+    assert (R_SQUARED.value(-999.4), R_SQUARED.value(-1234.5), R_SQUARED.signed(2e7)) == (
+        "−999.400",
+        "−1,234",
+        "+2e+07",
+    )
     assert (ACCURACY.target(0.54), R_SQUARED.target(0.54)) == ("54%", "0.54")
     assert (ACCURACY.value(math.nan), R_SQUARED.value(math.nan)) == ("–", "–")
     assert R_SQUARED.interval(-0.1, math.inf) == "[−0.100, ∞]"

@@ -17,11 +17,14 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
 from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
+from fedcohort.report.report_data import gather
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.measured_values import result
 from fedcohort.study.run_measures import bytes_per_round
+from fedcohort.study.summary import over_seeds
 from tests.experiments import IID, UCB, blobs, small
 from tests.records import exchange, played, written
 
@@ -167,16 +170,32 @@ def test_early_stopping_has_the_patience_of_the_experiment(tmp_path: Path) -> No
         assert run.summary().early_stop_accuracy == expected
 
 
+def test_views_say_which_number_early_stop_is(tmp_path: Path) -> None:
+    """Labels said "the round with the best validation accuracy", which here is round 3."""
+    rounds = [
+        played(t, validation_accuracy=validated, test_accuracy=tested)
+        for t, validated, tested in ((1, 0.5, 0.1), (2, 0.4, 0.2), (3, 0.9, 0.3))
+    ]
+    run = written(tmp_path / "run", rounds, measures={"patience": 1})
+    words = (
+        "the round with the best validation accuracy before early stopping (measures.patience) would have ended the run"
+    )
+    assert words in page(gather([run]))
+    assert "early stop, by validation accuracy 10.0" in " ".join(
+        terminal.as_text(terminal.summaries(["a"], [over_seeds([run.summary()])])).split()
+    )
+
+
 def test_updates_and_diverged_updates_are_counted(tmp_path: Path) -> None:
-    """Failed, late and declined clients were selected, too, but their updates did not diverge."""
+    """Updates of late and failed clients did not arrive; all selected clients counted."""
     first = [ClientRow(0, "admitted"), ClientRow(1, "diverged"), ClientRow(2, "failed"), ClientRow(3, "failed")]
     second = [ClientRow(4, "diverged"), ClientRow(5, "late"), ClientRow(6, "late"), ClientRow(7, "late")]
     third = [ClientRow(8, "declined"), ClientRow(9, "admitted"), ClientRow(10, "failed"), ClientRow(11, "admitted")]
     run = written(tmp_path / "a", [played(1, first), played(2, second), played(3, third)])
     found = result(run)
-    assert (found.updates, found.diverged) == (12, 2)
+    assert (found.updates, found.diverged) == (6, 2)
     table = Comparison("a", (row("a", run, written(tmp_path / "b", [played(1, [0])])),)).table
-    assert table[["updates", "diverged"]].to_numpy().tolist() == [[6.5, 1.0]]
+    assert table[["updates", "diverged"]].to_numpy().tolist() == [[3.5, 1.0]]
 
 
 def test_rows_with_other_numbers_of_seeds_say_how_many(tmp_path: Path) -> None:

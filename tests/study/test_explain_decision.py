@@ -12,7 +12,9 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import number
 from fedcohort.core.parameters import parameters
-from fedcohort.record import ClientRow, Portrait, Run
+from fedcohort.record import ClientRow, LedgerRow, Portrait, Run
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round, Why
 from fedcohort.selection.uniform import Uniform
@@ -385,3 +387,18 @@ def test_an_experiment_file_names_its_only_run(tmp_path: Path, monkeypatch: pyte
     Path("one.toml").write_text('rounds = 1\nseeds = 2\nname = "one"\n')
     assert call("run", "one.toml", "-q").exit_code == 0
     refused(call("why", "one.toml", "--round", 1), "it has 2 runs in runs; give one of them: runs/one-uniform-seed0-")
+
+
+def test_without_a_message_no_client_discloses_anything(tmp_path: Path) -> None:
+    """A round without available clients said that a client discloses its number of samples, in 0 messages."""
+    told = ("its update and number of samples, loss", "its number of samples")
+    exchanges = [LedgerRow("training", 4 * i, 0, 0, 0.0, 0.0, told[1 - i]) for i in (1, 0)]
+    rounds = [played(1, [0, 1], ledger=exchanges[:1]), played(2, [], available=0, ledger=exchanges[1:])]
+    run = written(tmp_path / "run", rounds)
+    assert [explain(run, t).asked[0].discloses for t in (1, 2)] == [told[0], ""]
+    assert "its number of samples" not in as_text(explanation(explain(run, 2)))
+    assert "its update and number of samples, its mean training loss" in page(gather([run])), (
+        "not that of the last round"
+    )
+    alone = written(tmp_path / "alone", [played(1, [], available=0, ledger=exchanges[1:])])
+    assert "its number of samples" not in page(gather([alone]))

@@ -147,6 +147,13 @@ def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row)
     assert by_kind["diverged"].text == (
         "3 of 6 updates had NaN or infinite entries and were dropped, the first in round 1 of seeds 0, 1 and 2"
     )
+    late = [ClientRow(0, "diverged"), ClientRow(1, "late"), ClientRow(2, "failed"), ClientRow(3, "declined")]
+    (of_two,) = (
+        one
+        for one in Comparison("x", (good, row(tmp_path, "late", played(1, late, **OTHER)))).health
+        if one.kind == "diverged"
+    )
+    assert of_two.text.startswith("3 of 6 updates had NaN"), "updates of late and failed clients did not arrive"
     every = row(tmp_path, "every", played(1, [ClientRow(0, "diverged"), ClientRow(1, "diverged")], **OTHER))
     (none_left,) = (finding for finding in Comparison("x", (good, every)).health if finding.kind == "diverged")
     assert none_left.text.startswith("all 6 updates had NaN or infinite entries and were dropped, "), "not 6 of 6"

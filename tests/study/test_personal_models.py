@@ -195,6 +195,24 @@ def test_a_personal_model_that_diverges_counts_as_wrong(tmp_path: Path) -> None:
     assert (before > 0).any()
 
 
+def test_a_diverged_personal_model_of_a_regression_has_no_score_of_the_mean(tmp_path: Path) -> None:
+    """Its score was 0, that of always predicting the mean, and its gain +∞."""
+    experiment = small(
+        rounds=1, data={"name": "diabetes"}, federation={"clients": 4, "partition": "iid"}, systems={"dropout": 1.0},
+        model="logistic", training={"loss": "mse", "lr": 1e30}, measures={"personal_epochs": 1},
+    )  # fmt: skip
+    compared = fedcohort.compare(experiment, runs=tmp_path)
+    run = compared.rows[0].runs[0]
+    before, after = (run.personal_accuracy[when].loc[1].to_numpy() for when in ("before", "after"))
+    assert np.isfinite(before).all()
+    assert (after == -math.inf).all()
+    summary = run.summary()
+    assert summary.personal_accuracy == summary.worst_personal_accuracy == summary.personal_gain == -math.inf
+    text = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    assert "mean over clients and of the worst client. A personal model whose training diverged counts as −∞." in text
+    assert "counts as −∞." in page(read([run]))
+
+
 def test_centralized_training_measures_its_only_client(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, algorithm="centralised", measures={"personal_epochs": 1}), runs=tmp_path)
     assert run.personal_accuracy.shape == (1, 2)

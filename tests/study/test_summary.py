@@ -16,11 +16,16 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
+from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.page import page
+from fedcohort.report.report_data import gather
 from fedcohort.report.terminal import all_measures
 from fedcohort.report.terminal.layout import as_text
 from fedcohort.runs.prepare_run import prepare
+from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.conformal_coverage import conformal
-from fedcohort.study.summary import over_seeds, summaries
+from fedcohort.study.summary import over_seeds, summaries, summary
 from tests.cli.test_cli import call, refused
 from tests.experiments import UCB, cell, small
 from tests.golden.test_same_bits import record
@@ -354,3 +359,26 @@ def test_early_stop_chooses_among_tested_rounds(tmp_path: Path) -> None:
     tested = run.rounds["test_accuracy"].dropna()
     assert found.early_stop_round in tested.index
     assert found.early_stop_accuracy == tested[found.early_stop_round]
+
+
+def test_where_no_client_was_selected_it_is_not_known_how_evenly(tmp_path: Path) -> None:
+    """It was perfectly even: Jain's index 1.000, with 1.000 under chance, beside an entropy and a coverage of 0."""
+    run = written(tmp_path / "run", [played(t, [], available=0) for t in (1, 2)])
+    found = summary(run)
+    assert math.isnan(found.selected.jain)
+    assert math.isnan(found.selected.gini)
+    assert math.isnan(found.selected.entropy)
+    assert found.selected.coverage == found.selected_random.coverage == 0
+    assert math.isnan(found.selected_random.jain)
+    assert math.isnan(found.jain_random.q05)
+    text = terminal.as_text(terminal.summaries(["a"], [over_seeds([found])]))
+    assert "1.000" not in text
+    assert "Jain" not in text
+    assert "coverage of selections (chance) 0.000 (0.000)" in " ".join(text.split())
+    compared = Comparison("x", (Row("a", run.described, {0: run}),))
+    assert math.isnan(compared.table["jain"][0])
+    assert "1.000" not in str(compared)
+    figure = selections(gather([run]), PAGE)
+    assert figure is not None
+    assert "No client was selected in any round." in figure.note
+    assert "1.000" not in page(gather([run]))

@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from fedcohort.record import ClientRow, Run
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.headline import headline
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.run_measures import Measured
+from fedcohort.study.summary import summary
+from fedcohort.study.targets import shown_cost
 from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, lowest_p_holm, needed_seeds, verdicts
 from tests.records import played, written
 
@@ -49,6 +54,60 @@ def test_fewer_than_three_paired_seeds_have_no_verdict_and_do_not_count() -> Non
     assert (eight.p_holm, eight.words) == (2 / 256, "better")
     assert verdicts([(FIRST, FIRST), ([], [])])[1].words == "too few seeds"
     assert paired(FIRST, BETTER[:3])[1].words == "not clear"
+
+
+def test_a_row_without_a_score_has_no_result_and_counts_as_a_comparison() -> None:
+    """It had "too few seeds", and the other row was corrected for one comparison: p = 2/256."""
+    rows = paired(FIRST, BETTER, [math.nan, *WORSE[1:]])
+    assert [row.words for row in rows] == ["baseline", "better", "no result"]
+    assert (rows[1].p_holm, rows[2].seeds) == (4 / 256, 8)
+    assert math.isnan(rows[2].p_holm)
+    assert corrected_for(rows) == 2
+    told = about_verdicts(rows)
+    assert "p corrected by Holm for 2 comparisons; better" in told
+    assert told.endswith(
+        "has no test score, because its model diverged or was not tested. It has no verdict, but counts as a comparison."
+    )
+    assert about_verdicts(paired([math.nan, *FIRST[1:]], BETTER)).startswith(
+        "No result: under a seed, the row or its reference"
+    )
+
+
+def test_a_regression_that_diverged_did_not_reach_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rounds to the target were unknown, and the note spoke of the test R² that it reached."""
+    monkeypatch.setattr(Run, "labels", "numbers")
+    late = [[played(1, [0], test_accuracy=0.3, test_loss=1.0), played(2, [0], test_accuracy=0.4, test_loss=0.9)]] * 3
+    nothing = {"test_accuracy": math.nan, "test_loss": math.nan}
+    lost = [played(t, [ClientRow(0, "diverged")], **nothing) for t in (1, 2)]
+    rows = []
+    for label, of_seeds in (("a", late), ("b", late), ("lost", [lost] * 3)):
+        runs = {
+            seed: written(tmp_path / f"{label}{seed}", own, label=label, seed=seed, rounds=2)
+            for seed, own in enumerate(of_seeds)
+        }
+        rows.append(Row(label, runs[0].described, runs))
+    compared = Comparison("x", tuple(rows))
+    third = compared.table.to_dict("records")[2]
+    assert third["verdict"] == "no result"
+    assert (third["target_accuracy"], shown_cost(third, "rounds_to_target")) == (0.4, math.inf)
+    assert summary(compared.rows[2].runs[0], 0.4).rounds_to_target == math.inf
+    assert "that they reached" not in about_judged(compared)
+
+
+def test_the_score_of_a_regression_is_not_that_of_a_round_before_it_diverged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of the last of two rounds diverged; the score after the last round was that of the first."""
+    monkeypatch.setattr(Run, "labels", "numbers")
+    rounds = [
+        played(1, [0], test_accuracy=0.3, test_loss=1.0),
+        played(2, [0], test_accuracy=math.nan, test_loss=math.nan),
+    ]
+    measured = Measured(written(tmp_path / "run", rounds, rounds=2))
+    assert math.isnan(measured.accuracy)
+    assert measured.best_accuracy == 0.3
+    sparse = written(tmp_path / "sparse", rounds, rounds=3, measures={"evaluate_every": 3})
+    assert Measured(sparse).accuracy == 0.3, "round 2 was not tested"
 
 
 def test_differences_that_are_still_to_come_count_as_if_their_p_values_were_1() -> None:

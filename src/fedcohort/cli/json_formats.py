@@ -61,8 +61,8 @@ reference: text - Label of the row that it is compared with.
 accuracy: number? - Test accuracy after the last round, mean over seeds; fractions, or R² for numeric labels.
 accuracy_sd: number? - Its standard deviation over seeds.
 best_accuracy: number? - The highest test accuracy of all rounds.
-early_stop_accuracy: number? - Test accuracy in the round with the best validation accuracy.
-local_accuracy: number? - Training accuracy of the last round's clients.
+early_stop_accuracy: number? - Test accuracy in the best round by validation before early stopping (`measures.patience`).
+local_accuracy: number? - Training accuracy of the clients that trained last.
 difference: number? - Difference of the accuracy to the reference, paired over seeds.
 difference_low: number? - Lower end of its 95% interval.
 difference_high: number? - Upper end of its 95% interval.
@@ -84,7 +84,7 @@ jain_random: number? - Its mean under uniform selection of as many available cli
 bytes: number? - Bytes sent and received in the whole run.
 client_passes: number? - Forward passes over a client's training data, summed over clients; an epoch of training counts as three.
 wall_seconds: number? - Wall time of the simulator in seconds.
-updates: number? - Number of updates that clients sent.
+updates: number? - Number of updates that the server received.
 diverged: number? - Number of updates that were not finite.
 client_accuracy: number? - Mean accuracy on the clients' own data; null if it was not measured.
 worst_client_accuracy: number? - Mean of the tenth of the clients with the lowest accuracy.
@@ -101,15 +101,15 @@ path: text - Its directory.
 rounds: integer - Number of rounds played.
 accuracy: number? - Test accuracy after the last round.
 best_accuracy: number? - The highest test accuracy of all rounds.
-early_stop_accuracy: number? - Test accuracy in the round with the best validation accuracy.
-local_accuracy: number? - Training accuracy of the last round's clients.
+early_stop_accuracy: number? - Test accuracy in the best round by validation before early stopping (`measures.patience`).
+local_accuracy: number? - Training accuracy of the clients that trained last.
 simulated_time: number? - Simulated time of all rounds; seconds on real machines.
 jain: number? - Jain's index of how often each client was selected.
 jain_random: number? - Its mean under uniform selection of as many available clients.
 bytes: number? - Bytes sent and received.
 client_passes: number? - Forward passes over a client's training data, summed over clients; an epoch of training counts as three.
 wall_seconds: number? - Wall time of the simulator in seconds.
-updates: integer - Number of updates that clients sent.
+updates: integer - Number of updates that the server received.
 diverged: integer - Number of updates that were not finite.
 classes: integer - Number of classes that the last model predicts.
 client_accuracy: number? - Mean accuracy on the clients' own data.
@@ -153,9 +153,9 @@ accuracy: number? - Test accuracy after the last round; fractions, or R² for nu
 macro_accuracy: number? - Its mean over classes.
 class_accuracy: [number?] - Test accuracy of each class.
 best_accuracy: number? - The highest test accuracy of all rounds.
-early_stop_accuracy: number? - Test accuracy in the round with the best validation accuracy.
+early_stop_accuracy: number? - Test accuracy in the best round by validation before early stopping (`measures.patience`).
 early_stop_round: number? - That round.
-local_accuracy: number? - Training accuracy of the last round's clients, each with its own model.
+local_accuracy: number? - Training accuracy of the clients of the last round in which any trained, each with its own model.
 client_accuracy: number? - Mean accuracy on the clients' own data; null if it was not measured.
 worst_client_accuracy: number? - Mean of the tenth of the clients with the lowest accuracy.
 client_accuracy_sd: number? - Standard deviation over clients.
@@ -253,7 +253,7 @@ messages: integer - Number of messages.
 bytes_down: integer - Bytes to clients.
 bytes_up: integer - Bytes to the server.
 passes: number - Forward passes over a client's training data; an epoch of training counts as three.
-discloses: text - What a client discloses.
+discloses: text - What a client discloses; empty without a message.
 """,
     "diagnose": """
 runs: [Diagnosis] - The runs, in the order in which they were given.
@@ -287,7 +287,7 @@ name: text - Name of the experiment.
 objectives: [Objective] - What rows are judged by.
 recommended: any - Label of the leading row, however sure it is (see `decided`); a list of labels for two objectives.
 recommendation: text - The recommendation in words.
-at_most_better: number? - How much better another row can be, at most.
+at_most_better: number? - How much better another row can be, at most, as a difference of `scores`.
 ended: text - Why the race ended.
 decided: flag - Whether the result is clear.
 confidence: number - Confidence of the intervals.
@@ -300,7 +300,7 @@ rows: [RaceRow] - The rows, the best one first.
 measure: text - The measure.
 limit: text - The cost at which an accuracy is read, or `accuracy` for the cost of a target; empty without one.
 value: number? - Value of the limit.
-margin: number? - The difference that does not matter.
+margin: number? - The difference that does not matter; for a cost, relative: 0.05 is 5%.
 labels: text - What the labels are: classes, or numbers.
 text: text - The objective as users write it.
 """,

@@ -7,12 +7,12 @@ RECORDS_OF_DATA = {
 label: text - Label of the row.
 state: text - Whether it is still in the race.
 seeds: integer - Number of seeds that it ran.
-difference: number? - Difference to the first row.
-low: number? - Lower end of its interval.
-high: number? - Upper end of its interval.
+difference: number? - Mean difference of `scores` to the first row; for a cost, log 2 is half the cost.
+low: number? - Lower end of its interval, also a difference of `scores`.
+high: number? - Upper end of its interval, also a difference of `scores`.
 dropped_by: any - The row that it was clearly worse than, if it was dropped.
 dropped_after: any - Number of seeds after which it was dropped.
-reached: integer? - Number of seeds that reached the target.
+reached: integer? - Number of seeds that reached the target; null without a target.
 unspent: integer - Number of runs that ended although the limit had room for another round.
 total_runs: number? - Number of runs.
 total_bytes: number? - Bytes sent and received.
@@ -20,7 +20,7 @@ total_client_passes: number? - Forward passes over a client's training data; an 
 total_simulated_time: number? - Simulated time.
 total_wall_seconds: number? - Wall time of the simulator in seconds.
 runs: {text} - Directories of the runs, by seed.
-scores: any - Score of each seed, by objective.
+scores: any - Score of each seed, by objective: accuracy, or −log(cost); −log(1 + number) for `disclosure`.
 *: number? - Means of the objectives, and standard deviations of accuracies, by name.
 """,
     "advise": """

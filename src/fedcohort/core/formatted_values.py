@@ -218,12 +218,12 @@ def size(number_of_bytes: float) -> str:
 def duration(seconds: float) -> str:
     """Wall time: 0.012 s, 3.1 s, 2:05 min, 1:02:05 h.
 
-    >>> duration(0.0), duration(0.0001), duration(0.012), duration(0.05), duration(125)
-    ('0.0 s', '<0.001 s', '0.012 s', '0.1 s', '2:05 min')
+    >>> duration(0.0), duration(0.0001), duration(0.012), duration(0.0544), duration(0.12), duration(125)
+    ('0.0 s', '<0.001 s', '0.012 s', '0.054 s', '0.1 s', '2:05 min')
     """
     if not math.isfinite(seconds):
         return _not_finite(seconds)
-    if 0 < seconds < 0.05:
+    if 0 < seconds < 0.0995:
         return f"{seconds:.3f} s" if seconds >= 0.0005 else "<0.001 s"
     if seconds < 59.95:
         return f"{seconds:.1f} s"

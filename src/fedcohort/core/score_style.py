@@ -13,6 +13,9 @@ __all__ = ["ACCURACY", "R_SQUARED", "ScoreStyle", "score_style"]
 DIGITS = 3
 """Digits of R² after the point."""
 
+HUGE = 1000.0
+"""From here on, R² has three significant digits: that of a model that diverges can have 40 digits before the point."""
+
 
 @dataclass(frozen=True)
 class ScoreStyle:
@@ -61,12 +64,12 @@ class ScoreStyle:
         return f"{words} {self.name}, %" if not self.numeric else f"{words} {self.name}"
 
     def value(self, score: float, digits: int = 1) -> str:
-        """0.8123 as 81.2, in percent; or as 0.812."""
+        """0.8123 as 81.2, in percent; or as 0.812. A huge R² has an exponent: −2.64e+36."""
         if not self.numeric:
             return formatted_values.percent(score, digits)
-        return (
-            formatted_values.index(score).replace("-", "−") if math.isfinite(score) else formatted_values.count(score)
-        )
+        if not math.isfinite(score) or abs(score) >= HUGE:
+            return formatted_values.magnitude(score)
+        return formatted_values.index(score).replace("-", "−")
 
     def with_unit(self, score: float) -> str:
         """0.8123 as 81.2%, or as 0.812."""
@@ -90,6 +93,8 @@ class ScoreStyle:
         """A difference: 0.031 as +3.1, or as +0.031."""
         if not self.numeric or not math.isfinite(difference):
             return formatted_values.signed(difference)
+        if abs(difference) >= HUGE:
+            return f"{'+' * (difference > 0)}{formatted_values.magnitude(difference)}"
         return f"{difference:+.{DIGITS}f}".replace("-", "−")
 
     def interval(self, low: float, high: float) -> str:

@@ -323,7 +323,8 @@ class Measures(Section):
     """Target test accuracy, to which rounds, time and bytes are counted; by default a level that the mean best accuracy of every row
     of a comparison reaches, without the rows that fail."""
     patience: Annotated[int, Ge(1), NotInKey()] = 100
-    """Number of rounds without a better validation accuracy after which early stopping ends a run."""
+    """Number of rounds without a better validation accuracy after which early stopping would end a run. All rounds are played; *early
+    stop* in results is the test accuracy that a run stopped in this way would give."""
     checkpoint_every: Annotated[int, Ge(0), NotInKey()] = 0
     """Rounds between checkpoints; a killed run resumes after the last checkpoint. 0 leaves it to ``checkpoint_seconds``."""
     checkpoint_seconds: Annotated[float, Ge(0), NotInKey()] = 1.0

@@ -1,7 +1,6 @@
 """Objectives of a race: accuracy, or a cost, of a whole run or at a limit."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +12,11 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
+from fedcohort.racing.costs import COSTS, MAY_BE_NONE, amount, cost_of, relative, score_of, spent
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Objective", "objectives", "spent"]
+__all__ = ["Objective", "objectives"]
 
 ACCURACIES = {
     "accuracy": "test accuracy",
@@ -24,15 +24,6 @@ ACCURACIES = {
     "worst_accuracy": "accuracy of the worst-served 10% of clients",
 }
 """Objectives that are accuracies, and their names in sentences."""
-
-COSTS = {
-    "rounds": "rounds",
-    "time": "simulated time",
-    "bytes": "bytes",
-    "passes": "client passes",
-    "disclosure": "disclosed numbers",
-}
-"""Objectives that are costs, which can also limit an accuracy, and their names in sentences."""
 
 MARGINS = {"accuracy": 0.005, "cost": 0.05}
 """Default margins: half a percentage point of accuracy, and 5% of a cost."""
@@ -113,9 +104,9 @@ class Objective:
     @property
     def _limit_words(self) -> str:
         """The limit of an accuracy in words, such as ``5.0 MB`` or ``a simulated time of 2,000``."""
-        amount = _amount(self.limit, self.value)
-        words = {"time": f"a simulated time of {amount}", "bytes": amount, "rounds": counted(self.value, "round")}
-        return words.get(self.limit, f"{amount} {COSTS[self.limit]}")
+        spends = amount(self.limit, self.value)
+        words = {"time": f"a simulated time of {spends}", "bytes": spends, "rounds": counted(self.value, "round")}
+        return words.get(self.limit, f"{spends} {COSTS[self.limit]}")
 
     @property
     def about_target(self) -> str:
@@ -125,12 +116,21 @@ class Objective:
         return f"A run that does not reach the target counts with {PENALTY:g} times its whole cost."
 
     @property
+    def about_mean(self) -> str:
+        """What the mean over seeds is, in words."""
+        if not self.is_cost:
+            return "mean ± standard deviation over seeds"
+        if self.measure != MAY_BE_NONE:
+            return "geometric mean over seeds"
+        return "since there can be none, what is compared is 1 + the number; geometric mean of this over seeds, minus 1"
+
+    @property
     def score_margin(self) -> float:
         """The margin as a difference of scores."""
         return math.log1p(self.margin) if self.is_cost else self.margin
 
     def score(self, run: Run) -> float:
-        """The score of a run: the accuracy as a fraction, or −log(1 + cost). Higher is better.
+        """The score of a run: the accuracy as a fraction, or −log(cost) (see :func:`score_of`). Higher is better.
 
         Raises:
             UsageError: the record of the run does not have the numbers.
@@ -140,7 +140,7 @@ class Objective:
             raise UsageError(
                 f"objective = {self.text!r}: {run.path} has no {self.words}; choose another objective, or set what it needs"
             )
-        return -math.log1p(value) if self.is_cost else value
+        return score_of(self.measure, value) if self.is_cost else value
 
     def value_of(self, measured: Measured) -> float:
         """The accuracy or the cost of a run; NaN if its record does not have it."""
@@ -182,21 +182,19 @@ class Objective:
 
     def shown(self, score: float) -> str:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
-        return (
-            _amount(self.measure, math.expm1(-score) + 0.0) if self.is_cost else self.style.value(score)
-        )  # + 0: not −0
+        return amount(self.measure, cost_of(self.measure, score)) if self.is_cost else self.style.value(score)
 
     def shown_difference(self, difference: float) -> str:
         """A difference of scores: percentage points, or percent of a cost (negative is less)."""
         if not self.is_cost:
             return self.style.signed(difference)
-        return f"{formatted_values.signed(_relative(-difference))}%"
+        return f"{formatted_values.signed(relative(-difference))}%"
 
     def shown_bound(self, difference: float) -> str:
         """How much better another row can be, in words: ``1.3 points better`` or ``12% better``."""
         if not self.is_cost:
             return f"{self.style.value(difference)}{' points' * (not self.style.numeric)} better"
-        return f"{formatted_values.percent(-_relative(-difference))}% better"
+        return f"{formatted_values.percent(-relative(-difference))}% better"
 
     def check(self, label: str, experiment: Experiment) -> None:
         """Refuse an objective that the runs of a row will not have, before anything is run.
@@ -305,45 +303,3 @@ def _bounded(scores: Values, rounds: Indices, every: int) -> Values:
     tested = (rounds % every == 0) | (rounds == rounds[-1:])
     found: Values = np.where(tested & ~np.isfinite(scores), WORST_SCORE, np.maximum(scores, WORST_SCORE))
     return found
-
-
-def spent(measured: Measured, cost: str) -> Values:
-    """A cost up to the end of each round, float64 [n]."""
-    return _SPENT[cost](measured)
-
-
-def _by_round(measured: Measured, values: Values) -> Values:
-    """A sum over the ledger's rows of each round, up to the end of each round."""
-    summed = np.bincount(measured.ledger["round"].to_numpy(np.int64), values, minlength=measured.num_rounds + 1)
-    total: Values = summed[1:].cumsum()
-    return total
-
-
-def _disclosed(measured: Measured) -> Values:
-    """Numbers that clients sent besides their updates, up to the end of each round: answers to questions, and reports."""
-    ledger = measured.ledger
-    answers = ledger["bytes_up"].to_numpy(np.float64) / 4
-    selected = measured.series("selected")[ledger["round"].to_numpy(np.int64) - 1]
-    reports = ledger["discloses"].str.count(",").to_numpy(np.float64)
-    training = ledger["kind"].to_numpy() == "training"
-    sent = (ledger["messages"].to_numpy(np.float64) - selected) * reports
-    return _by_round(measured, np.where(training, sent, answers))
-
-
-_SPENT: dict[str, Callable[[Measured], Values]] = {
-    "rounds": lambda measured: measured.rounds.index.to_numpy(np.float64),
-    "time": lambda measured: measured.series("simulated_time"),
-    "bytes": lambda measured: measured.bytes_per_round.cumsum(),
-    "passes": lambda measured: _by_round(measured, measured.ledger["passes"].to_numpy(np.float64)),
-    "disclosure": _disclosed,
-}
-
-
-def _amount(cost: str, value: float) -> str:
-    """An amount of a cost."""
-    return formatted_values.size(value) if cost == "bytes" else formatted_values.count(value)
-
-
-def _relative(log_ratio: float) -> float:
-    """A ratio of costs as a relative difference: log 0.8 as −0.2."""
-    return math.expm1(log_ratio) + 0.0 if log_ratio < 50 else math.inf  # + 0: not −0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import counted, in_words
+from fedcohort.racing.costs import cost_of
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RANKED
@@ -118,7 +119,11 @@ class Race:
     @property
     def about_differences(self) -> str:
         """What the differences of the table are, in a sentence."""
-        seeds = "all common seeds" + (" but the first, which the means include" if len(self.rows) >= RANKED else "")
+        seeds = "all common seeds"
+        if self.rows[0].seeds == 1:
+            seeds = "the one seed that was played"
+        elif len(self.rows) >= RANKED:
+            seeds += " but the first, which the means include"
         ends = "" if self.objectives[0].is_cost else " and ends where no larger difference is possible"
         return f"Difference: to the first row, over {seeds}, with an interval that is valid at any time{ends}."
 
@@ -188,8 +193,8 @@ class Race:
 
         ``label``, ``state``, ``seeds``; for each objective its name, with the mean: a fraction for accuracies, the geometric mean for
         costs, and ``…_sd``, the standard deviation of accuracies; ``difference``, ``low``, ``high`` (scores, see :class:`RacedRow`);
-        ``dropped_by``, ``dropped_after``; ``reached``, ``unspent``; and ``total_…``: the fields of :class:`Cost`, summed over its
-        runs.
+        ``dropped_by``, ``dropped_after``; ``reached`` (NaN without a target), ``unspent``; and ``total_…``: the fields of
+        :class:`Cost`, summed over its runs.
         """
         import pandas as pd
 
@@ -222,11 +227,13 @@ class Race:
         """A row of the table."""
         values: dict[str, Any] = {"label": row.label, "state": row.state, "seeds": row.seeds}
         for objective, mean, scores in zip(self.objectives, row.means, row.scores, strict=True):
-            values[objective.text] = math.expm1(-mean) if objective.is_cost else mean
+            values[objective.text] = cost_of(objective.measure, mean) if objective.is_cost else mean
             if not objective.is_cost:
                 values[f"{objective.text}_sd"] = measures.mean_sd(scores)[1]
         for name in ("difference", "low", "high", "dropped_by", "dropped_after", "reached", "unspent"):
             values[name] = getattr(row, name)
+        if not any(objective.about_target for objective in self.objectives):
+            values["reached"] = math.nan
         return values | {f"total_{name}": value for name, value in asdict(row.cost).items()}
 
     def _sureness(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.racing.objectives import spent
+from fedcohort.racing.costs import spent
 from fedcohort.racing.row_results import RacedRow
 from fedcohort.study.run_measures import Measured
 

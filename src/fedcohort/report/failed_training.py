@@ -50,7 +50,10 @@ def about_judged(compared: Comparison | None) -> str:
         return ""
     waiting = compared.without_difference
     rows = [i for group in compared.groups if len(group.rows) > 1 for i in group.rows if i not in waiting]
-    names = [repr(compared.rows[i].label) for i in sorted(rows) if problem(compared, i)]
+    accuracies = compared.table["accuracy"].tolist()
+    names = [
+        repr(compared.rows[i].label) for i in sorted(rows) if math.isfinite(accuracies[i]) and problem(compared, i)
+    ]
     if not names:
         return ""
     what = "Differences and verdicts" if any(math.isfinite(own.p_holm) for own in compared.verdicts) else "Differences"

@@ -157,7 +157,7 @@ def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if not _measured(rows, "personal_accuracy"):
+    if all(math.isnan(row["personal_accuracy"]) for row in rows):
         return []
     headings = {
         "Personal (%)" if score.unit else "Personal": "personal_accuracy",

@@ -25,8 +25,9 @@ from fedcohort.report.seed_notes import counted, own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
+from fedcohort.study.run_measures import evenness
 from fedcohort.study.targets import TO_TARGET, shown_cost
-from fedcohort.study.verdicts import BASELINE, UNEVEN
+from fedcohort.study.verdicts import BASELINE, NO_RESULT, UNEVEN
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
@@ -43,6 +44,7 @@ __all__ = [
     "strategies",
     "unfinished",
     "unmarked_rows",
+    "values_of",
 ]
 
 
@@ -57,6 +59,11 @@ class Cell:
     def raw(self) -> str:
         """The number with all its digits; empty if it is unknown or infinite."""
         return repr(float(self.value)) if math.isfinite(self.value) else ""
+
+
+def values_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """The numbers of a column of some rows."""
+    return [float(row[name].value) for row in rows]
 
 
 Format = Callable[[float], str]
@@ -161,7 +168,9 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
                 "status": unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
-                    "–" if own["verdict"] in (BASELINE, UNEVEN) else compared.score.signed(own["difference"]),
+                    "–"
+                    if own["verdict"] in (BASELINE, NO_RESULT, UNEVEN)
+                    else compared.score.signed(own["difference"]),
                     own["difference"],
                 ),
                 "interval": compared.score.interval(own["difference_low"], own["difference_high"]),
@@ -240,8 +249,8 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
 
 
 def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
-    selected = [measures.participation(run.selected.sum(axis=0)) for run in readings]
-    chance = [run.chance.uniform.participation for run in readings]
+    selected = [evenness(run.selected.sum(axis=0)) for run in readings]
+    chance = [run.chance.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
     worst = float(np.mean([_worst_clients(run) for run in readings]))
@@ -294,7 +303,7 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
             "strategy": by_label[row["strategy"]],
             "kind": row["kind"],
             "exchange": exchange_in_words(str(row["kind"])),
-            "discloses": ", ".join(disclosed(str(row["discloses"] or ""))),
+            "discloses": ", ".join(disclosed(str(row["discloses"] or ""))) or "–",
             **_cells(row, COSTS),
         }
         for row in ledger(story).to_dict("records")

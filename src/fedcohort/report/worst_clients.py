@@ -9,7 +9,7 @@ from fedcohort.core import formatted_values
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["ABOUT_ONE", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
+__all__ = ["ABOUT_ONE", "ONE", "about_diverged", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
 
 ONE = 10
 """Of at most this many clients, the worst tenth is a single client."""
@@ -35,6 +35,18 @@ def in_comparison(compared: "Comparison") -> str:
 def numbers_of_clients(compared: "Comparison") -> list[int]:
     """The number of clients of each row: that of its runs, since the data can decide it."""
     return [run.described.federation.clients for row in compared.rows for run in list(row.runs.values())[:1]]
+
+
+def about_diverged(lowest: Iterable[float]) -> str:
+    """A sentence with a space before it on personal models whose training diverged, from the lowest accuracies of personal models in
+    each row; empty if none can have diverged.
+
+    >>> about_diverged([0.4, 0.0]), about_diverged([0.4, -math.inf]), about_diverged([0.4])
+    (' A personal model whose training diverged counts as 0%.', ' A personal model whose training diverged counts as −∞.', '')
+    """
+    counts_as = {0.0: "0%", -math.inf: "−∞"}
+    found = next((counts_as[low] for low in lowest if low in counts_as), "")
+    return f" A personal model whose training diverged counts as {found}." if found else ""
 
 
 def about_worst(clients: Iterable[int]) -> str:

@@ -41,7 +41,7 @@ class ActiveFL(Selector):
         source="Goetz et al. 2019, arXiv:1909.12641; code Yoruko-Tang/FedCor, src/federated_main.py",
         status="code",
         asks="every client for its loss, once (m model downloads, m forward passes); selected clients for their training loss",
-        discloses=LocalLoss.reveals,
+        discloses=f"{LocalLoss.reveals}, once; its mean training loss in each round in which it trains",
         knows="N_i",
         cost="O(m)",
     )

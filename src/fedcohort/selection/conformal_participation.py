@@ -72,7 +72,8 @@ class Conformal(Selector):
         status="paper",
         asks="all clients of the cohort to train, at most max_epochs epochs with a pass over held-out samples after each; only those "
         "that are done upload",
-        discloses="its quantile, the mean size of its prediction sets, its number of held-out samples and of epochs used",
+        discloses="its quantile, the mean size of its prediction sets, whether it met the criterion, its number of held-out samples "
+        "and of epochs used",
         knows="N_i; a validation set with adaptive_alpha",
         cost="O(m), m trainings",
     )
@@ -217,7 +218,7 @@ class Conformal(Selector):
             "rank": f"among the {round.k} smallest q̂ after {self.max_epochs} epochs",
         }[self.rule]
         why = cohort.why or Why(cohort.clients, np.full(len(cohort), np.nan))
-        note = f"{why.note or 'selected'}; admitted if {condition} ({self.score}, alpha {alpha:.4g})"
+        note = f"{why.note or 'selected'}; admitted if {condition} ({self.score}, alpha {alpha:.4g}){self._otherwise}"
         return replace(
             cohort,
             inclusion=None,
@@ -225,6 +226,18 @@ class Conformal(Selector):
             stop=stop,
             why=replace(why, note=note),
         )
+
+    @property
+    def _otherwise(self) -> str:
+        """Which clients are admitted if none is done, in words."""
+        if self.rule == "rank":
+            return ""
+        smallest = "the client" if self.best == 1 else f"the {self.best} clients"
+        return {
+            "best": f"; if none is, {smallest} with the smallest q̂",
+            "keep": "; if none is, no client is admitted",
+            "fail": "; if none is, the run ends",
+        }[self.on_empty]
 
     def at(self, t: int) -> tuple[float, float]:
         """θ and alpha in round ``t``."""
@@ -291,16 +304,17 @@ class Conformal(Selector):
         quantiles = outcome.billed_report("q_hat")  # sent anyway, so that reading it costs nothing
         log.warning(
             "conformal participation: no client was admitted in rounds %d and %d, and the model did not change; %s",
-            outcome.t - 1, outcome.t, self._advice(quantiles, *self.at(outcome.t)),
+            outcome.t - 1, outcome.t, self._advice(quantiles[outcome.trained], *self.at(outcome.t)),
         )  # fmt: skip
 
     def _advice(self, quantiles: Values, theta: float, alpha: float) -> str:
-        """What to change so that clients are admitted."""
+        """What to change so that clients are admitted; the quantiles are those of the clients that trained."""
         finite = quantiles[np.isfinite(quantiles)]
         if not len(finite):
+            needed, trained = math.ceil(1 / alpha) - 1, len(quantiles)
             return (
-                f"alpha = {alpha:.4g} needs {math.ceil(1 / alpha) - 1} held-out samples, which no client has: raise "
-                "selection.alpha_cp, or give clients more data (a larger federation.holdout, or fewer clients)"
+                f"alpha = {alpha:.4g} needs {needed} held-out samples, which no client that trained this round has ({trained} did): "
+                "raise selection.alpha_cp, or give clients more data (a larger federation.holdout, or fewer clients)"
             )
         rule = f"theta = {theta:.4g}" if self.rule == "threshold" else f"rule = {self.rule!r}"
         looser = "selection.theta" if self.rule == "threshold" else f"selection.max_size (now {self.max_size:.4g})"

@@ -70,8 +70,10 @@ class Oort(Selector):
     card: ClassVar[Card] = Card(
         source="Lai et al. 2021, arXiv:2010.06081, Algorithm 1; code SymbioticLab/FedScale, thirdparty/oort",
         status="code",
-        asks="participants for the root mean square of their losses (1 number with the update); new clients for their speed, once",
-        discloses="its squared training loss in each round in which it trains; " + Speed.reveals,
+        asks="participants for the mean of their squared losses and the number of these samples (2 numbers with the update); "
+        "new clients for their speed, once",
+        discloses="its mean squared training loss, and how many samples it trained on, in each round in which it trains; "
+        + Speed.reveals,
         knows="N_i; durations",
         cost="O(m log m)",
     )

@@ -50,9 +50,10 @@ class Stratified(Selector):
     card: ClassVar[Card] = Card(
         source="CP thesis, section 4.2 (idea)",
         status="ours",
-        asks="all clients for the trait that defines their stratum, once; participants for their training loss if allocation = neyman",
+        asks="all clients for the trait that defines their stratum, once; participants for their training loss "
+        "(1 number with the update), which only allocation = neyman uses",
         discloses="its label histogram if by is label_cluster or dominant_label (which needs its largest class only); otherwise the "
-        "trait that by names; its training loss if allocation = neyman",
+        "trait that by names; its mean training loss in each round in which it trains",
         knows="the trait of every client: label histograms, N_i, durations, or labels that the experiment gives",
         cost="O(m); k-means once for label_cluster",
     )

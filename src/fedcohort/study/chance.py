@@ -1,6 +1,7 @@
 """What uniform selection gives in a run: as many clients in each round, of those that were available and have data."""
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from fedcohort import measures
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.measures import UniformChance
+from fedcohort.measures import JainReference, Participation, UniformChance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,21 @@ class Chance:
     uniform: UniformChance
     known: bool
     limited: bool
+
+    @property
+    def selects(self) -> bool:
+        """Whether any client is selected in any round: otherwise it is not known how even selections would be."""
+        return bool(self.uniform.expected.any())
+
+    @property
+    def reference(self) -> JainReference:
+        """Jain's index after the last round; NaN if no client is selected."""
+        return self.uniform.reference if self.selects else JainReference(*[math.nan] * 4)
+
+    @property
+    def participation(self) -> Participation:
+        """Measures of selections after the last round; NaN but for the coverage, which is 0, if no client is selected."""
+        return self.uniform.participation if self.selects else Participation(math.nan, math.nan, math.nan, 0.0)
 
 
 def about_chance(chances: Iterable[Chance]) -> str:

@@ -45,7 +45,7 @@ class Asked:
         messages: number of messages, down and up.
         bytes_down, bytes_up: payload.
         passes: forward passes over clients' training data.
-        discloses: what the server learned about each client.
+        discloses: what the server learned about each client; empty without a message.
     """
 
     kind: str
@@ -281,7 +281,17 @@ def _exchanges(run: Run, round: int) -> list[Asked]:
     """The exchanges of a round: questions by name, then the training."""
     ledger = run.ledger
     rows = sorted(_rows(ledger[ledger["round"] == round]), key=lambda e: (e["kind"] == "training", e["kind"]))
-    return [Asked(e["kind"], e["messages"], e["bytes_down"], e["bytes_up"], e["passes"], e["discloses"]) for e in rows]
+    return [
+        Asked(
+            e["kind"],
+            e["messages"],
+            e["bytes_down"],
+            e["bytes_up"],
+            e["passes"],
+            e["discloses"] if e["messages"] else "",
+        )
+        for e in rows
+    ]
 
 
 def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:

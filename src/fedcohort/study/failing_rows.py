@@ -182,9 +182,8 @@ def _smallest_quantile(run: Measured) -> float:
 
 
 def _dropped(row: Checked) -> tuple[int, int]:
-    """The number of updates with NaN or infinite entries, and of all."""
-    statuses = [run.clients["status"] for run in row.runs]
-    return sum(int((one == "diverged").sum()) for one in statuses), sum(map(len, statuses))
+    """The number of updates with NaN or infinite entries, and of all that the server received."""
+    return sum(run.diverged for run in row.runs), sum(run.updates for run in row.runs)
 
 
 def _diverged(row: Checked) -> Hashable | None:

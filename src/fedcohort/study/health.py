@@ -9,7 +9,17 @@ from fedcohort.study.equal_rows import equal_findings
 from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
 from fedcohort.study.targets import Target
 from fedcohort.study.unfinished_rows import rounds_left
-from fedcohort.study.verdicts import BASELINE, FEWEST, TOO_FEW, UNEVEN, Verdict, comparisons, lowest_p_value, needed_for
+from fedcohort.study.verdicts import (
+    BASELINE,
+    FEWEST,
+    NO_RESULT,
+    TOO_FEW,
+    UNEVEN,
+    Verdict,
+    comparisons,
+    lowest_p_value,
+    needed_for,
+)
 
 __all__ = ["Checked", "Finding", "findings", "training_findings"]
 
@@ -74,16 +84,17 @@ def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Rows with the same seeds, too few for any difference to be clear, however large it is."""
-    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW, UNEVEN)]
+    tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW, NO_RESULT, UNEVEN)]
     same = len({frozenset(run.experiment.seed for run in row.runs) for row in rows}) == 1
     if not tested or not same:
         return
     seeds, needed = tested[0].seeds, needed_for(verdicts)
+    number = len(tested) + sum(verdict.words == NO_RESULT for verdict in verdicts)
     if seeds < needed:
-        lowest = lowest_p_value(seeds, len(tested))
+        lowest = lowest_p_value(seeds, number)
         limit = "is always 1" if lowest >= 1 else f"is at least {formatted_values.p_value(lowest)}"
         text = (
-            f"{_counted(seeds, 'seed')} cannot show any difference, however large it is: with {_counted(len(tested), 'comparison')}, "
+            f"{_counted(seeds, 'seed')} cannot show any difference, however large it is: with {_counted(number, 'comparison')}, "
             f"p {limit}; {needed} seeds can"
         )
         yield Finding("few seeds", (), text, _more_seeds(rows, needed))

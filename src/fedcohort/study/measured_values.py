@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcohort import measures
 from fedcohort.record import Run
-from fedcohort.study.run_measures import Measured
+from fedcohort.study.run_measures import Measured, evenness
 
 __all__ = ["Result", "plain", "result"]
 
@@ -23,17 +22,18 @@ class Result:
         rounds: number of rounds played.
         accuracy: accuracy after the last round.
         best_accuracy: the highest accuracy of all rounds.
-        early_stop_accuracy: accuracy in the round with the best validation accuracy.
-        local_accuracy: mean training accuracy of the last round's clients, each with its own model.
+        early_stop_accuracy: accuracy in the round with the best validation accuracy before early stopping (``measures.patience``)
+            would have ended the run.
+        local_accuracy: mean training accuracy of the clients of the last round in which any trained, each with its own model.
         simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round. Seconds of wall
             time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
-        jain: Jain's index of how often each client was selected.
+        jain: Jain's index of how often each client was selected; NaN if none ever was.
         jain_random: its mean under uniform selection of as many of the available clients in each round.
         bytes: bytes sent and received.
         client_passes: forward passes over a client's training data, summed over clients.
         wall_seconds: wall time of the simulator for all rounds.
-        updates: number of selected clients, summed over rounds.
-        diverged: number of them with an update that had NaN or infinite entries and was dropped.
+        updates: number of updates that the server received, summed over rounds: those of clients that trained, and diverged ones.
+        diverged: number of them that had NaN or infinite entries and were dropped.
         classes: number of classes; 0 if the accuracy of classes was not recorded.
         client_accuracy: mean over all clients of the last model's accuracy on their own data, see
             :attr:`fedcohort.Run.client_accuracy`.
@@ -93,13 +93,13 @@ def result(run: Run) -> Result:
         early_stop_accuracy=measured.early_stop_accuracy,
         local_accuracy=measured.local_accuracy,
         simulated_time=measured.simulated_time,
-        jain=measures.jain(measured.selected),
-        jain_random=measured.chance.uniform.reference.mean,
+        jain=evenness(measured.selected).jain,
+        jain_random=measured.chance.reference.mean,
         bytes=measured.bytes,
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds["total"],
-        updates=len(measured.clients),
-        diverged=int((measured.clients["status"] == "diverged").sum()),
+        updates=measured.updates,
+        diverged=measured.diverged,
         classes=len(measured.class_accuracy),
         client_accuracy=measured.over_clients.mean,
         worst_client_accuracy=measured.over_clients.worst,

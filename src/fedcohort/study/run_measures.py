@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedcohort import measures
 from fedcohort.core.arrays import Indices, Values
@@ -23,7 +23,7 @@ __all__ = [
     "Measured",
     "Personal",
     "bytes_per_round",
-    "evenness_of_admitted",
+    "evenness",
     "how_to_go_on",
     "level_below",
     "without_round",
@@ -50,8 +50,8 @@ def level_below(accuracy: float) -> float:
     return math.floor(round(accuracy * 100, 6)) / 100
 
 
-def evenness_of_admitted(counts: ArrayLike) -> Participation:
-    """How evenly clients were admitted, from how often each was [m].
+def evenness(counts: ArrayLike) -> Participation:
+    """How evenly clients were selected, or admitted, from how often each was [m].
 
     If none ever was, it is not known how even their shares are, and only the coverage, which is 0, is no NaN:
     :func:`~fedcohort.measures.jain` gives 1, the value of a perfectly even choice.
@@ -80,7 +80,7 @@ class Cost(NamedTuple):
 
 class Personal(NamedTuple):
     """Accuracy of personal models: mean over clients, mean over the 10% with the lowest, and mean gain over the global model; NaN if
-    they were not measured."""
+    they were not measured. The score of a regression is −∞ if a personal model diverged."""
 
     accuracy: float
     worst: float
@@ -123,10 +123,22 @@ class Measured:
         """Whether the test accuracy is known in any round."""
         return bool(np.isfinite(self.series("test_accuracy")).any())
 
+    @cached_property
+    def without_score(self) -> NDArray[np.bool_]:
+        """In which rounds the model of a regression was tested and had diverged: it has no finite loss, and no R² [n]."""
+        played, every = self.rounds.index.to_numpy(np.int64), self.experiment.measures.evaluate_every
+        tested = (played % every == 0) | (played == self.experiment.rounds)
+        simulated_numbers = self.run.labels == "numbers" and self.run.clock == "simulated"
+        known = np.isfinite(self.series("test_loss")) | np.isfinite(self.series("test_accuracy"))
+        found: NDArray[np.bool_] = tested & ~known & simulated_numbers
+        return found
+
     @property
     def accuracy(self) -> float:
-        """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only."""
-        return measures.final_accuracy(self.series("test_accuracy")) if self.tested else math.nan
+        """Accuracy after the last round; NaN if no round was tested, as in a Flower run that measures a loss only, and for a
+        regression whose last model diverged."""
+        known = self.tested and not self.without_score[-1]
+        return measures.final_accuracy(self.series("test_accuracy")) if known else math.nan
 
     @cached_property
     def class_accuracy(self) -> Values:
@@ -141,7 +153,7 @@ class Measured:
 
     @cached_property
     def early_stop(self) -> EarlyStop | None:
-        """The round with the best validation accuracy; None without validation."""
+        """What early stopping with ``measures.patience`` would give; None without validation."""
         validated = self.series("validation_accuracy")
         if not (self.tested and np.isfinite(validated).any()):
             return None
@@ -149,12 +161,12 @@ class Measured:
 
     @property
     def early_stop_accuracy(self) -> float:
-        """Accuracy in the round with the best validation accuracy."""
+        """Accuracy in the round with the best validation accuracy before early stopping would have ended the run."""
         return self.early_stop.accuracy if self.early_stop is not None else math.nan
 
     @property
     def local_accuracy(self) -> float:
-        """Mean training accuracy of the last round's clients, each with its own model."""
+        """Mean training accuracy of the clients of the last round in which any trained, each with its own model."""
         local = self.series("local_accuracy")
         return measures.final_accuracy(local) if np.isfinite(local).any() else math.nan
 
@@ -203,14 +215,26 @@ class Measured:
             return Personal(math.nan, math.nan, math.nan)
         last = frame.iloc[-1]
         before, after = _array(last["before"]), _array(last["after"])
-        if not np.isfinite(after).any():
+        if np.isnan(after).all():
             return Personal(math.nan, math.nan, math.nan)
-        return Personal(float(np.nanmean(after)), measures.worst_accuracy(after), float(np.nanmean(after - before)))
+        both = np.isfinite(before) | np.isfinite(after)  # −∞ before and after is no gain that is known
+        gain = float(np.nanmean(after[both] - before[both])) if both.any() else math.nan
+        return Personal(float(np.nanmean(after)), measures.worst_accuracy(after), gain)
 
     @property
     def num_clients(self) -> int:
         """Number of clients m."""
         return self.experiment.federation.clients
+
+    @property
+    def diverged(self) -> int:
+        """Number of updates that had NaN or infinite entries and were dropped."""
+        return int((self.clients["status"] == "diverged").sum())
+
+    @property
+    def updates(self) -> int:
+        """Number of updates that the server received: those of clients that trained, and those that diverged."""
+        return int(self.clients["status"].isin(("admitted", "declined", "diverged")).sum())
 
     @property
     def selected(self) -> Indices:
@@ -228,8 +252,9 @@ class Measured:
         return chance_in(self.experiment, self.run.portrait.facts.get("samples"), self.rounds)
 
     def cost_of(self, target: float) -> Cost:
-        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing."""
-        if not self.tested or math.isnan(target):
+        """Rounds, simulated time and bytes until the test accuracy first reached ``target``; NaN if either is missing. A regression in
+        which every tested model diverged did not reach it."""
+        if not (self.tested or self.without_score.any()) or math.isnan(target):
             return Cost(math.nan, math.nan, math.nan)
         tested = self.series("test_accuracy")
         return Cost(

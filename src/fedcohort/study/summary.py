@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
-from fedcohort.study.run_measures import Measured, evenness_of_admitted
+from fedcohort.study.run_measures import Measured, evenness
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
@@ -27,8 +27,9 @@ class Summary:
         rounds: number of rounds played.
         accuracy, macro_accuracy, class_accuracy: test accuracy after the last round: of all samples, mean over classes, per class.
         best_accuracy: the highest test accuracy of all rounds.
-        early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy, and that round.
-        local_accuracy: mean training accuracy of the last round's clients, each with its own model.
+        early_stop_accuracy, early_stop_round: test accuracy in the round with the best validation accuracy before early stopping
+            (``measures.patience``) would have ended the run, and that round.
+        local_accuracy: mean training accuracy of the clients of the last round in which any trained, each with its own model.
         client_accuracy: mean over all clients of the last model's accuracy on their own data, see
             :attr:`fedcohort.Run.client_accuracy`; NaN if it was not measured.
         worst_client_accuracy: mean over the 10% of the clients with the lowest accuracy.
@@ -42,8 +43,8 @@ class Summary:
         simulated_time, bytes, client_passes: cost of the whole run.
         clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
         wall_seconds: wall time of the simulator, by part of a round and in total.
-        selected, admitted: how evenly clients were selected, and admitted; without an admitted update, only the coverage of
-            ``admitted`` is known.
+        selected, admitted: how evenly clients were selected, and admitted; if none ever was, only the coverage, which is 0, is
+            known.
         selected_random: the expected values under uniform selection of as many of the available clients in each round.
         jain_random: the distribution of Jain's index under uniform selection.
         tail_sd: standard deviation of the test accuracy over the last fifth of the rounds.
@@ -229,10 +230,10 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
         bytes=measured.bytes,
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds,
-        selected=measures.participation(measured.selected),
-        selected_random=measured.chance.uniform.participation,
-        jain_random=measured.chance.uniform.reference,
-        admitted=evenness_of_admitted(measured.admitted),
+        selected=evenness(measured.selected),
+        selected_random=measured.chance.participation,
+        jain_random=measured.chance.reference,
+        admitted=evenness(measured.admitted),
         tail_sd=measures.tail_sd(tested),
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,

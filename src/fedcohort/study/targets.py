@@ -160,8 +160,11 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 
 
 def _never(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed."""
-    known = math.isfinite(row["target_accuracy"]) and math.isfinite(row["accuracy"])
+    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed.
+
+    A row with diverged updates and without an accuracy is a regression whose models have no finite score.
+    """
+    known = math.isfinite(row["target_accuracy"]) and (math.isfinite(row["accuracy"]) or row.get("diverged", 0) > 0)
     return known and row["reached"] == 0 and not row.get("unfinished")
 
 

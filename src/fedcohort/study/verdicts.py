@@ -15,6 +15,7 @@ __all__ = [
     "CUT",
     "FEWEST",
     "LEVEL",
+    "NO_RESULT",
     "TOO_FEW",
     "UNCLEAR",
     "UNEVEN",
@@ -45,6 +46,9 @@ FEWEST = 3
 
 BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not clear", "better", "worse"
 
+NO_RESULT = "no result"
+"""The verdict on rows of which a paired seed, their own or that of their reference, has no test score."""
+
 UNEVEN = "unequal rounds"
 """The verdict on rows that cannot be compared with their reference yet, because runs are unfinished and not equally far."""
 
@@ -55,10 +59,11 @@ class Verdict:
 
     Attributes:
         seeds: number of paired seeds.
-        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, and for references.
+        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, without a test score under
+            one of them, and for references.
         p_holm: the p-value, corrected by Holm for the number of rows that are compared with a reference.
-        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, ``too few seeds``, or
-            ``unequal rounds`` for rows that have not played as many rounds as their reference yet, or more.
+        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, ``too few seeds``, ``no result`` if a seed has no test
+            score, or ``unequal rounds`` for rows that have not played as many rounds as their reference yet, or more.
     """
 
     seeds: int
@@ -89,15 +94,22 @@ def verdicts(
         measures.paired_p_value(own, first) if tested else math.nan
         for (own, first), tested in zip(results, enough, strict=True)
     ]
-    later = max(planned - sum(enough), len(set(uneven) - baselines))  # they count as if their p-values were 1
-    corrected = measures.holm([*p_values, *[1.0] * later])
-    found = []
-    for i, (own, first) in enumerate(results):
-        difference = sum(own) - sum(first)
-        words = UNEVEN if i in uneven else _in_words(difference, corrected[i])
-        text = BASELINE if i in baselines else words
-        found.append(Verdict(len(own), p_values[i], corrected[i], text))
-    return found
+    unknown = {i for i, tested in enumerate(enough) if tested and math.isnan(p_values[i])}
+    later = max(
+        planned - sum(enough), len(set(uneven) - baselines)
+    )  # they count as if their p-values were 1, as unknown ones do
+    corrected = _corrected(p_values, unknown, later)
+    words = dict.fromkeys(unknown, NO_RESULT) | dict.fromkeys(uneven, UNEVEN) | dict.fromkeys(baselines, BASELINE)
+    return [
+        Verdict(len(own), p_values[i], corrected[i], words.get(i) or _in_words(sum(own) - sum(first), corrected[i]))
+        for i, (own, first) in enumerate(results)
+    ]
+
+
+def _corrected(p_values: Sequence[float], unknown: Collection[int], later: int) -> list[float]:
+    """p-values, corrected by Holm; those at the positions ``unknown``, and ``later`` more, count as if they were 1."""
+    found = measures.holm([*(1.0 if i in unknown else p for i, p in enumerate(p_values)), *[1.0] * later])
+    return [math.nan if i in unknown else p for i, p in enumerate(found[: len(p_values)])]
 
 
 def _in_words(difference: float, p_holm: float) -> str:
@@ -159,10 +171,10 @@ def comparisons(rows: Iterable[Verdict], planned: int = 0) -> int:
 
 
 def corrected_for(rows: Sequence[Verdict], planned: int = 0) -> int:
-    """The number of comparisons that p-values are corrected for, see :func:`verdicts`: those with a p-value, and those that will have
-    one once all runs are there; 0 as long as there is no p-value."""
+    """The number of comparisons that p-values are corrected for, see :func:`verdicts`: those with a p-value, those without a result,
+    and those that will have one once all runs are there; 0 as long as there is no p-value."""
     tested = sum(math.isfinite(row.p_holm) for row in rows)
-    return max(planned, tested + sum(row.words == UNEVEN for row in rows)) if tested else 0
+    return max(planned, tested + sum(row.words in (UNEVEN, NO_RESULT) for row in rows)) if tested else 0
 
 
 def needed_for(rows: Iterable[Verdict], planned: int = 0) -> int:
@@ -264,7 +276,8 @@ def about_verdicts(rows: Sequence[Verdict], planned: int = 0) -> str:
     """
     uneven = any(row.words == UNEVEN for row in rows)
     about_rounds = [ABOUT_UNEVEN] if uneven else []
-    return " ".join([*about_rounds, *_about_compared(rows, planned)])
+    unknown = [ABOUT_NO_RESULT] if any(row.words == NO_RESULT for row in rows) else []
+    return " ".join([*about_rounds, *_about_compared(rows, planned), *unknown])
 
 
 ABOUT_UNEVEN = (
@@ -273,12 +286,21 @@ ABOUT_UNEVEN = (
 )
 
 
+ABOUT_NO_RESULT = (
+    "No result: under a seed, the row or its reference has no test score, because its model diverged or was not tested. It has no "
+    "verdict, but counts as a comparison."
+)
+
+
 def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     """Sentences about the rows that are compared with a reference."""
     compared = [row for row in rows if row.words not in (BASELINE, UNEVEN)]
     if not compared:
         return []
-    tested = [row for row in compared if row.words != TOO_FEW]
+    tested = [row for row in compared if row.words not in (TOO_FEW, NO_RESULT)]
+    unknown = sum(row.words == NO_RESULT for row in compared)
+    if unknown == len(compared):
+        return []
     number, needed = comparisons(rows, planned), needed_for(rows, planned)
     if not tested:
         about = (
@@ -288,8 +310,7 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
         )
         return [about]
     corrected = corrected_for(rows, planned)
-    to_come = f", {corrected - len(tested)} of them to come" if corrected > len(tested) else ""
-    by_holm = f", p corrected by Holm for {_number(corrected)}{to_come}" if corrected > 1 else ""
+    by_holm = _by_holm(corrected, corrected - len(tested) - unknown)
     note = f"Verdict: permutation test of the paired differences, two-sided{by_holm}; better or worse if p is at most {LEVEL:g}."
     most = max(row.seeds for row in tested)
     lowest = lowest_p_value(most, corrected)
@@ -300,6 +321,12 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     else:
         note += _about_fewer_seeds(rows, planned)
     return [note]
+
+
+def _by_holm(corrected: int, coming: int) -> str:
+    """For how many comparisons p-values are corrected, of which some are still to come, in words with a comma; empty for one."""
+    to_come = f", {coming} of them to come" if coming > 0 else ""
+    return f", p corrected by Holm for {_number(corrected)}{to_come}" if corrected > 1 else ""
 
 
 def _about_fewer_seeds(rows: Sequence[Verdict], planned: int) -> str:

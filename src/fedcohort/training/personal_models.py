@@ -8,6 +8,7 @@ client holds out.
 
 import copy
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -69,8 +70,8 @@ def personal_data(federation: Federation) -> str:
 def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int, epochs: int) -> Values:
     """The answer to :class:`PersonalAccuracy` of one client about the model after round ``t``, float64 [2].
 
-    The fine-tuned model of a client whose training diverges has accuracy 0. All draws have names of their own, so that nothing else
-    changes.
+    The fine-tuned model of a client whose training diverges has accuracy 0, or the score −∞. All draws have names of their own, so
+    that nothing else changes.
     """
     tuner = _tuner(trainer)
     samples = _measured_on(tuner.federation, client)
@@ -81,7 +82,8 @@ def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int
     trainer.forget()  # the module has the weights of the personal model
     if update.failure is not None:
         return np.array([before, before])
-    after = _accuracy(tuner, tuner.module.eval(), samples) if is_finite(update) else 0.0
+    worst = -math.inf if trainer.federation.is_numeric else 0.0
+    after = _accuracy(tuner, tuner.module.eval(), samples) if is_finite(update) else worst
     return np.array([before, after])
 
 

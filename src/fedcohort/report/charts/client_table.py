@@ -26,18 +26,19 @@ def client_table(story: Story) -> Figure | None:
     clock = "seconds" if any(reading.run.clock == "wall" for _, reading in story.panels) else "simulated time"
     titles = {
         "client": "client", "name": "name", "selected": "rounds selected", "admitted": "rounds admitted", "samples": "samples",
-        "last": f"last {score}", "accuracy": score, "loss": "training loss", "time": f"{clock} of a round",
+        "last": f"last {score}", "accuracy": f"training {score}", "loss": "training loss", "time": f"{clock} of a round",
     }  # fmt: skip
     titles = {name: title for name, title in titles.items() if name in frame}
     most = max(reading.num_clients for reading in story.first)
-    named = "Score" if story.score.numeric else "Accuracy"
-    note = f"{named}, loss and time are means over the rounds in which the client trained, on its data. "
+    named = "score" if story.score.numeric else "accuracy"
+    note = (
+        f"Training {named}, training loss and time are means over the rounds in which the client trained; {named} and loss are those "
+        "of the models that it trained, on its training data. "
+    )
     if "last" in titles:
         tested = all(reading.run.meta.get("client data") == "test samples" for _, reading in story.panels)
         data = "test samples" if tested else "data"
-        note = (
-            f"Last {named.lower()}: that of the global model on the client's {data} when it was last measured. {note}"
-        )
+        note = f"Last {named}: that of the global model on the client's {data} when it was last measured. {note}"
     note += about_seeds(story, story.panels)
     if most > MOST:
         note += f" The {MOST} clients of {formatted_values.count(most)} that were selected most often."
@@ -49,6 +50,8 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
     clients = np.arange(reading.num_clients)
     own = reading.clients
     known = reading.portrait.facts.get("samples", clients[:0])  # also of clients that were never selected
+    trained = own["status"].isin(("admitted", "declined"))
+    own = own.assign(duration=own["duration"].where(trained))  # late and failed clients have times, too
     means = own.groupby("client")[[name for name in COLUMNS if name in own]].mean().reindex(clients)
     unit = 1 if reading.run.labels == "numbers" else 100
     frame = pd.DataFrame(

@@ -67,7 +67,7 @@ def sizes(clients: Clients, look: Look) -> Figure:
     note = (
         f"{formatted_values.counted(clients.number, 'client')}{'' if clients.whole else ' that were selected at least once'}, "
         f"seed {clients.seed}: {formatted_values.count(int(samples.min()))} to {formatted_values.count(int(samples.max()))} samples, "
-        f"median {formatted_values.count(float(np.median(samples)))}."
+        f"median {formatted_values.rounds(float(np.median(samples)))}."
     )
     view = View("sizes", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("sizes", "Sizes", note, [view], {"sizes": frame}, wide=False)

@@ -48,13 +48,19 @@ def ledger(story: Story) -> pd.DataFrame:
         for reading in readings:
             columns = ["messages", "bytes_down", "bytes_up", "passes", "seconds"]
             total = reading.ledger.groupby("kind")[columns].sum()
-            total["discloses"] = reading.ledger.groupby("kind")["discloses"].last()
+            sent = reading.ledger["discloses"].where(reading.ledger["messages"] > 0, "")
+            total["discloses"] = sent.groupby(reading.ledger["kind"]).agg(_most)
             parts.append(total.reset_index())
         together = pd.concat(parts, ignore_index=True)
         means = together.groupby("kind").sum(numeric_only=True) / len(readings)
-        means["discloses"] = together.groupby("kind")["discloses"].last()
+        means["discloses"] = together.groupby("kind")["discloses"].agg(_most)
         frames.append(means.reset_index().assign(strategy=label))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _most(texts: "pd.Series[str]") -> str:
+    """What clients disclose in a whole run: the longest text, since they do not disclose all in a round in which few train."""
+    return max(texts, key=len)
 
 
 ABOUT_COSTS = {

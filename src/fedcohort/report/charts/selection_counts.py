@@ -8,7 +8,6 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
@@ -27,6 +26,7 @@ from fedcohort.report.charts.shown_seeds import about_absent, about_seeds, besid
 from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.study.chance import about_chance
+from fedcohort.study.run_measures import evenness
 
 __all__ = ["selections"]
 
@@ -60,7 +60,7 @@ def selections(story: Story, look: Look) -> Figure | None:
             _histogram_chart(label, axes, color, look) if many else _client_chart(label, each, axes, color, look, names)
         )
         title = f"{panel_name(label, look)}{beside_name(reading, story.panels)} · "
-        title += f"Jain's index {formatted_values.index(measures.jain(counts))}"
+        title += f"Jain's index {formatted_values.index(evenness(counts).jain)}"
         panels.append(Panel(sized(chart, look, HEIGHT), title, strategy=label, seed=reading.seed))
     data = {
         "selections": pd.concat(frames, ignore_index=True),
@@ -98,7 +98,8 @@ def _about(readings: Sequence[Reading], frame: pd.DataFrame, chance: pd.DataFram
     words = (
         f"Up to {SHOWN} clients: {about[False]} More clients: {about[True]}" if len(about) > 1 else about.popitem()[1]
     )
-    return f"{words} {_chance_note(readings)}"
+    selecting = [reading for reading in readings if reading.chance.selects]
+    return f"{words} {_chance_note(selecting) if selecting else 'No client was selected in any round.'}"
 
 
 def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
@@ -117,7 +118,7 @@ def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
 
 def _chance_note(readings: Sequence[Reading]) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
-    settings = sorted({(*_setting(reading), reading.chance.uniform.reference) for reading in readings})
+    settings = sorted({(*_setting(reading), reading.chance.reference) for reading in readings})
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
     for k, m, n, chance in settings[:MOST_CHANCES]:
         clients = (

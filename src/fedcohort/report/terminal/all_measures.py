@@ -27,7 +27,6 @@ from fedcohort.core.formatted_values import (
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table, natural_width, plain_table
-from fedcohort.report.worst_clients import ABOUT_ONE
 from fedcohort.study.targets import about_reached
 
 if TYPE_CHECKING:
@@ -186,8 +185,8 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
         (f"test {name}, last round", lambda run: score.value(run.accuracy)),
         *([] if score.numeric else [("  mean over classes", lambda run: percent(run.macro_accuracy))]),
         ("  best round", lambda run: score.value(run.best_accuracy)),
-        (f"  at best validation {name}", lambda run: score.value(run.early_stop_accuracy)),
-        (f"local {of_clients} of the last round's clients", lambda run: score.value(run.local_accuracy)),
+        (f"  early stop, by validation {name}", lambda run: score.value(run.early_stop_accuracy)),
+        (f"local {of_clients} of the clients that trained last", lambda run: score.value(run.local_accuracy)),
     ]
     clients: list[Measure] = [
         (f"{of_clients} of all clients", lambda run: score.value(run.client_accuracy)),
@@ -216,7 +215,9 @@ def _topics(runs: "Sequence[Summary]", score: ScoreStyle) -> list[list[Measure]]
         *((f"{words} of selections (chance)", partial(_beside_chance, name=field)) for words, field in fields.items()),
         (
             "  Jain's index under chance, 5% to 95%",
-            lambda run: f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}",
+            lambda run: _unless_unknown(
+                run.jain_random.q05, f"{index(run.jain_random.q05)} to {index(run.jain_random.q95)}"
+            ),
         ),
         (OF_ADMITTED, lambda run: index(run.admitted.jain)),
     ]
@@ -237,9 +238,8 @@ def _tables(first: Column, columns: Sequence[Column], width: int) -> Iterator[Re
     while rest:
         number = _fitting(first, rest, width)
         tables = math.ceil(len(rest) / number)
-        even = math.ceil(
-            len(rest) / tables
-        )  # a table that has a single column left would be hard to compare with the others
+        # a table that has a single column left would be hard to compare with the others
+        even = math.ceil(len(rest) / tables)
         yield fitting_table([first, *rest[:even]], width)[0]
         rest = rest[even:]
 
@@ -285,8 +285,6 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
-    elif any(math.isfinite(run.worst_client_accuracy) for run in runs):
-        yield ABOUT_ONE
     yield from _about_targets(several, score)
 
 
@@ -344,4 +342,9 @@ def _own_measure(run: "Summary", name: str) -> str:
 
 
 def _beside_chance(run: "Summary", name: str) -> str:
-    return f"{index(getattr(run.selected, name))} ({index(getattr(run.selected_random, name))})"
+    own = getattr(run.selected, name)
+    return _unless_unknown(own, f"{index(own)} ({index(getattr(run.selected_random, name))})")
+
+
+def _unless_unknown(value: float, text: str) -> str:
+    return UNKNOWN if math.isnan(value) else text

@@ -13,7 +13,7 @@ from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds
-from fedcohort.report.worst_clients import about_worst, in_comparison, numbers_of_clients
+from fedcohort.report.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
@@ -184,7 +184,11 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
     """What uniform selection gives, and among which clients if not among all."""
     labels_by_chance: dict[str, list[str]] = {}
     for row in rows:
+        if math.isnan(row["jain_random"]):  # no client was selected
+            continue
         labels_by_chance.setdefault(index(row["jain_random"]), []).append(row["label"])
+    if not labels_by_chance:
+        return ""
     usual = max(labels_by_chance, key=lambda chance: len(labels_by_chance[chance]))
     others = [
         f"{in_words(list(map(repr, labels))) if len(labels) <= SHOWN else f'{len(labels)} other rows'} {chance}"
@@ -197,7 +201,7 @@ def _about_chance(rows: Sequence[Mapping[str, Any]], among: str) -> str:
 
 def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A note on what personal models are, if they were measured."""
-    if any(math.isfinite(row["personal_accuracy"]) for row in rows):
+    if not all(math.isnan(row["personal_accuracy"]) for row in rows):
         worst = in_comparison(compared)
         epochs = sorted({row.experiment.measures.personal_epochs for row in compared.rows} - {0})
         often = " or ".join(map(str, epochs))
@@ -205,6 +209,7 @@ def _about_personal(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -
             f"Personal models: {'score' if compared.score.numeric else compared.score.name}{compared.score.in_unit} on each client's "
             f"{personal_data(run for row in compared.rows for run in row.runs.values())} after {often} local "
             f"{'epoch' if often == '1' else 'epochs'}, mean over clients and {'mean ' * (worst == 'worst tenth')}of the {worst}."
+            f"{about_diverged(row['worst_personal_accuracy'] for row in rows)}"
         )
 
 

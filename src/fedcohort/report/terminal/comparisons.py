@@ -124,7 +124,7 @@ def _of_clients(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if not any(math.isfinite(row["personal_accuracy"]) for row in rows):
+    if all(math.isnan(row["personal_accuracy"]) for row in rows):
         return []
     return [
         Column("personal\nmodels", [score.value(row["personal_accuracy"]) for row in rows], 9),
@@ -181,10 +181,10 @@ def _about_results(score: ScoreStyle, hidden: Sequence[str]) -> Iterator[str]:
     if score.numeric:
         texts = ["R² is on the test set."]
         local = "1 − mean squared error in units of the variance of all training labels."
-        texts += [f"Local score: of the last round's clients on their own data during training, {local}"]
+        texts += [f"Local score: of the clients that trained last, on their own data during training, {local}"]
     else:
         texts = ["Accuracies are in %, on the test set."]
-        texts += ["Local accuracy: of the last round's clients on their own data during training."]
+        texts += ["Local accuracy: of the clients that trained last, on their own data during training."]
     yield " ".join(texts[:1] if any(heading.startswith("local") for heading in hidden) else texts)
     chance = (
         "" if "Jain of chance" in hidden else " Jain of chance: its mean under uniform selection of as many clients."

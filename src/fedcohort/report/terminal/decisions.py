@@ -158,7 +158,7 @@ def _exchanges(decision: "Explanation", width: int) -> list[Column]:
         Column("passes", [count(exchange.passes, 1) for exchange in decision.asked], 1),
         Column(
             "what a client discloses",
-            [", ".join(disclosed(exchange.discloses)) for exchange in decision.asked],
+            [", ".join(disclosed(exchange.discloses)) or "–" for exchange in decision.asked],
             left=True,
             widest=max(20, width // 3),
         ),

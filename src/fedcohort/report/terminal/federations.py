@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, setting, share
+from fedcohort.core.formatted_values import count, counted, number, rounds, setting, share
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -241,7 +241,10 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
-    """Quantiles over all clients of what makes them differ, such as samples and time, by level (:data:`QUANTILES`)."""
+    """Quantiles over all clients of what makes them differ, such as samples and time, by level (:data:`QUANTILES`).
+
+    Between two clients they are interpolated, as the medians of the charts are.
+    """
     report = survey.report
     rows = {
         "samples": report.sizes,
@@ -255,9 +258,7 @@ def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
     }
     levels = [f"{q:g}" for q in QUANTILES]
     return {
-        name: dict(
-            zip(levels, np.nanquantile(values.astype(float), QUANTILES, method="inverted_cdf").tolist(), strict=True)
-        )
+        name: dict(zip(levels, np.nanquantile(values.astype(float), QUANTILES).tolist(), strict=True))
         for name, values in rows.items()
     }
 
@@ -273,7 +274,8 @@ def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
     ]
     for i, head in enumerate(heads):
         values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
-        cells = [count(v, 0 if name in ("samples", "classes_held", "time") else 2) for name, v in values.items()]
+        numbers = ("samples", "classes_held")
+        cells = [rounds(v) if name in numbers else count(v, 0 if name == "time" else 2) for name, v in values.items()]
         columns.append(Column(head, cells, RANKS.get(head)))
     table, hidden = fitting_table(columns, width)
     return table, [f"quantile {head}" for head in hidden]

@@ -114,7 +114,7 @@ def fitting_table(columns: Sequence[Column], width: int, ends: Sequence[int] = (
         removable = [column for column in kept if column.rank is not None]
         if natural_width(table) <= width or not removable:
             hidden = [one_line(column.heading) for column in columns if column not in kept]
-            return plain_table(_resized(kept, width, ends), ends), hidden
+            return plain_table(_cut(_resized(kept, width, ends), width, ends), ends), hidden
         kept.remove(min(removable, key=lambda column: column.rank or 0))
 
 
@@ -130,6 +130,20 @@ def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list
         else:
             resized[i] = _widened(resized, i, width, ends)
     return resized
+
+
+def _cut(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Column]:
+    """The columns; if the table is still too wide, the widest ones that are not wrapped are cut, so that names are not hidden."""
+    cut = list(columns)
+    widths = [natural_width(plain_table([column])) for column in columns]
+    for i in sorted(range(len(columns)), key=lambda i: -widths[i]):
+        lacking = natural_width(plain_table(cut, ends)) - width
+        if lacking > 0 and columns[i].widest is None:
+            texts = [cell.copy() if isinstance(cell, Text) else Text(cell) for cell in columns[i].cells]
+            for text in texts:
+                text.truncate(max(NARROWEST, widths[i] - lacking), overflow="ellipsis")
+            cut[i] = columns[i]._replace(cells=texts)
+    return cut
 
 
 def _widened(columns: Sequence[Column], i: int, width: int, ends: Sequence[int]) -> Column:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.formatted_values import first_in_words
 from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
@@ -23,7 +24,7 @@ SHOWN = 6
 
 def about_rows(compared: "Comparison") -> list[str]:
     """Sentences about rows that have played unequal numbers of rounds, are not finished, or were planned with other numbers of rounds,
-    about means over different seeds, and about rows in which training failed.
+    about means over different seeds, about rows in which training failed, and about the worst tenth of the clients.
 
     Args:
         compared: the rows of the table.
@@ -37,8 +38,18 @@ def about_rows(compared: "Comparison") -> list[str]:
         _about_seeds(compared),
         about_failed(compared, "No sound result", unfinished=unfinished),
         _about_judged(compared),
+        _about_worst(compared),
     ]
     return [note for note in notes if note]
+
+
+def _about_worst(compared: "Comparison") -> str:
+    """How many clients the worst tenth is, in a sentence; empty if it is exactly a tenth, for a single client, and if their accuracy
+    was not measured."""
+    numbers = numbers_of_clients(compared)
+    if compared.table["worst_client_accuracy"].isna().all() or max(numbers) == 1:
+        return ""
+    return ABOUT_ONE if max(numbers) <= ONE else about_worst(numbers).strip()
 
 
 def _about_seeds(compared: "Comparison") -> str:

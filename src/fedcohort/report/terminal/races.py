@@ -85,11 +85,11 @@ def _about_objectives(result: "Race", *, shown: bool) -> str:
     sentences = []
     for objective in result.objectives:
         if objective.is_cost:
-            sentence = f"{objective.words.capitalize()}: geometric mean over seeds"
+            sentence = f"{objective.words.capitalize()}: {objective.about_mean}"
             margin = f"{percent(objective.margin, 0)}%"
         else:
             words, style = objective.words, objective.style
-            sentence = f"{words[0].upper()}{words[1:]}{style.in_unit}: mean ± standard deviation over seeds"
+            sentence = f"{words[0].upper()}{words[1:]}{style.in_unit}: {objective.about_mean}"
             margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
