@@ -330,8 +330,9 @@ def _differing(first: "Experiment", other: "Experiment") -> str:
 
 def _command(run: "Run") -> str:
     """The command that repeats a run; code in the run directory runs only with consent."""
-    trust = " --trust-plugins" if run.plug_in_files else ""
-    return f"fedcohort run {shlex.quote(str(run.path / 'experiment.toml'))}{trust}"
+    return (
+        f"fedcohort run {shlex.quote(str(run.path / 'experiment.toml'))}{' --trust-plugins' * bool(run.plug_in_files)}"
+    )
 
 
 def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading]) -> dict[str, Any]:

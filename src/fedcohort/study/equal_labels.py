@@ -1,6 +1,7 @@
 """Tell rows with the same label apart: by the settings in which they differ, or else by numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from fedcohort.experiment.python_objects import in_label
@@ -30,15 +31,17 @@ def distinct_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _differences(rows: Sequence[Row]) -> list[str]:
     """For each row, the settings in which not all have the same value; its number if these are many, or do not tell all apart."""
     settings = [dict(_flat(row.experiment.to_dict())) for row in rows]
-    keys = [key for key in dict.fromkeys(key for own in settings for key in own) if _differ(settings, key)]
-    short = [key.rpartition(".")[2] for key in keys]
-    names = [key if short.count(last) > 1 else last for key, last in zip(keys, short, strict=True)]
-    texts = [
-        ", ".join(f"{name}={in_label(own.get(key))}" for name, key in zip(names, keys, strict=True)) for own in settings
-    ]
-    if len(keys) > MOST or len(set(texts)) < len(texts):
+    names = _short_names([key for key in dict.fromkeys(chain(*settings)) if _differ(settings, key)])
+    texts = [", ".join(f"{name}={in_label(own.get(key))}" for key, name in names.items()) for own in settings]
+    if len(names) > MOST or len(set(texts)) < len(texts):
         return [str(number + 1) for number in range(len(rows))]
     return texts
+
+
+def _short_names(keys: Sequence[str]) -> dict[str, str]:
+    """The last part of each key, by the key; the whole key where several end alike."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: key if last.count(name) > 1 else name for key, name in zip(keys, last, strict=True)}
 
 
 def _differ(settings: Sequence[Mapping[str, object]], key: str) -> bool:
