@@ -31,7 +31,6 @@ from fedcohort.report.table_rows import (
     result_rows,
     strategies,
     unfinished,
-    values_of,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
@@ -96,7 +95,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "about_admitted": about_admitted(fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
-        "about_diverged": about_diverged(values_of(fairness, "personal_worst")),
+        "about_diverged": about_diverged([float(row["personal_worst"].value) for row in fairness]),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "about_judged": about_judged(story.comparison),

@@ -44,7 +44,6 @@ __all__ = [
     "strategies",
     "unfinished",
     "unmarked_rows",
-    "values_of",
 ]
 
 
@@ -59,11 +58,6 @@ class Cell:
     def raw(self) -> str:
         """The number with all its digits; empty if it is unknown or infinite."""
         return repr(float(self.value)) if math.isfinite(self.value) else ""
-
-
-def values_of(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """The numbers of a column of some rows."""
-    return [float(row[name].value) for row in rows]
 
 
 Format = Callable[[float], str]
@@ -330,9 +324,8 @@ def _differing(first: "Experiment", other: "Experiment") -> str:
 
 def _command(run: "Run") -> str:
     """The command that repeats a run; code in the run directory runs only with consent."""
-    return (
-        f"fedcohort run {shlex.quote(str(run.path / 'experiment.toml'))}{' --trust-plugins' * bool(run.plug_in_files)}"
-    )
+    file = shlex.quote(str(run.path / "experiment.toml"))
+    return f"fedcohort run {file}{' --trust-plugins' * bool(run.plug_in_files)}"
 
 
 def _row_of_how(label: str, experiment: "Experiment", readings: Sequence[Reading]) -> dict[str, Any]:
