@@ -1,7 +1,6 @@
 """Check what a server gives to a :class:`~fedcohort.chooser.Chooser`: a census, clients, answers, updates, times and scores."""
 
 import dataclasses
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,23 +21,7 @@ __all__ = [
     "ids_of",
     "number_below_one",
     "seconds",
-    "whole_number",
 ]
-
-
-def whole_number(value: object, name: str, least: int) -> int:
-    """A whole number of at least ``least``, of Python or NumPy.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if isinstance(value, bool) or number is None or number < least:
-        raise UsageError(f"{name} = {shown(value)}: should be a whole number of at least {least}")
-    return number
 
 
 def checked_census(census: Census) -> Census:

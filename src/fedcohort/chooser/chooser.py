@@ -22,12 +22,12 @@ from fedcohort.chooser.argument_checks import (
     ids_of,
     number_below_one,
     seconds,
-    whole_number,
 )
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
+from fedcohort.core.given_values import whole_number
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.rounds.client_result import ClientResult, check_results
@@ -73,8 +73,8 @@ class Chooser:
             raise UsageError(
                 f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
             )
-        seed, census = whole_number(seed, "seed", 0), checked_census(census)
-        census = dataclasses.replace(census, k=whole_number(census.k if k is None else k, "k", 0))
+        seed, census = whole_number("seed", seed, 0), checked_census(census)
+        census = dataclasses.replace(census, k=whole_number("k", census.k if k is None else k, 0))
         if not 1 <= census.k <= census.num_clients:
             raise UsageError(f"k = {census.k}: must be between 1 and the number of clients, {census.num_clients}")
         if "histogram" in selector.needs and census.histogram is None:

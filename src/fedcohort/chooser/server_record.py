@@ -12,6 +12,7 @@ from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow, RoundRow, Run
@@ -62,16 +63,13 @@ class ServerRecord(DecisionRecord):
     ) -> None:
         if not isinstance(chooser, Chooser):
             raise UsageError(f"chooser = {shown(chooser)}: give a fedcohort.Chooser")
-        if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 1:
-            raise UsageError(
-                f"rounds = {shown(rounds)}: should be a whole number of at least 1, the planned number of rounds"
-            )
         census, names = chooser.census, [str(each) for each in client_names]
         _check_names(names, census.num_clients, "client_names", "clients")
         _check_names([str(each) for each in classes], census.num_classes, "classes", "classes")
         super().__init__(
             chooser.strategy, name, label or type(chooser.strategy).__name__, federation="a server of the user's own",
-            algorithm="that of the server", k=census.k, seed=chooser.seed, rounds=rounds, identity="own server",
+            algorithm="that of the server", k=census.k, seed=chooser.seed, rounds=whole_number("rounds", rounds, 1),
+            identity="own server",
             facts={"given": "Chooser and ServerRecord", "algorithm": "", "plan": "server"},
         )  # fmt: skip
         self.path, self._chooser = as_path(path, "path"), chooser

@@ -1,4 +1,4 @@
-"""Values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
+"""Check values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
 
 from numbers import Integral, Real
 
