@@ -34,7 +34,7 @@ from fedcohort.report.table_rows import (
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
-from fedcohort.report.worst_clients import about_diverged, about_worst, worst
+from fedcohort.report.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals
@@ -95,7 +95,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
         "about_admitted": about_admitted(fairness),
         "worst": worst(clients),
         "about_worst": about_worst(clients),
-        "about_diverged": about_diverged([float(row["personal_worst"].value) for row in fairness]),
+        "about_diverged": about_diverged(lowest_personal(fairness)),
         "personal_data": personal_data(reading.run for _, readings in story.played for reading in readings),
         "about_failed": about_failed(story.comparison, "Not marked", unfinished=bool(story.unfinished)),
         "about_judged": about_judged(story.comparison),

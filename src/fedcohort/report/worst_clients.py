@@ -1,15 +1,24 @@
 """Name the tenth of the clients with the lowest accuracy: of at most ten clients, it is one client."""
 
 import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.core import formatted_values
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["ABOUT_ONE", "ONE", "about_diverged", "about_worst", "in_comparison", "numbers_of_clients", "worst"]
+__all__ = [
+    "ABOUT_ONE",
+    "ONE",
+    "about_diverged",
+    "about_worst",
+    "in_comparison",
+    "lowest_personal",
+    "numbers_of_clients",
+    "worst",
+]
 
 ONE = 10
 """Of at most this many clients, the worst tenth is a single client."""
@@ -35,6 +44,11 @@ def in_comparison(compared: "Comparison") -> str:
 def numbers_of_clients(compared: "Comparison") -> list[int]:
     """The number of clients of each row: that of its runs, since the data can decide it."""
     return [run.described.federation.clients for row in compared.rows for run in list(row.runs.values())[:1]]
+
+
+def lowest_personal(rows: Iterable[Mapping[str, Any]]) -> list[float]:
+    """The lowest accuracy of a personal model in each row of the table of fairness."""
+    return [float(row["personal_worst"].value) for row in rows]
 
 
 def about_diverged(lowest: Iterable[float]) -> str:
