@@ -303,6 +303,8 @@ def test_data_describe(folder: Path) -> None:
 def test_quantiles_of_many_clients() -> None:
     small = ("--set", "federation.clients=40", "--set", "federation.partition='iid'")
     printed, document = both("data", "describe", *small)
+    assert np.isnan(list(document["quantiles"].pop("wrong_labels").values())).all()  # null
+    assert IN_WORDS["wrong_labels"] not in printed
     for name, by_level in document["quantiles"].items():
         whole, shown = name in ("samples", "classes_held"), IN_WORDS.get(name, name)
         texts = [rounds(value) if whole else count(value, 0 if name == "time" else 2) for value in by_level.values()]

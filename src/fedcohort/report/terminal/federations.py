@@ -266,6 +266,8 @@ def quantiles(survey: "Survey") -> dict[str, dict[str, float]]:
 def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
     """The table of the quantiles, and the quantiles that do not fit."""
     rows = quantiles(survey)
+    if not survey.wrong_labels.any():
+        del rows["wrong_labels"]  # it is known only if label noise is simulated
     heads = ["lowest", *map(share, QUANTILES[1:-1]), "highest"]
     columns = [
         Column(
