@@ -42,7 +42,7 @@ class Model:
     they are converted to floats."""
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """Return an ``nn.Module`` that maps samples [batch, *shape] to logits [batch, K]."""
+        """Return an ``nn.Module`` that maps samples ``[batch, *shape]`` to logits ``[batch, K]``."""
         raise NotImplementedError
 
 
