@@ -333,6 +333,7 @@ def test_clients_join_between_rounds() -> None:
 
 
 def refuses(words: str, call: Any, *arguments: Any, **named: Any) -> None:
+    """The call raises a UsageError whose message has these words."""
     with pytest.raises(UsageError) as raised:
         call(*arguments, **named)
     assert words in str(raised.value)

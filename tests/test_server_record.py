@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort import Chooser, ClientResult, ServerRecord, UsageError
+from fedcohort import Chooser, ClientResult, ServerRecord
 from fedcohort.selection import STRATEGIES, Census, Cohort
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.explain_decision import explain
 from tests.cli.test_cli import call
-from tests.test_chooser import CENSUS, K, M, answer, results_of
+from tests.test_chooser import CENSUS, K, M, answer, refuses, results_of
 
 NAMES = [f"clinic-{letter}" for letter in "abcdefghijkl"]
 
@@ -198,18 +198,12 @@ def test_reports_and_comparisons_take_it(tmp_path: Path) -> None:
     assert "<h1>clinics</h1>" in page
 
 
-def refused(words: str, call: Any, *arguments: Any, **named: Any) -> None:
-    with pytest.raises(UsageError) as raised:
-        call(*arguments, **named)
-    assert words in str(raised.value)
-
-
 def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     own = chooser()
-    refused("chooser = 3: give a fedcohort.Chooser", ServerRecord, tmp_path / "a", 3, rounds=1)
+    refuses("chooser = 3: give a fedcohort.Chooser", ServerRecord, tmp_path / "a", 3, rounds=1)
     for rounds in (0, 1.5, True):
-        refused("should be a whole number of at least 1", ServerRecord, tmp_path / "a", own, rounds=rounds)
-    refused(
+        refuses("should be a whole number of at least 1", ServerRecord, tmp_path / "a", own, rounds=rounds)
+    refuses(
         "has 2 names, but the census has 12 clients",
         ServerRecord,
         tmp_path / "a",
@@ -217,8 +211,8 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
         rounds=1,
         client_names=["a", "b"],
     )
-    refused("has 'a' twice", ServerRecord, tmp_path / "a", own, rounds=1, client_names=["a"] * M)
-    refused("classes: has 1 names", ServerRecord, tmp_path / "a", own, rounds=1, classes=["a"])
+    refuses("has 'a' twice", ServerRecord, tmp_path / "a", own, rounds=1, client_names=["a"] * M)
+    refuses("classes: has 1 names", ServerRecord, tmp_path / "a", own, rounds=1, classes=["a"])
     assert not (tmp_path / "a").exists()
 
 
@@ -227,20 +221,20 @@ def test_rounds_are_added_in_order(tmp_path: Path) -> None:
     record = ServerRecord(tmp_path / "run", own, rounds=3)
     own.select(range(M))
     outcome = own.outcome({})
-    refused("call chooser.observe(outcome) before add(outcome)", record.add, outcome)
+    refuses("call chooser.observe(outcome) before add(outcome)", record.add, outcome)
     own.observe(outcome)
-    refused("client_accuracy: has the shape [3]", record.add, outcome, client_accuracy=[0.1] * 3)
+    refuses("client_accuracy: has the shape [3]", record.add, outcome, client_accuracy=[0.1] * 3)
     record.add(outcome, client_accuracy=[0.5] * M)
-    refused("is that of round 1; the record has 1 rounds and the chooser 1", record.add, outcome)
+    refuses("is that of round 1; the record has 1 rounds and the chooser 1", record.add, outcome)
     own.select(range(M))
     later = own.outcome({})
     own.observe(later)
     own.select(range(M))
     last = own.outcome({})
     own.observe(last)
-    refused("the record has 1 rounds and the chooser 3", record.add, last)
+    refuses("the record has 1 rounds and the chooser 3", record.add, last)
     record.close()
-    refused("is closed", record.add, last)
+    refuses("is closed", record.add, last)
     assert fedcohort.open_run(tmp_path / "run").client_accuracy.to_numpy().tolist() == [[0.5] * M]
 
 
@@ -248,21 +242,21 @@ def test_other_runs_are_left_alone(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=3) as record:
         play(own, record, 2, tmp_path)
-        refused("another process is writing this run", ServerRecord, tmp_path / "run", own, rounds=3)
-    refused("has 2 rounds already, and the chooser none", ServerRecord, tmp_path / "run", chooser(), rounds=3)
+        refuses("another process is writing this run", ServerRecord, tmp_path / "run", own, rounds=3)
+    refuses("has 2 rounds already, and the chooser none", ServerRecord, tmp_path / "run", chooser(), rounds=3)
     others: Sequence[Chooser] = [chooser(seed=1), chooser(Uniform()), chooser(PowerOfChoice(d=5)), chooser(k=2)]
     for other in others:
-        refused("has a run with other settings", ServerRecord, tmp_path / "run", other, rounds=3)
-    refused("is new, but the chooser has 2 rounds", ServerRecord, tmp_path / "new", own, rounds=3)
+        refuses("has a run with other settings", ServerRecord, tmp_path / "run", other, rounds=3)
+    refuses("is new, but the chooser has 2 rounds", ServerRecord, tmp_path / "new", own, rounds=3)
     ahead = chooser()
     ahead.restore(tmp_path / "chooser.safetensors")
     ahead.t = 3
-    refused("has 2 rounds, but the chooser has 3", ServerRecord, tmp_path / "run", ahead, rounds=3)
+    refuses("has 2 rounds, but the chooser has 3", ServerRecord, tmp_path / "run", ahead, rounds=3)
     ahead.t = 2
     with ServerRecord(tmp_path / "run", ahead, rounds=3) as record:
         play(ahead, record, 1)
         record.finish()
-    refused("has a finished run", ServerRecord, tmp_path / "run", ahead, rounds=3)
+    refuses("has a finished run", ServerRecord, tmp_path / "run", ahead, rounds=3)
 
 
 def test_a_census_with_label_counts_gives_the_classes(tmp_path: Path) -> None:

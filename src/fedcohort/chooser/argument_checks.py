@@ -9,18 +9,19 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Cohort, Outcome
+from fedcohort.selection import Census, Outcome
 
 __all__ = [
+    "at_most_one",
     "check_reported",
     "checked_answers",
     "checked_census",
     "checked_update",
     "checked_upload_times",
+    "duration_of",
     "ids_of",
-    "number_below_one",
-    "seconds",
 ]
 
 
@@ -130,38 +131,28 @@ def checked_update(given: object, client: int, width: int) -> Values:
     return values.astype(np.float64).ravel()
 
 
-def seconds(value: object, name: str) -> float:
+def duration_of(name: str, value: object) -> float:
     """A duration ≥ 0, or NaN.
 
     Raises:
         UsageError: it is none.
     """
-    number = _number(value)
+    number = as_float(value)
     if number is None or number < 0:
         raise UsageError(f"{name} = {shown(value)}: must be seconds of at least 0, or NaN")
     return number
 
 
-def number_below_one(value: object, name: str) -> float:
+def at_most_one(name: str, value: object) -> float:
     """An accuracy or an R², at most 1, or NaN.
 
     Raises:
         UsageError: it is none.
     """
-    number = _number(value)
+    number = as_float(value)
     if number is None or number > 1:
         raise UsageError(f"{name} = {shown(value)}: must be a number of at most 1; 90% is 0.9")
     return number
-
-
-def _number(value: Any) -> float | None:
-    """A number as a float; None if it is none."""
-    if isinstance(value, str | bytes):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def checked_upload_times(given: object, outcome: Outcome) -> Values:
@@ -179,28 +170,27 @@ def checked_upload_times(given: object, outcome: Outcome) -> Values:
     if len(wrong):
         i = wrong[0]
         raise UsageError(
-            f"upload_times: {times[i]:g} s for client {outcome.cohort.clients[i]}, whose whole time was {outcome.durations[i]:g} s; "
-            "must be a part of it"
+            f"upload_times: {times[i]:g} s for client {outcome.cohort.clients[i]}; must be between 0 and its whole time, "
+            f"{outcome.durations[i]:g} s"
         )
     return times
 
 
 def check_reported(
-    outcome: Outcome, results: Mapping[int, ClientResult], cohort: Cohort, derived: frozenset[str], strategy: str
+    outcome: Outcome, results: Mapping[int, ClientResult], derived: frozenset[str], strategy: str
 ) -> None:
     """Refuse results without a report that the strategy reads; NaN says that a client could not measure it.
 
     Args:
         outcome: the outcome that the strategy observed.
         results: what the server gave.
-        cohort: the selected clients.
         derived: names of the reports that the chooser works out itself.
         strategy: name of the strategy.
 
     Raises:
         UsageError: no client sent such a report.
     """
-    trained = [results[client] for client in cohort.clients.tolist() if client in results and results[client].trained]
+    trained = [result for result in results.values() if result.trained]
     for name in sorted(outcome.billed - derived):
         if trained and not any(name in result.reports for result in trained):
             raise UsageError(

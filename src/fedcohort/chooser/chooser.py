@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.chooser.argument_checks import (
+    at_most_one,
     check_reported,
     checked_answers,
     checked_census,
     checked_upload_times,
+    duration_of,
     ids_of,
-    number_below_one,
-    seconds,
 )
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
@@ -118,9 +118,10 @@ class Chooser:
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
-        """The clients whose updates the strategy lets into the model, before the server merges them; :meth:`outcome` remembers them.
+        """The clients whose updates the strategy lets into the model; for :meth:`outcome`, the others are declined.
 
-        Only strategies that decide by what clients report after their training, such as conformal participation, leave clients out.
+        Ask before you merge the updates. Only strategies that decide by what clients report after their training, such as conformal
+        participation, decline any.
 
         Args:
             results: the results of the round, as for :meth:`outcome`.
@@ -177,7 +178,7 @@ class Chooser:
         self.results = dict(results)
         rows = [results.get(client, ClientResult(failure="no result")) for client in cohort.clients.tolist()]
         longest = max((row.duration for row in rows if math.isfinite(row.duration)), default=0.0)
-        waited = longest if duration is None else seconds(duration, "duration")
+        waited = longest if duration is None else duration_of("duration", duration)
         return Outcome(
             t=self.t,
             cohort=cohort,
@@ -192,7 +193,7 @@ class Chooser:
             reports=self._reports.of(cohort, rows),
             durations=np.array([math.nan if r.failure else waited if r.late else r.duration for r in rows], np.float64),
             duration=waited,
-            accuracy=math.nan if accuracy is None else number_below_one(accuracy, "accuracy"),
+            accuracy=math.nan if accuracy is None else at_most_one("accuracy", accuracy),
             class_accuracy=np.asarray(class_accuracy, np.float64),
             validation_losses=np.asarray(validation_losses, np.float64),
         )
@@ -217,7 +218,7 @@ class Chooser:
             with self.watch.part("selection"):
                 self.selector.observe(outcome)
             derived = frozenset({"update", "update_norm"})
-            check_reported(outcome, self.results, cohort, derived, type(self.selector).__name__)
+            check_reported(outcome, self.results, derived, type(self.selector).__name__)
         except Exception:
             self.selector.load_state_dict(before)
             raise

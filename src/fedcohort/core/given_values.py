@@ -1,10 +1,21 @@
 """Check values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
 
 from numbers import Integral, Real
+from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 
-__all__ = ["flag", "seconds", "whole_number"]
+__all__ = ["as_float", "flag", "seconds", "whole_number"]
+
+
+def as_float(value: Any) -> float | None:
+    """A number as a float; None if it is none, as a text is none."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
 
 
 def flag(name: str, value: object) -> bool:

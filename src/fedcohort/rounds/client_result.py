@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
 
 __all__ = ["ClientResult", "check_results"]
 
@@ -67,9 +68,6 @@ def check_results(results: Mapping[int, ClientResult]) -> None:
 
 def _check_number(value: object, what: str, wanted: str, least: float) -> None:
     """Refuse what is no number, or lower than ``least``."""
-    try:
-        number = None if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = None
+    number = as_float(value)
     if number is None or number < least:
         raise UsageError(f"results: {what} is {shown(value)}; give {wanted}")
