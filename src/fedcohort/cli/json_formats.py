@@ -36,6 +36,23 @@ targets: [PointTarget] - The target accuracy at each point of a sweep; one witho
 note: text - Says that the comparison is not final; only with `--partial`.
 health: [Finding] - Problems of the runs.
 rows: [Row] - The rows of the comparison, in the order of the experiment.
+differences: {[Difference]} - By the name of a measure, the differences of all rows; only with `--measure`.
+""",
+    "Difference": """
+label: text - Label of the row.
+reference: text - Label of the row that it is compared with.
+seeds: integer - Number of seeds that the mean covers.
+mean: number? - Mean of the measure over seeds; null if a seed has no value.
+sd: number? - Its standard deviation over seeds.
+difference: number? - Difference to the reference, paired over seeds.
+difference_low: number? - Lower end of its 95% interval.
+difference_high: number? - Upper end of its 95% interval.
+corrected_low: number? - Lower end of a 95% interval for all rows at once (Bonferroni); null without a verdict.
+corrected_high: number? - Upper end of that interval.
+paired_seeds: integer - Number of seeds that both rows have.
+p_value: number? - Of the permutation test.
+p_holm: number? - The p-value, corrected by Holm.
+verdict: text - better, worse, higher, lower, not clear, baseline, or why there is none.
 """,
     "Target": """
 accuracy: number? - The target test accuracy, a fraction; null without one.

@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "grid_of", "run", "sweep"]
 
+measure_option = click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="NAME",
+    help="Also print the differences in this measure, with verdicts, such as worst_client_accuracy or bytes; repeatable.",
+)
+
 
 @click.command()
 @click.argument("file", required=False)
@@ -125,7 +133,7 @@ def _note(before: "Run | None") -> str:
 @click.argument("paths", nargs=-1, metavar="[FILE | RUN…]")
 @with_options(
     set_option, runs_option, data_dir_option, trust_option, jobs_option, partial_option, live_option, track_option, quiet_option,
-    reference_option, latex_option, csv_option, json_option,
+    reference_option, measure_option, latex_option, csv_option, json_option,
 )  # fmt: skip
 def compare(
     paths: tuple[str, ...],
@@ -136,6 +144,7 @@ def compare(
     jobs: int,
     partial: bool,
     quiet: bool,
+    measures: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compare the rows of an experiment; run those that are missing.
@@ -153,7 +162,8 @@ def compare(
                 "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
             )
         experiment = experiment_of(paths[0] if paths else None, settings, trust, variants=True)
-        _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
+        compared = _compared(experiment, measures, runs, data_dir, trust, jobs, quiet)
+        _print_comparison(compared, measures, as_json)
         return
     if len(folders) < len(paths):
         other = next(path for path in paths if path not in folders)
@@ -165,7 +175,7 @@ def compare(
     from fedcohort.report.runs_on_disk import expanded
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(expanded(folders), partial=partial, reference=_reference()), as_json)
+    _print_comparison(read(expanded(folders), partial=partial, reference=_reference()), measures, as_json)
 
 
 @click.command()
@@ -181,6 +191,7 @@ def compare(
     track_option,
     quiet_option,
     reference_option,
+    measure_option,
     latex_option,
     csv_option,
     json_option,
@@ -194,6 +205,7 @@ def sweep(
     trust: bool,
     jobs: int,
     quiet: bool,
+    measures: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run every row of an experiment for every point of a grid.
@@ -208,7 +220,7 @@ def sweep(
         raise UsageError(
             "nothing to sweep: give --over 'selection.k=[1, 3, 6]', or a [sweep] table in an experiment file"
         )
-    _compare(experiment, runs, data_dir, trust, jobs, quiet, as_json)
+    _print_comparison(_compared(experiment, measures, runs, data_dir, trust, jobs, quiet), measures, as_json)
 
 
 def grid_of(over: Sequence[str]) -> dict[str, Any]:
@@ -227,17 +239,29 @@ def grid_of(over: Sequence[str]) -> dict[str, Any]:
     return grid
 
 
-def _compare(
-    experiment: "Experiment", runs: str, data_dir: str | None, trust: bool, jobs: int, quiet: bool, as_json: bool
-) -> None:
-    """Run the rows of an experiment that are missing, and print the comparison."""
+def _compared(
+    experiment: "Experiment",
+    measures: Sequence[str],
+    runs: str,
+    data_dir: str | None,
+    trust: bool,
+    jobs: int,
+    quiet: bool,
+) -> "Comparison":
+    """Run the rows of an experiment that are missing, and compare all of them.
+
+    Raises:
+        UsageError: rows cannot be run, or have none of the measures.
+    """
     from fedcohort.experiment.given_objects import Given
+    from fedcohort.study.measure_differences import check_measures
     from fedcohort.study.run_comparison import compare
 
+    check_measures(measures, experiment)
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
-        compared = compare(
+        return compare(
             experiment,
             Given(data_dir=data_dir),
             runs=runs,
@@ -246,7 +270,6 @@ def _compare(
             trust=trust,
             reference=_reference(),
         )
-    _print_comparison(compared, as_json)
 
 
 def _reference() -> str:
@@ -254,17 +277,34 @@ def _reference() -> str:
     return click.get_current_context().meta.get("fedcohort.reference") or ""
 
 
-def _print_comparison(compared: "Comparison", as_json: bool) -> None:
-    """Print a comparison as a table, or as JSON, and write the files that --latex and --csv name.
+def _print_comparison(compared: "Comparison", measures: Sequence[str], as_json: bool) -> None:
+    """Print a comparison and its differences in some measures as tables, or as JSON, and write the files that --latex and --csv name.
 
     The files are written first, since the program that reads the table may end early; the table is also printed if they cannot be
     written.
 
     Raises:
-        UsageError: a file cannot be written.
+        UsageError: a file cannot be written, or no run has one of the measures.
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal
+
+    differences = compared.differences_in(measures)
+    problems = _write_tables(compared)
+    if as_json:
+        of_measures = {"differences": {each.measure.name: each.to_json() for each in differences}} if measures else {}
+        echo(formatted_values.as_json(document("compare", compared.to_json() | of_measures)))
+    else:
+        screen = terminal.screen()
+        tables = [terminal.measure_table(compared, each, screen.width) for each in differences]
+        screen.print(terminal.comparison(compared, screen.width), *tables, sep="\n")
+        echo(compared.place)
+    if problems:
+        raise problems[0]
+
+
+def _write_tables(compared: "Comparison") -> list[UsageError]:
+    """Write the files that --latex and --csv name; the errors of those that cannot be written."""
     from fedcohort.report.paper_tables import to_csv, to_latex
 
     options = click.get_current_context().meta
@@ -275,11 +315,4 @@ def _print_comparison(compared: "Comparison", as_json: bool) -> None:
                 write(compared, file)
             except UsageError as error:
                 problems.append(error)
-    if as_json:
-        echo(formatted_values.as_json(document("compare", compared.to_json())))
-    else:
-        screen = terminal.screen()
-        screen.print(terminal.comparison(compared, screen.width))
-        echo(compared.place)
-    if problems:
-        raise problems[0]
+    return problems

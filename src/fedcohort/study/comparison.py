@@ -2,26 +2,28 @@
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcohort import measures
+from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.study.chance import about_chance
-from fedcohort.study.comparison_row import Row
+from fedcohort.study.comparison_row import Row, rounds_of
 from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
-from fedcohort.study.measured_values import Result, plain, result
+from fedcohort.study.measure_differences import ACCURACY, Measure, MeasureDifferences, measure_of, value_of
+from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import FOR_EACH, Target, about_targets, costs_of_target, group_targets
+from fedcohort.study.targets import FOR_EACH, TO_TARGET, Target, about_targets, costs_of_target, group_targets
 from fedcohort.study.unfinished_rows import about_counted, counted_runs, rounds_left, uneven_rows, without_difference
-from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, difference_columns, verdicts
+from fedcohort.study.verdicts import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,11 +53,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         """The rows and their mean accuracies, at most five of them."""
-        accuracies = (float(np.mean([run.accuracy for run in self.results[row.label]])) for row in self.rows[:5])
-        rows = [
-            f"{row.label} {self.score.with_unit(accuracy)}"
-            for row, accuracy in zip(self.rows, accuracies, strict=False)
-        ]
+        first = {row.label: [run.accuracy for run in self.results[row.label]] for row in self.rows[:5]}
+        rows = [f"{label} {self.score.with_unit(float(np.mean(each)))}" for label, each in first.items()]
         more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
         seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
@@ -171,18 +170,59 @@ class Comparison:
         """
         import pandas as pd
 
-        return pd.DataFrame([self._summary(i, verdict) for i, verdict in enumerate(self.verdicts)])
+        return pd.DataFrame(map(self._summary, range(len(self.rows))))
+
+    def differences(self, measure: str) -> "pd.DataFrame":
+        """The differences of all rows to their references in any measure, such as fairness or a cost, with verdicts.
+
+        Args:
+            measure: a column of :attr:`table`, such as ``worst_client_accuracy``, ``bytes``, ``time_to_target`` or an own measure.
+
+        Returns:
+            One row for each strategy: ``label``, ``reference``, ``seeds``, ``mean`` and ``sd`` over them, and the columns of
+            :attr:`table` from ``difference`` to ``verdict``. A row without a value under one of its seeds, such as a target that was
+            not reached, has NaN as its mean. p-values are corrected for the rows, not for the number of measures.
+
+        Raises:
+            UsageError: there are no differences of it, or no run has it because of a setting.
+        """
+        return self.differences_in([measure])[0].table
+
+    def differences_in(self, names: Iterable[str]) -> list[MeasureDifferences]:
+        """The differences in each of these measures; see :meth:`differences`."""
+        found = [self._in(measure_of(name, self.own_measures)) for name in dict.fromkeys(names)]
+        for one in found:
+            if one.measure.setting and not one.known:
+                raise UsageError(one.measure.missing)
+        return found
+
+    def _in(self, measure: Measure) -> MeasureDifferences:
+        """The differences in a measure."""
+        targets = [
+            self._target_of(i).accuracy if measure.name in TO_TARGET else math.nan for i in range(len(self.rows))
+        ]
+        values = [
+            {each.seed: value_of(measure, each, row.runs[each.seed], target) for each in self.results[row.label]}
+            for row, target in zip(self.rows, targets, strict=True)
+        ]
+        counted = [sorted(row.runs) for row in self.counted]
+        return MeasureDifferences(
+            measure, self.score, self.rows, values, counted, self.references, self.without_difference, self.planned
+        )
 
     @cached_property
+    def _accuracies(self) -> MeasureDifferences:
+        return self._in(ACCURACY)
+
+    @property
     def verdicts(self) -> list[Verdict]:
         """Whether the difference of each row to its reference is clear; all rows share one correction for several comparisons."""
-        paired = [self.paired(i, j) for i, j in enumerate(self.references)]
-        return verdicts(paired, self.references, self.without_difference, self.planned)
+        return self._accuracies.verdicts
 
     @property
     def comparisons(self) -> int:
         """The number of differences that p-values are corrected for; 0 as long as there is no p-value."""
-        return corrected_for(self.verdicts, self.planned)
+        return self._accuracies.comparisons
 
     @cached_property
     def uneven(self) -> frozenset[int]:
@@ -218,7 +258,7 @@ class Comparison:
     @property
     def about_verdicts(self) -> str:
         """How the verdicts are made, and what the number of seeds cannot show, in words."""
-        return about_verdicts(self.verdicts, self.planned)
+        return self._accuracies.about_verdicts
 
     @cached_property
     def health(self) -> list[Finding]:
@@ -233,16 +273,7 @@ class Comparison:
     @cached_property
     def rounds(self) -> "pd.DataFrame":
         """One row for each round of each run: ``label``, ``seed``, ``round``, then the columns of :attr:`fedcohort.Run.rounds`."""
-        import pandas as pd
-
-        frames = []
-        for row in self.rows:
-            for seed in sorted(row.runs):
-                frame = row.runs[seed].rounds.reset_index()
-                frame.insert(0, "label", row.label)
-                frame.insert(1, "seed", seed)
-                frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        return rounds_of(self.rows)
 
     @property
     def about_times(self) -> str:
@@ -262,9 +293,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The table, the target and every run's result as plain values; unknown values are None."""
-        summaries = [
-            {str(key): plain(value) for key, value in record.items()} for record in self.table.to_dict("records")
-        ]
+        summaries = [{str(key): plain(value) for key, value in row.items()} for row in self.table.to_dict("records")]
         for summary, row in zip(summaries, self.rows, strict=True):
             summary["runs"] = [result.to_json() for result in self.results[row.label]]
         note = {"note": self.note} if self.note else {}
@@ -281,31 +310,27 @@ class Comparison:
             "rows": summaries,
         }
 
-    def _summary(self, position: int, verdict: Verdict) -> dict[str, Any]:
+    def _summary(self, position: int) -> dict[str, Any]:
         """A row of the table."""
-        row, reference = self.rows[position], self.references[position]
+        row = self.rows[position]
         results = [own for own in self.results[row.label] if own.seed in self.counted[position].runs]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
-        values = {name: float(np.mean([getattr(result, name) for result in results])) for name in _AVERAGED}
+        values = {name: float(np.mean([getattr(result, name) for result in results])) for name in AVERAGED}
         return {
             "label": row.label,
             "selection": row.given("selector") or short_name(row.experiment.selection.name),
             "algorithm": row.given("algorithm") or short_name(row.experiment.algorithm.name),
             "seeds": len(results),
             "point": next(group.point for group in self.groups if position in group.rows),
-            "reference": self.rows[reference].label,
+            "reference": self.rows[self.references[position]].label,
             "accuracy": accuracy,
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
-            **self._difference(position, reference, verdict),
-            "paired_seeds": verdict.seeds,
-            "p_value": verdict.p_value,
-            "p_holm": verdict.p_holm,
-            "verdict": verdict.words,
+            **self._accuracies.columns(position),
             **costs_of_target(self._measured(self.counted[position]), self._target_of(position).accuracy),
             "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             **values,
-            **self._own_measures(results),
+            **own_measure_columns(self.own_measures, results),
         }
 
     @cached_property
@@ -314,36 +339,10 @@ class Comparison:
         results = itertools.chain.from_iterable(self.results.values())
         return list(dict.fromkeys(name for result in results for name in result.own_measures))
 
-    def _own_measures(self, results: Sequence[Result]) -> dict[str, float]:
-        """Mean and standard deviation of each own measure; NaN if it is unknown under a seed."""
-        columns = {}
-        for name in self.own_measures:
-            values = [result.own_measures.get(name, math.nan) for result in results]
-            known = np.isfinite(values).all()
-            columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
-        return columns
-
-    def _difference(self, position: int, reference: int, verdict: Verdict) -> dict[str, float]:
-        """The paired difference to the reference, its interval, and the interval that is corrected like the verdict."""
-        comparisons = self.comparisons if math.isfinite(verdict.p_holm) else 0
-        return difference_columns(*self.paired(position, reference), self.score, comparisons)
-
     def are_equal(self, position: int, other: int) -> bool:
         """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.equal_rows.equal_rows`."""
         return bool(equal_rows([self._measured(self.rows[i]) for i in (position, other)]))
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
         """The accuracies of two rows, by their positions, over the seeds that both have; none if they cannot be compared yet."""
-        if without_difference([Group("", (position, reference), reference)], [row.runs for row in self.rows]):
-            return [], []
-        first = {result.seed: result.accuracy for result in self.results[self.rows[reference].label]}
-        paired = [result for result in self.results[self.rows[position].label] if result.seed in first]
-        return [result.accuracy for result in paired], [first[result.seed] for result in paired]
-
-
-_AVERAGED = tuple(
-    field.name
-    for field in fields(Result)
-    if field.name not in ("seed", "path", "rounds", "accuracy", "classes", "own_measures", "labels")
-)
-"""Columns of the table that are means of results."""
+        return self._accuracies.paired(position, reference)

@@ -1,12 +1,16 @@
 """One row of a comparison: the runs of one strategy under several seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedcohort.experiment import Experiment
 from fedcohort.record import Run
 
-__all__ = ["Row"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Row", "rounds_of"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +34,17 @@ class Row:
     def given(self, part: str) -> str:
         """The class of a ``selector`` or an ``algorithm`` that was given in Python; empty if the experiment names it."""
         return next(iter(self.runs.values())).meta.get(f"given {part}", "")
+
+
+def rounds_of(rows: Iterable[Row]) -> "pd.DataFrame":
+    """One row for each round of each run: ``label``, ``seed``, ``round``, then the columns of :attr:`fedcohort.Run.rounds`."""
+    import pandas as pd
+
+    frames = []
+    for row in rows:
+        for seed in sorted(row.runs):
+            frame = row.runs[seed].rounds.reset_index()
+            frame.insert(0, "label", row.label)
+            frame.insert(1, "seed", seed)
+            frames.append(frame)
+    return pd.concat(frames, ignore_index=True)

@@ -1,15 +1,17 @@
 """The measured values of one run, as a comparison shows them."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 
+from fedcohort import measures
 from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured, evenness
 
-__all__ = ["Result", "plain", "result"]
+__all__ = ["AVERAGED", "Result", "own_measure_columns", "plain", "result"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,14 @@ class Result:
         return {key: plain(value) for key, value in asdict(self).items()}
 
 
+AVERAGED = tuple(
+    field.name
+    for field in fields(Result)
+    if field.name not in ("seed", "path", "rounds", "accuracy", "classes", "own_measures", "labels")
+)
+"""Columns of a comparison's table that are means of results."""
+
+
 def result(run: Run) -> Result:
     """The results of a run, from its record.
 
@@ -110,6 +120,16 @@ def result(run: Run) -> Result:
         worst_personal_accuracy=measured.personal.worst,
         personal_gain=measured.personal.gain,
     )
+
+
+def own_measure_columns(names: Iterable[str], results: Sequence[Result]) -> dict[str, float]:
+    """Mean and standard deviation of each own measure, as columns of a comparison's table; NaN if it is unknown under a seed."""
+    columns = {}
+    for name in names:
+        values = [result.own_measures.get(name, math.nan) for result in results]
+        known = np.isfinite(values).all()
+        columns[name], columns[f"{name}_sd"] = measures.mean_sd(values) if known else (math.nan, math.nan)
+    return columns
 
 
 def plain(value: object) -> object:

@@ -7,14 +7,16 @@ from typing import Any
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ScoreStyle
 
 __all__ = [
+    "ABOUT_NO_RESULT",
     "BASELINE",
     "BETTER",
     "CUT",
     "FEWEST",
+    "HIGHER",
     "LEVEL",
+    "LOWER",
     "NO_RESULT",
     "TOO_FEW",
     "UNCLEAR",
@@ -46,6 +48,9 @@ FEWEST = 3
 
 BASELINE, TOO_FEW, UNCLEAR, BETTER, WORSE = "baseline", "too few seeds", "not clear", "better", "worse"
 
+HIGHER, LOWER = "higher", "lower"
+"""The verdicts on clear differences where neither is better."""
+
 NO_RESULT = "no result"
 """The verdict on rows of which a paired seed, their own or that of their reference, has no test score."""
 
@@ -59,11 +64,12 @@ class Verdict:
 
     Attributes:
         seeds: number of paired seeds.
-        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, without a test score under
-            one of them, and for references.
+        p_value: p-value of the paired permutation test; NaN with fewer than :data:`FEWEST` paired seeds, without a value under one of
+            them, and for references.
         p_holm: the p-value, corrected by Holm for the number of rows that are compared with a reference.
-        words: ``baseline`` (a reference), ``better``, ``worse``, ``not clear``, ``too few seeds``, ``no result`` if a seed has no test
-            score, or ``unequal rounds`` for rows that have not played as many rounds as their reference yet, or more.
+        words: ``baseline`` (a reference), ``better``, ``worse`` (``higher``, ``lower`` where neither is better), ``not clear``,
+            ``too few seeds``, ``no result`` if a seed has no value, or ``unequal rounds`` for rows that have not played as many
+            rounds as their reference yet, or more.
     """
 
     seeds: int
@@ -77,6 +83,7 @@ def verdicts(
     references: Sequence[int] = (),
     uneven: Collection[int] = (),
     planned: int = 0,
+    clear: tuple[str, str] = (BETTER, WORSE),
 ) -> list[Verdict]:
     """A verdict for each row, in their order.
 
@@ -87,6 +94,7 @@ def verdicts(
         uneven: positions of rows that cannot be compared with their reference yet.
         planned: the number of differences to references once all runs are there, also those of rows that have not begun; 0 if no more
             runs are played. p-values are corrected for them too.
+        clear: the words for clear differences, positive and negative.
     """
     baselines = {i for i, reference in enumerate(references or [0] * len(results)) if i == reference}
     enough = [i not in baselines and len(own) >= FEWEST for i, (own, _) in enumerate(results)]
@@ -101,7 +109,9 @@ def verdicts(
     corrected = _corrected(p_values, unknown, later)
     words = dict.fromkeys(unknown, NO_RESULT) | dict.fromkeys(uneven, UNEVEN) | dict.fromkeys(baselines, BASELINE)
     return [
-        Verdict(len(own), p_values[i], corrected[i], words.get(i) or _in_words(sum(own) - sum(first), corrected[i]))
+        Verdict(
+            len(own), p_values[i], corrected[i], words.get(i) or _in_words(sum(own) - sum(first), corrected[i], clear)
+        )
         for i, (own, first) in enumerate(results)
     ]
 
@@ -112,13 +122,13 @@ def _corrected(p_values: Sequence[float], unknown: Collection[int], later: int) 
     return [math.nan if i in unknown else p for i, p in enumerate(found[: len(p_values)])]
 
 
-def _in_words(difference: float, p_holm: float) -> str:
+def _in_words(difference: float, p_holm: float, clear: tuple[str, str]) -> str:
     """The words of a verdict from the sign of the difference and its corrected p-value."""
     if math.isnan(p_holm):
         return TOO_FEW
     if p_holm > LEVEL:
         return UNCLEAR
-    return BETTER if difference > 0 else WORSE
+    return clear[0] if difference > 0 else clear[1]
 
 
 def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
@@ -127,23 +137,23 @@ def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
 
 
 def difference_columns(
-    own: Sequence[float], first: Sequence[float], score: ScoreStyle, comparisons: int
+    own: Sequence[float], first: Sequence[float], limits: tuple[float, float], comparisons: int
 ) -> dict[str, float]:
     """The difference of a row to its reference and its intervals, by the names of the columns of a comparison's table.
 
     Args:
         own, first: paired results of the row and of its reference.
-        score: tells which differences are possible.
+        limits: the smallest and the largest difference that is possible.
         comparisons: the number of differences that are tested together, which the second interval is corrected for (Bonferroni); 0 if
             this one is not tested.
     """
     names = ("difference", "difference_low", "difference_high", "corrected_low", "corrected_high")
     if not own:
         return dict.fromkeys(names, math.nan)
-    mean, low, high = measures.paired_interval(own, first, limits=score.differences)
+    mean, low, high = measures.paired_interval(own, first, limits=limits)
     ends: Sequence[float] = (math.nan, math.nan)
     if comparisons:
-        ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=score.differences)[1:]
+        ends = measures.paired_interval(own, first, 1 - LEVEL / comparisons, limits=limits)[1:]
     return dict(zip(names, (mean, low, high, *ends), strict=True))
 
 
@@ -269,14 +279,12 @@ def lowest_p_holm(rows: Sequence[Verdict], position: int, planned: int = 0) -> f
     return measures.holm([*p_values, *[1.0] * later])[position]
 
 
-def about_verdicts(rows: Sequence[Verdict], planned: int = 0) -> str:
-    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared.
-
-    ``planned`` is that of :func:`verdicts`.
-    """
+def about_verdicts(rows: Sequence[Verdict], planned: int = 0, no_result: str = "") -> str:
+    """Sentences on how verdicts are made, and on what too few seeds cannot show; empty if no row is compared. ``planned`` is that of
+    :func:`verdicts`; ``no_result`` is said about rows without a result, by default :data:`ABOUT_NO_RESULT`."""
     uneven = any(row.words == UNEVEN for row in rows)
     about_rounds = [ABOUT_UNEVEN] if uneven else []
-    unknown = [ABOUT_NO_RESULT] if any(row.words == NO_RESULT for row in rows) else []
+    unknown = [no_result or ABOUT_NO_RESULT] if any(row.words == NO_RESULT for row in rows) else []
     return " ".join([*about_rounds, *_about_compared(rows, planned), *unknown])
 
 

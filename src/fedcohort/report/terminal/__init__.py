@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from fedcohort.report.terminal.decisions import explanation
     from fedcohort.report.terminal.federations import federation_facts, known_data, partition, quantiles
     from fedcohort.report.terminal.layout import as_text, screen
+    from fedcohort.report.terminal.measure_tables import measure_table
     from fedcohort.report.terminal.progress import watching
     from fedcohort.report.terminal.races import race
     from fedcohort.report.terminal.run_diagnoses import diagnoses, diagnosis
 
 __all__ = [
     "advice", "as_text", "cache_table", "cached_paths", "comparison", "diagnoses", "diagnosis", "explanation", "federation_facts",
-    "known_data", "partition",
+    "known_data", "measure_table", "partition",
     "plug_in_list", "plug_ins", "profile", "quantiles", "race", "results", "screen", "summaries", "watching",
 ]  # fmt: skip
 
@@ -41,6 +42,7 @@ __getattr__, __dir__ = lazy_names(
         "explanation": "decisions:explanation",
         "federation_facts": "federations:federation_facts",
         "known_data": "federations:known_data",
+        "measure_table": "measure_tables:measure_table",
         "partition": "federations:partition",
         "plug_in_list": "catalogue:plug_in_list",
         "plug_ins": "catalogue:plug_ins",

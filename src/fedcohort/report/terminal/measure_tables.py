@@ -1,0 +1,124 @@
+"""Print the differences of a comparison in one measure, such as fairness or a cost."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.text import Text
+
+from fedcohort.core import formatted_values
+from fedcohort.core.score_style import ScoreStyle
+from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.report.worst_clients import about_worst, numbers_of_clients
+from fedcohort.study.targets import TO_TARGET
+from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, about_cut, with_intervals
+
+if TYPE_CHECKING:
+    from fedcohort.study.comparison import Comparison
+    from fedcohort.study.measure_differences import MeasureDifferences
+
+__all__ = ["measure_table"]
+
+Values = Callable[[float], str]
+
+
+def measure_table(compared: "Comparison", differences: "MeasureDifferences", width: int = WIDE) -> Group:
+    """The table of the differences in a measure, and notes on how to read it."""
+    all_rows = [{str(key): value for key, value in row.items()} for row in differences.table.to_dict("records")]
+    rows = [all_rows[i] for i in compared.in_groups]
+    ends = itertools.accumulate(len(group.rows) for group in compared.groups[:-1])
+    table, hidden = fitting_table(
+        _columns(compared, differences.measure.form, rows, width), width, [end - 1 for end in ends]
+    )
+    heading = Text.assemble((differences.measure.name, "bold"), f": {differences.measure.title}{_unit(differences)}")
+    return Group("", heading, "", table, "", *dimmed(*_notes(compared, differences, rows), about_hidden(hidden)))
+
+
+def _columns(compared: "Comparison", form: str, rows: list[dict[str, Any]], width: int) -> list[Column]:
+    """The columns of the table."""
+    clocks = ["wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups]
+    styled = [(_Style(form, compared.score, clock), row) for clock, row in zip(clocks, rows, strict=True)]
+    labels = [Text(row["label"], style="bold") for row in rows]
+    verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
+    several = sum(row["verdict"] != BASELINE for row in rows) > 1
+    interval = " [95% interval]" * with_intervals(rows)
+    return [
+        Column("strategy", labels, left=True, widest=label_width(width)),
+        Column("mean ± sd", [style.spread(row) for style, row in styled]),
+        Column(f"difference{interval}", [style.difference(row) for style, row in styled]),
+        Column("verdict, p (Holm)" if several else "verdict, p", verdicts),
+    ]
+
+
+class _Style:
+    """How values and differences of a measure are written.
+
+    Args:
+        form: that of the measure.
+        score: the score of the comparison.
+        clock: the clock of the row.
+    """
+
+    def __init__(self, form: str, score: ScoreStyle, clock: str) -> None:
+        values: dict[str, Values] = {
+            "score": score.value,
+            "index": formatted_values.index,
+            "count": lambda value: formatted_values.count(value, 0 if value == round(value) else 1),
+            "size": formatted_values.size,
+            "duration": formatted_values.duration,
+            "time": lambda value: formatted_values.time_on(clock, value),
+        }
+        self.value = values.get(form, formatted_values.number)
+
+    def spread(self, row: dict[str, Any]) -> str:
+        """The mean over seeds, and the standard deviation."""
+        mean = self.value(row["mean"])
+        return f"{mean} ± {self.value(row['sd'])}" if math.isfinite(row["sd"]) else mean
+
+    def difference(self, row: dict[str, Any]) -> Text:
+        """The difference to the reference, and its interval."""
+        mean, low, high = row["difference"], row["difference_low"], row["difference_high"]
+        if row["verdict"] == BASELINE or not math.isfinite(mean):
+            return Text("–")
+        interval = f" [{self._signed(low)}, {self._signed(high)}]" if high - low > 1e-12 else ""
+        color = {BETTER: "green", WORSE: "red"}.get(row["verdict"], "")
+        return Text(f"{self._signed(mean)}{interval}", style=color)
+
+    def _signed(self, value: float) -> str:
+        size = self.value(abs(value))
+        return f"{'−' if value < 0 else '+'}{size}" if value else size
+
+
+def _unit(differences: "MeasureDifferences") -> str:
+    """The unit of scores, with a comma before it."""
+    return ", %" if differences.measure.form == "score" and not differences.score.numeric else ""
+
+
+def _notes(compared: "Comparison", differences: "MeasureDifferences", rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Notes on how to read the table; those that do not apply are empty."""
+    measure = differences.measure
+    if rows[1:]:
+        points = compared.score.points if measure.form == "score" else ""
+        interval = f" Its 95% interval is that of Student's t{about_cut(rows)}." if with_intervals(rows) else ""
+        better = {"higher": " Higher is better.", "lower": " Lower is better."}.get(measure.better, "")
+        yield f"Difference to {_references(compared)}{' in' if points else ''}{points}, paired over seeds.{better}{interval}"
+    if "worst" in measure.name:
+        yield about_worst(numbers_of_clients(compared)).strip()
+    if measure.name in TO_TARGET:
+        chosen = " It describes these results only: set measures.target_accuracy before you look, to test a difference."
+        yield compared.about_targets + chosen * any(target.from_results for target in compared.targets)
+    if measure.form == "time":
+        yield compared.about_times
+    if differences.about_verdicts != compared.about_verdicts:  # which stands below the table of the comparison
+        yield differences.about_verdicts
+    if differences.comparisons:
+        yield "p is corrected for the rows, and not for the number of measures: choose measures before you look."
+
+
+def _references(compared: "Comparison") -> str:
+    """The references of all rows, in words."""
+    names = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
+    several = [group for group in compared.groups if len(group.rows) > 1] or compared.groups
+    return " or ".join(map(repr, list(dict.fromkeys(names[group.reference] for group in several))[:3]))
