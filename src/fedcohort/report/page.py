@@ -14,6 +14,7 @@ from fedcohort.report.client_orders import client_orders
 from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed, about_judged
+from fedcohort.report.fairness_rows import fairness_rows
 from fedcohort.report.figure import Figure, Spec, columns, spec
 from fedcohort.report.headline import answers
 from fedcohort.report.missing_runs import SO_FAR, UNPLANNED, about_missing, without_premature
@@ -25,7 +26,6 @@ from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import counted, mean_over
 from fedcohort.report.table_rows import (
     chart_names,
-    fairness_rows,
     how,
     ledger_rows,
     result_rows,

@@ -1,4 +1,4 @@
-"""Make the rows of the page's tables: results, fairness, cost, and how to repeat the runs."""
+"""Make the rows of the page's tables: results, cost, and how to repeat the runs."""
 
 import math
 import shlex
@@ -6,26 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.arrays import Values
 from fedcohort.core.formatted_values import by_dotted_key, setting
 from fedcohort.core.report_names import disclosed, exchange_in_words
-from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.admitted_updates import jain_of_admitted
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
 from fedcohort.report.failed_training import failed
 from fedcohort.report.own_versions import unpublished
 from fedcohort.report.report_data import Reading, Story
-from fedcohort.report.seed_notes import counted, own_seeds
+from fedcohort.report.seed_notes import own_seeds
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Row
-from fedcohort.study.run_measures import evenness
 from fedcohort.study.targets import TO_TARGET, shown_cost
 from fedcohort.study.verdicts import BASELINE, NO_RESULT, UNEVEN
 
@@ -35,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cell",
+    "cells",
     "chart_names",
     "failed_rows",
-    "fairness_rows",
     "how",
     "ledger_rows",
     "result_rows",
@@ -64,7 +57,8 @@ Format = Callable[[float], str]
 """How a column writes its numbers."""
 
 
-def _cells(values: Mapping[Any, Any], formats: Mapping[str, Format]) -> dict[str, Cell]:
+def cells(values: Mapping[Any, Any], formats: Mapping[str, Format]) -> dict[str, Cell]:
+    """A cell for each of these columns, with its value in ``values``."""
     return {name: Cell(write(values[name]), values[name]) for name, write in formats.items()}
 
 
@@ -173,7 +167,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                     Cell(formatted_values.number_spread(own[name], own[f"{name}_sd"]), own[name])
                     for name in compared.own_measures
                 ],
-                **_cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
+                **cells(own, RESULTS | dict.fromkeys(SCORES, compared.score.value)),
             }
         )
     mark_best(rows, HIGHEST, LOWEST)
@@ -217,68 +211,6 @@ def unmarked_rows(story: Story) -> set[str]:
     return failed_rows(story) | {story.played[i][0] for i in positions}
 
 
-BEST_OF_CLIENTS = ("worst", "personal", "personal_worst")
-"""Columns of the table of fairness in which the highest mean is marked."""
-
-PARTICIPATION = ("jain", "gini", "entropy", "coverage")
-
-
-def fairness_rows(story: Story) -> list[dict[str, Any]]:
-    """The rows of the table of fairness: how evenly each strategy selects, beside uniform selection; means over seeds."""
-    unmarked = unmarked_rows(story)
-    rows = [
-        {
-            "label": label,
-            "point": strategy["point"],
-            "strategy": strategy,
-            "partial": BEST_OF_CLIENTS if label in unmarked else (),
-            "declined": any((reading.admitted != reading.selected).any() for reading in readings),
-            **_participation(readings),
-            **_admitted(readings),
-        }
-        for (label, readings), strategy in zip(counted(story), strategies(story), strict=True)
-    ]
-    mark_best(rows, BEST_OF_CLIENTS)
-    return rows
-
-
-def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
-    selected = [evenness(run.selected.sum(axis=0)) for run in readings]
-    chance = [run.chance.participation for run in readings]
-    values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
-    values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}
-    worst = float(np.mean([_worst_clients(run) for run in readings]))
-    score = score_style(run.run.labels for run in readings)
-    return _cells(values, dict.fromkeys(values, formatted_values.index)) | {
-        "worst": Cell(score.value(worst), worst),
-        **_personal(readings, score),
-    }
-
-
-def _admitted(readings: Sequence[Reading]) -> dict[str, Any]:
-    """Jain's index of admitted updates, and the number of seeds that admitted any, beside that of all."""
-    mean, *numbers = jain_of_admitted(readings)
-    text = formatted_values.of_seeds(formatted_values.index(mean), *numbers)
-    return {"jain_model": Cell(text, mean), "with_admitted": numbers}
-
-
-def _personal(readings: Sequence[Reading], score: ScoreStyle) -> dict[str, Cell]:
-    """Accuracy of personal models: mean over clients, of the worst tenth, and gain over the global model."""
-    accuracy, worst, gain = np.mean([reading.personal for reading in readings], axis=0).tolist()
-    return {
-        "personal": Cell(score.value(accuracy), accuracy),
-        "personal_worst": Cell(score.value(worst), worst),
-        "personal_gain": Cell(score.signed(gain), gain),
-    }
-
-
-def _worst_clients(reading: Reading) -> float:
-    """Mean of the lowest tenth of the clients' accuracies at the last measurement; NaN if they were never measured."""
-    measured = reading.client_accuracy
-    last: Values = measured.iloc[-1].to_numpy(np.float64) if len(measured) else np.full(1, np.nan)
-    return measures.worst_accuracy(last) if np.isfinite(last).any() else math.nan
-
-
 COSTS: dict[str, Format] = {
     "messages": formatted_values.count,
     "bytes_down": formatted_values.size,
@@ -298,7 +230,7 @@ def ledger_rows(story: Story) -> list[dict[str, Any]]:
             "kind": row["kind"],
             "exchange": exchange_in_words(str(row["kind"])),
             "discloses": ", ".join(disclosed(str(row["discloses"] or ""))) or "–",
-            **_cells(row, COSTS),
+            **cells(row, COSTS),
         }
         for row in ledger(story).to_dict("records")
     ]

@@ -190,14 +190,14 @@ class Comparison:
 
     def differences_in(self, names: Iterable[str]) -> list[MeasureDifferences]:
         """The differences in each of these measures; see :meth:`differences`."""
-        found = [self._in(measure_of(name, self.own_measures)) for name in dict.fromkeys(names)]
+        found = [self.differences_of(measure_of(name, self.own_measures)) for name in dict.fromkeys(names)]
         for one in found:
             if one.measure.setting and not one.known:
                 raise UsageError(one.measure.missing)
         return found
 
-    def _in(self, measure: Measure) -> MeasureDifferences:
-        """The differences in a measure."""
+    def differences_of(self, measure: Measure) -> MeasureDifferences:
+        """The differences in a measure, whether any run has it or not."""
         targets = [
             self._target_of(i).accuracy if measure.name in TO_TARGET else math.nan for i in range(len(self.rows))
         ]
@@ -212,7 +212,7 @@ class Comparison:
 
     @cached_property
     def _accuracies(self) -> MeasureDifferences:
-        return self._in(ACCURACY)
+        return self.differences_of(ACCURACY)
 
     @property
     def verdicts(self) -> list[Verdict]:

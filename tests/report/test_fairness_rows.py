@@ -1,0 +1,47 @@
+"""The page's table of fairness: what it says about the worst clients, with a verdict."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedcohort
+from fedcohort.report.fairness_rows import fairness_rows
+from fedcohort.report.page import page
+from fedcohort.report.report_data import Story, gather
+from tests.experiments import small
+
+ROWS = [{"label": "one", "selection": {"k": 1}}]
+
+
+def story(folder: Path, seeds: int, **measures: int) -> tuple[fedcohort.Comparison, Story]:
+    """A comparison of two rows, and the story of its page."""
+    compared = fedcohort.compare(small(rounds=3, seeds=seeds, variants=ROWS, measures=measures), runs=folder)
+    return compared, gather([run for row in compared.rows for run in row.runs.values()], compared.name)
+
+
+def test_the_difference_of_the_worst_clients_is_that_of_the_comparison(tmp_path: Path) -> None:
+    compared, told = story(tmp_path, 3, clients_every=1)
+    (first, second), table = fairness_rows(told), compared.differences("worst_client_accuracy")
+    assert first["worst_difference"].text == "–"
+    assert second["worst_difference"].value == pytest.approx(table["difference"].iloc[1])
+    score, row = compared.score, table.iloc[1]
+    shown = score.difference(row["difference"], row["difference_low"], row["difference_high"])
+    assert second["worst_difference"].text == f"{shown}, not clear, {row['p_holm']:.2g}"
+    html = page(told)
+    assert second["worst_difference"].text in html
+    assert "Differences of the accuracies are paired and tested like those of the test accuracy" in html
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_without_measurements_of_clients_there_is_no_column(tmp_path: Path, seeds: int) -> None:
+    _, told = story(tmp_path, seeds)
+    assert {row["worst_difference"].text for row in fairness_rows(told)} == {"–"}
+    assert not re.search('data-field="worst_difference"', page(told))
+
+
+def test_one_seed_has_a_difference_without_an_interval_and_no_verdict(tmp_path: Path) -> None:
+    compared, told = story(tmp_path, 1, clients_every=1)
+    difference = compared.differences("worst_client_accuracy")["difference"].iloc[1]
+    text = fairness_rows(told)[1]["worst_difference"].text
+    assert text == f"{compared.score.signed(difference)}, too few seeds"
