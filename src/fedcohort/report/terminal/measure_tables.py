@@ -32,7 +32,7 @@ def measure_table(compared: "Comparison", differences: "MeasureDifferences", wid
     table, hidden = fitting_table(
         _columns(compared, differences.measure.form, rows, width), width, [end - 1 for end in ends]
     )
-    heading = Text.assemble((differences.measure.name, "bold"), f": {differences.measure.title}{_unit(differences)}")
+    heading = Text.assemble((differences.measure.name, "bold"), f": {_title(differences)}")
     return Group("", heading, "", table, "", *dimmed(*_notes(compared, differences, rows), about_hidden(hidden)))
 
 
@@ -91,9 +91,12 @@ class _Style:
         return f"{'−' if value < 0 else '+'}{size}" if value else size
 
 
-def _unit(differences: "MeasureDifferences") -> str:
-    """The unit of scores, with a comma before it."""
-    return ", %" if differences.measure.form == "score" and not differences.score.numeric else ""
+def _title(differences: "MeasureDifferences") -> str:
+    """The measure in words, with its unit."""
+    title = differences.measure.title
+    if differences.measure.form != "score":
+        return title
+    return title.replace("accuracy", "score") if differences.score.numeric else f"{title}, %"
 
 
 def _notes(compared: "Comparison", differences: "MeasureDifferences", rows: list[dict[str, Any]]) -> Iterator[str]:
