@@ -5,8 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.core.errors import UsageError
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.racing.costs import spent
 from fedcohort.racing.row_results import RacedRow
+from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["RoundCost", "round_cost"]
@@ -36,23 +39,30 @@ class RoundCost:
 
 
 def round_cost(row: RacedRow) -> RoundCost:
-    """The costs of a round of a row of a race."""
+    """The costs of a round of a row of a race.
+
+    Raises:
+        UsageError: the final model of its first run is missing.
+    """
     measured = [Measured(run) for run in row.runs.values()]
     each = {
         cost: _mean(spent(one, cost)[-1] / one.num_rounds for one in measured)
         for cost in ("bytes", "passes", "time", "disclosure")
     }
-    size = _mean(map(_model_bytes, measured))
     selected = _mean(float(one.rounds["selected"].mean()) for one in measured)
-    models = each["bytes"] / size if size else 0.0
+    models = each["bytes"] / max(_model_bytes(measured[0].run), 1)
     return RoundCost(row.label, selected, models, each["bytes"], each["passes"], each["time"], each["disclosure"])
 
 
-def _model_bytes(measured: Measured) -> float:
-    """Bytes that a client receives for training; 0 if no client trained."""
-    training = measured.ledger[measured.ledger["kind"] == "training"]
-    selected = measured.series("selected")[training["round"].to_numpy(np.int64) - 1].sum()
-    return float(training["bytes_down"].sum() / selected) if selected else 0.0
+def _model_bytes(run: Run) -> int:
+    """Size of the model in bytes, as it is sent. The ledger does not have it: clients can have the model from a question before they
+    train, and algorithms can send more than a model."""
+    from safetensors.torch import load_file  # slow to import
+
+    file = run.path / "model.safetensors"
+    if not file.exists():
+        raise UsageError(f"{file}: is missing, so that the size of the model is not known; repeat the run")
+    return num_bytes([load_file(file)])
 
 
 def _mean(values: Iterable[float]) -> float:
