@@ -16,8 +16,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import client_table
+from fedcohort.racing.round_costs import round_cost
+from fedcohort.racing.row_results import RacedRow
 from fedcohort.racing.twin import Twin, build_twin
 from tests.cli.test_json_formats import check
+from tests.experiments import small
 
 FRAME = pd.DataFrame(
     {
@@ -140,6 +143,32 @@ def test_the_command_recommends_and_resumes(folder: Path) -> None:
     assert costs["models"] == pytest.approx(6)
     assert costs["bytes"] > 0
     assert costs["simulated_time"] <= 10.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "models"),
+    [
+        # a round: one model down and one up for each of 3 clients
+        ({"selection": {"name": "uniform", "k": 3}}, 6.0),
+        # from the second round on, a control variate goes with each model, down and up; in the first one, only up
+        ({"selection": {"name": "uniform", "k": 3}, "algorithm": "scaffold", "training": {"momentum": 0.0}}, 11.25),
+        # 12 clients receive the model to answer with 2 numbers of 4 bytes; about 3 of them send it, none receives it again
+        ({"selection": {"name": "ocs", "k": 3}}, None),
+    ],
+)
+def test_the_cost_of_a_round_is_in_units_of_the_model(
+    settings: dict[str, Any], models: float | None, tmp_path: Path
+) -> None:
+    """Logistic regression on digits has (64 + 1)·10 parameters of 4 bytes."""
+    run = fedcohort.run(small(rounds=4, model="logistic", **settings), runs=tmp_path)
+    found = round_cost(RacedRow("a", {0: run}, ((0.5,),), "best"))
+    if models is None:
+        models = 12 + 12 * 2 / 650 + float(run.rounds["admitted"].mean())
+    assert found.models == pytest.approx(models)
+    assert found.bytes == pytest.approx(models * 650 * 4)
+    (run.path / "model.safetensors").unlink()
+    with pytest.raises(UsageError, match=r"model.safetensors: is missing, so that the size .* repeat the run"):
+        round_cost(RacedRow("a", {0: run}, ((0.5,),), "best"))
 
 
 def test_the_twin_is_an_experiment_that_can_be_raced(folder: Path) -> None:

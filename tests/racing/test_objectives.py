@@ -165,6 +165,19 @@ def test_declined_clients_disclose_their_reports(tmp_path: Path) -> None:
     assert objectives("disclosure")[0].value_of(measured) == 2 * 10 * 5
 
 
+def test_updates_of_a_trial_round_are_no_disclosed_numbers(tmp_path: Path) -> None:
+    """The change of its loss, which each available client sends, is one number; the updates of clients that train are not."""
+    run = fedcohort.run(
+        small(rounds=3, selection={"name": "fedcor", "k": 2, "warmup": 1, "interval": 1, "first_steps": 2, "steps": 2}),
+        runs=tmp_path,
+    )
+    trial = run.ledger.query("kind == 'LossChange'")
+    assert trial["round"].tolist() == [3]
+    assert trial["bytes_up"].item() == 4 * 12 + 2 * 4 * (64 * 64 + 64 + 64 * 10 + 10)
+    # in rounds 1 and 2, the losses before and after round 1; in round 3, their change
+    assert objectives("disclosure")[0].value_of(Measured(run)) == 3 * 12
+
+
 def test_margins_have_defaults_and_become_differences_of_scores() -> None:
     accuracy, cost = objectives(["accuracy", "time"])
     assert (accuracy.margin, accuracy.score_margin) == (0.005, 0.005)

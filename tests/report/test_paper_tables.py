@@ -15,6 +15,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
 from fedcohort.report.paper_tables import escaped, latex_table, to_csv, to_latex
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.verdicts import NO_RESULT
 from tests.experiments import UCB, small
 from tests.study.test_verdicts import BETTER, FIRST, runs_of
 
@@ -107,6 +108,15 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> No
     assert "Over clients: accuracy on each client's own test samples" in latex
     vars(compared)["table"] = table
     assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
+
+
+def test_p_values_are_corrected_for_rows_without_a_result(compared: Comparison, tmp_path: Path) -> None:
+    """The caption names the number of comparisons that the table and the terminal correct for."""
+    lost = runs_of(tmp_path, "d", [*BETTER[:-1], math.nan])
+    with_lost = Comparison("lost", (*compared.rows[:2], lost))
+    assert [row.words for row in with_lost.verdicts][-1] == NO_RESULT
+    for text in (with_lost.about_verdicts, to_latex(with_lost)):
+        assert "p corrected by Holm for 2 comparisons" in text
 
 
 def test_labels_are_escaped(compared: Comparison) -> None:

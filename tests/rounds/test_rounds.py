@@ -325,11 +325,14 @@ def test_the_number_of_clients_changes_by_round() -> None:
         ({"name": "fedavg", "server_lr": 0.5}, lambda share, part: 0.5 * share),
         ({"name": "fedavg", "weights": "n_total_delta"}, lambda share, part: part),
         ({"name": "scaffold", "weights": "n_selected"}, lambda share, part: share),
+        ({"name": "krum", "m": 2, "weights": "n_selected"}, lambda share, part: share),
+        ({"name": "krum", "m": 2, "weights": "cohort", "server_lr": 0.5}, lambda share, part: 0.5 * share),
     ],
 )
 def test_the_record_has_the_coefficient_of_every_update(algorithm: dict[str, object], expected: Any) -> None:
     """w' − w = Σ c_i Δ_i, computed from the updates themselves."""
-    with a_run_state(selection={"name": "uniform", "k": 3}, algorithm=algorithm) as run_state:
+    strategy = "size" if algorithm.get("weights") == "cohort" else "uniform"
+    with a_run_state(selection={"name": strategy, "k": 4}, algorithm=algorithm) as run_state:
         start, kept = run_state.model, list[Update]()
         train = run_state.engine.train
 

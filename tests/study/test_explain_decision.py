@@ -64,6 +64,15 @@ def test_the_numbers_are_those_of_the_record(run: Run) -> None:
             assert getattr(training, name) == recorded[name]
 
 
+def test_the_strategy_has_the_k_of_the_round(tmp_path: Path) -> None:
+    run = fedcohort.run(
+        small(rounds=3, selection={"name": "uniform", "k": 2, "k_steps": [[2, 5], [3, 1]]}), runs=tmp_path
+    )
+    for t, k in ((1, 2), (2, 5), (3, 1)):
+        assert explain(run, t).strategy == f"uniform(k = {k})"
+        assert explain(run, t).selected == k
+
+
 def test_in_words(run: Run) -> None:
     found = explain(run, 6)
     first, last = found.candidates[0], found.candidates[-1]

@@ -132,6 +132,31 @@ def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     assert kinds(row(tmp_path / "b", "b", *(played(t, late if t == 1 else [0], **GOOD) for t in (1, 2, 3)))) == []
 
 
+def test_rows_in_which_no_client_was_available_or_selected(tmp_path: Path, good: Row) -> None:
+    """The advice was to raise the learning rate, because the test loss hardly changed."""
+    initial = {"test_accuracy": 0.1, "class_accuracy": [0.0, 0.1, 0.2, 0.1], "test_loss": 1.4}
+    away, none = ([played(t, [], available=there, **initial) for t in (1, 2)] for there in (0, 12))
+    found = Comparison("x", (good, row(tmp_path / "a", "away", *away), row(tmp_path / "n", "none", *none))).health
+    assert [one for one in found if one.kind not in ("target", "few seeds")] == [
+        Finding(
+            "no update", ("away",), "no client was available in any round of its 3 seeds: the model is the initial one",
+            "let more clients be available (systems.availability), or play more rounds",
+        ),
+        Finding(
+            "no update", ("none",), "no client was selected in any round of its 3 seeds: the model is the initial one",
+            "let the strategy select some clients",
+        ),
+    ]  # fmt: skip
+    one = row(tmp_path / "one", "one", *away, seeds=1)
+    assert Comparison("x", (one,)).health[0].text == (
+        "no client was available in any of its 2 rounds: the model is the initial one"
+    )
+    some = Row("some", good.experiment, {**good.runs, 0: one.runs[0]})
+    assert Comparison("x", (some,)).health[0].text == (
+        "no client was available in any round of 1 of its 3 seeds: the model is the initial one"
+    )
+
+
 def test_models_that_know_one_class_guess_or_diverged(tmp_path: Path, good: Row) -> None:
     one = row(tmp_path, "one", played(1, [0], test_accuracy=0.25, class_accuracy=[0.0, 1.0, 0.0, 0.0]))
     guess = row(tmp_path, "guess", played(1, [0], test_accuracy=0.28, class_accuracy=[0.3, 0.1, 0.5, 0.22]))

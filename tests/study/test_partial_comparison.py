@@ -15,6 +15,7 @@ from fedcohort.report import paper_figures, terminal
 from fedcohort.report.figure import Figure
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import FirstRounds, read
+from fedcohort.study.run_measures import after_last_tests
 from tests.experiments import small
 from tests.report.pages import Page
 from tests.resume.test_resume import stop_after
@@ -97,6 +98,23 @@ def test_accuracies_are_those_after_the_common_round(folder: Path) -> None:
     assert "test accuracy after round 3, seed 0." in to_latex(compared)
     finished = [path for path in folder.iterdir() if fedcohort.open_run(path).finished]
     assert "Test accuracy after the last round in %, seed 0." in terminal.as_text(terminal.comparison(read(finished)))
+
+
+def test_accuracies_are_those_after_the_last_tests(tmp_path: Path) -> None:
+    """Runs that stopped after rounds 3 and 5 were tested after rounds 2 and 4; the note spoke of round 3, which has no test."""
+    for after, name in ((3, "uniform"), (5, "all")):
+        with pytest.raises(KeyboardInterrupt):
+            fedcohort.run(
+                small(selection=name, measures={"evaluate_every": 2}), runs=tmp_path, progress=stop_after(after)
+            )
+    compared = read(sorted(tmp_path.iterdir()), partial=True)
+    assert compared.when == "after round 2"
+    for row in compared.rows:
+        (run,) = row.runs.values()
+        tested = fedcohort.open_run(run.path).rounds["test_accuracy"]
+        assert compared.table.set_index("label")["accuracy"][row.label] == tested[2]
+    others = [fedcohort.open_run(path) for path in tmp_path.iterdir()]
+    assert after_last_tests(others) == "after rounds 2 to 4"
 
 
 def test_figures_end_at_the_common_round(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,17 @@ def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
     assert run.summary().rounds_to_target < math.inf
 
 
+def test_means_over_seeds_have_the_mean_accuracy_of_each_class(tmp_path: Path) -> None:
+    """They had those of the first seed."""
+    of_seeds = [[0.5, 1.0, math.nan], [0.75, 0.5, 0.25], []]
+    runs = [
+        written(tmp_path / str(seed), [played(1, [0], class_accuracy=own)], seed=seed)
+        for seed, own in enumerate(of_seeds)
+    ]
+    assert over_seeds(summaries(runs)).mean.class_accuracy == [0.625, 0.75, 0.25]
+    assert over_seeds(summaries(runs[2:])).mean.class_accuracy == []
+
+
 def test_several_runs_have_one_target(tmp_path: Path) -> None:
     """The lowest best accuracy, except that of a run which fails; a target that one of them sets is that of all."""
     best = {"a": 0.871, "b": 0.842, "fails": 0.07}

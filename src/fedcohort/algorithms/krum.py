@@ -93,8 +93,9 @@ class Krum(Algorithm):
         fold.add(update, weight)
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
-        """Those of the weighted mean."""
-        return self.linear_coefficients(weights)
+        """Those of the average, in which weights are normalized in every mode."""
+        total = sum(weights.values())
+        return {client: self.server_lr * weight / total if total > 0 else 0.0 for client, weight in weights.items()}
 
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
         """The average of the m models with the smallest scores."""

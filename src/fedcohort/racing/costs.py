@@ -7,6 +7,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
+from fedcohort.selection import LossChange
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["COSTS", "amount", "cost_of", "relative", "score_of", "spent"]
@@ -63,14 +64,18 @@ def _by_round(measured: Measured, values: Values) -> Values:
 
 
 def _disclosed(measured: Measured) -> Values:
-    """Numbers that clients sent besides their updates, up to the end of each round: answers to questions, and reports."""
+    """Numbers that clients sent besides their updates, up to the end of each round: answers to questions, and reports.
+
+    The bytes of a trial round are those of its updates, too, so that its answers are counted by the clients that can be asked.
+    """
     ledger = measured.ledger
+    of_rows, kind = ledger["round"].to_numpy(np.int64) - 1, ledger["kind"].to_numpy()
     answers = ledger["bytes_up"].to_numpy(np.float64) / 4
-    trained = measured.series("trained")[ledger["round"].to_numpy(np.int64) - 1]  # declined clients report, too
+    asked = measured.series("available")[of_rows]  # fedcor asks all clients for the change of their losses
+    trained = measured.series("trained")[of_rows]  # declined clients report, too
     reports = ledger["discloses"].str.count(",").to_numpy(np.float64)
-    training = ledger["kind"].to_numpy() == "training"
-    sent = trained * reports
-    return _by_round(measured, np.where(training, sent, answers))
+    sent = np.where(kind == LossChange.__name__, asked, answers)
+    return _by_round(measured, np.where(kind == "training", trained * reports, sent))
 
 
 _SPENT: dict[str, Callable[[Measured], Values]] = {

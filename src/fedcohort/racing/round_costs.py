@@ -1,12 +1,15 @@
 """What a round of a strategy costs."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.racing.costs import spent
 from fedcohort.racing.row_results import RacedRow
+from fedcohort.record import Run
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["RoundCost", "round_cost"]
@@ -19,7 +22,7 @@ class RoundCost:
     Attributes:
         label: label of the row.
         selected: number of clients that are selected.
-        models: bytes that are sent and received, in units of the model's size.
+        models: bytes that are sent and received, in units of the model's size; NaN if the final model of the first run is missing.
         bytes: the same in bytes.
         client_passes: forward passes over a client's training data, summed over clients.
         simulated_time: simulated time.
@@ -42,17 +45,20 @@ def round_cost(row: RacedRow) -> RoundCost:
         cost: _mean(spent(one, cost)[-1] / one.num_rounds for one in measured)
         for cost in ("bytes", "passes", "time", "disclosure")
     }
-    size = _mean(map(_model_bytes, measured))
     selected = _mean(float(one.rounds["selected"].mean()) for one in measured)
-    models = each["bytes"] / size if size else 0.0
+    models = each["bytes"] / _model_bytes(measured[0].run)
     return RoundCost(row.label, selected, models, each["bytes"], each["passes"], each["time"], each["disclosure"])
 
 
-def _model_bytes(measured: Measured) -> float:
-    """Bytes that a client receives for training; 0 if no client trained."""
-    training = measured.ledger[measured.ledger["kind"] == "training"]
-    selected = measured.series("selected")[training["round"].to_numpy(np.int64) - 1].sum()
-    return float(training["bytes_down"].sum() / selected) if selected else 0.0
+def _model_bytes(run: Run) -> float:
+    """Size of the model in bytes, as it is sent; NaN if the final model of the run is missing.
+
+    The ledger does not have it: clients can have the model from a question before they train, and algorithms can send more than a model.
+    """
+    from safetensors.torch import load_file  # slow to import
+
+    file = run.path / "model.safetensors"
+    return num_bytes([load_file(file)]) if file.exists() else math.nan
 
 
 def _mean(values: Iterable[float]) -> float:

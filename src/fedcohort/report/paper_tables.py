@@ -71,7 +71,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     measures, own = compared.own_measures, own_samples(compared)
     text = latex_table(
         compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own,
-        worst=in_comparison(compared), when=compared.when,
+        worst=in_comparison(compared), when=compared.when, comparisons=compared.comparisons,
     )  # fmt: skip
     return _written(text, file)
 
@@ -88,6 +88,7 @@ def latex_table(
     own: str = "data",
     worst: str = "worst tenth",
     when: str = "after the last round",
+    comparisons: int = 0,
 ) -> str:
     """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
 
@@ -102,9 +103,10 @@ def latex_table(
         own: the samples of clients on which their accuracy is measured.
         worst: what the tenth of the clients with the lowest accuracy is called.
         when: after which round accuracies are compared, in words.
+        comparisons: number of comparisons that p-values are corrected for, see :attr:`fedcohort.Comparison.comparisons`.
     """
     columns = _columns(rows, goal, own_measures, score, worst)
-    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own, worst)
+    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own, worst, comparisons)
     lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
     return "\n".join(
         [
@@ -231,6 +233,7 @@ def _caption(
     score: ScoreStyle,
     own: str,
     worst: str,
+    comparisons: int,
 ) -> str:
     """What the table shows, and how its intervals and p-values are made."""
     several = over_seeds(seeds, (row["seeds"] for row in rows))
@@ -243,9 +246,8 @@ def _caption(
         sentences.append(
             f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{interval}{about_cut(rows)}."
         )
-    tested = sum(math.isfinite(row["p_holm"]) for row in rows)
-    if tested:
-        corrected = f", p corrected by Holm for {tested} comparisons" if tested > 1 else ""
+    if any(math.isfinite(row["p_holm"]) for row in rows):
+        corrected = f", p corrected by Holm for {comparisons} comparisons" if comparisons > 1 else ""
         sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
     if _measured(rows, "client_accuracy"):
         sentences.append(

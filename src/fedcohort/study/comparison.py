@@ -20,7 +20,7 @@ from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measure_differences import ACCURACY, Measure, MeasureDifferences, measure_of, value_of
 from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
-from fedcohort.study.run_measures import Measured
+from fedcohort.study.run_measures import Measured, after_last_tests
 from fedcohort.study.targets import FOR_EACH, TO_TARGET, Target, about_targets, costs_of_target, group_targets
 from fedcohort.study.unfinished_rows import about_counted, counted_runs, rounds_left, uneven_rows, without_difference
 from fedcohort.study.verdicts import Verdict
@@ -252,7 +252,7 @@ class Comparison:
         if self.uneven:
             return "after the last round of each run so far"
         if self.note:
-            return f"after round {max(run.last_round for run in runs)}"
+            return after_last_tests(runs)
         return f"after the last round{' so far' * any(rounds_left(run) for run in runs)}"
 
     @property

@@ -62,7 +62,7 @@ class Explanation:
 
     Attributes:
         label: label and seed of the run.
-        strategy: the strategy, k, and the parameters that differ from their defaults.
+        strategy: the strategy, k in this round, and the parameters that differ from their defaults.
         round, rounds: the round, and the number of rounds.
         note: the kind of decision, and the effects of rules that all strategies share.
         available, selected, trained, admitted: numbers of clients.
@@ -252,7 +252,7 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
-        strategy=strategy_in_words(run),
+        strategy=strategy_in_words(run, round),
         round=round,
         rounds=run.described.rounds,
         **{name: row[name] for name in ("note", "available", "selected", "trained", "admitted", "round_time")},

@@ -11,6 +11,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.guessing import guessing
+from fedcohort.study.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import (
     hardly_changed,
@@ -331,6 +332,7 @@ def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:
 
 
 CHECKS = (
+    Check("no update", lambda row: never_selected(row.runs), lambda rows: words_of_never_selected(_runs(rows))),
     Check("no update", _no_update, _words_of_no_update),
     Check("diverged", _diverged, _words_of_diverged),
     Check("one class", _one_class, _words_of_one_class),

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.formatted_values import number, setting
 from fedcohort.core.parameters import defaults
 from fedcohort.core.plugins import short_name
+from fedcohort.experiment.client_counts import k_in_round
 from fedcohort.experiment.plugin_facts import as_recorded
 from fedcohort.record import Run
 
@@ -29,14 +30,14 @@ def was_available(run: Run, round: int, client: int) -> bool | None:
     return bool(presence(round)[client])
 
 
-def strategy_in_words(run: Run) -> str:
-    """Name and parameters of the strategy; a strategy from Python is described in the head of the experiment file."""
+def strategy_in_words(run: Run, round: int) -> str:
+    """Name and parameters of the strategy in a round; a strategy from Python is described in the head of the experiment file."""
     if strategy := run.described.handed_over.get("selector"):
         return strategy
     selection = run.described.selection
     defaults = _defaults(run, selection)
     own = {name: value for name, value in selection.parameters.items() if value != defaults.get(name)}
-    settings = {"k": selection.k, **own}
+    settings = {"k": k_in_round(selection.k, selection.k_steps, round), **own}
     texts = {name: number(value) if isinstance(value, float) else setting(value) for name, value in settings.items()}
     return f"{short_name(selection.name)}({', '.join(f'{name} = {text}' for name, text in texts.items())})"
 

@@ -1,6 +1,7 @@
 """Measures of one run that comparisons and summaries share."""
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ __all__ = [
     "Cost",
     "Measured",
     "Personal",
+    "after_last_tests",
     "bytes_per_round",
     "evenness",
     "how_to_go_on",
@@ -41,6 +43,15 @@ def how_to_go_on(run: Run) -> str:
 def without_round(run: Run) -> str:
     """That a run has nothing to measure yet, and how it goes on, in words."""
     return f"{run.path}: has no finished round yet; start it again {how_to_go_on(run)}"
+
+
+def after_last_tests(runs: Sequence[Run]) -> str:
+    """After which round runs were tested last, in words; if none was tested, the last round that they have played."""
+    tested = {int(t) for run in runs for t in run.rounds["test_accuracy"].dropna().index.to_numpy()[-1:]}
+    tested = tested or {run.last_round for run in runs}
+    if len(tested) == 1:
+        return f"after round {min(tested)}"
+    return f"after rounds {min(tested)} to {max(tested)}"
 
 
 def level_below(accuracy: float) -> float:

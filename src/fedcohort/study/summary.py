@@ -132,6 +132,8 @@ def _mean_of(name: str, values: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         means: list[Any] = [_mean(own) for own in zip(*values, strict=True)]
         return type(first)(*means)
+    if isinstance(first, list):
+        return [_mean(own) for own in zip(*filter(None, values), strict=True)]  # without runs that have no such numbers
     return _mean_number(name, values) if isinstance(first, int | float) else first
 
 

@@ -1,6 +1,7 @@
 """Curves over a swept number, and heat maps over two."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -85,3 +86,34 @@ def test_tooltips_of_heat_maps_have_the_full_names_of_strategies(tmp_path: Path)
         assert len(cells) == 4 * len(names)
         assert set(cells) == names
         assert f">{LONG}<" not in svg, "panels have the short name"
+
+
+def test_a_cell_of_a_heat_map_is_a_mean_over_further_settings(tmp_path: Path) -> None:
+    """The caption spoke of seed 0 only, and of a cell with a row without a score the map had the mean of the others."""
+    runs = [
+        run
+        for name in ("uniform", "b")
+        for k in (2, 3)
+        for epochs in (1, 2)
+        for momentum in (0.0, 0.5)
+        for run in runs_of(
+            tmp_path,
+            f"{name}, k={k}, epochs={epochs}, momentum={momentum}",
+            [
+                (math.nan if name == "b" and k == 3 and epochs == 2 and momentum else 0.1 * k)
+                + 0.2 * epochs
+                + momentum / 10
+            ],
+            selection={"name": "uniform", "k": k} if name == "uniform" else UCB | {"k": k},
+            training={"epochs": epochs, "momentum": momentum},
+        )
+    ]
+    (figure,) = studies(gather(runs), PAGE)
+    for view in figure.views:
+        assert (
+            "for training.epochs × training.momentum. Each cell is a mean over the values of selection.k." in view.note
+        )
+    cells = figure.data["heat"].set_index(["strategy", "x", "y"])["accuracy"]
+    assert cells["uniform", "1", "0.0"] == pytest.approx((0.2 + 0.3) / 2 + 0.2)
+    assert cells["uniform", "2", "0.5"] == pytest.approx((0.2 + 0.3) / 2 + 0.4 + 0.05)
+    assert math.isnan(cells["b", "2", "0.5"])

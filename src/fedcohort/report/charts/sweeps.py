@@ -11,7 +11,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core.formatted_values import by_dotted_key, setting
+from fedcohort.core.formatted_values import by_dotted_key, in_words, setting
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look, RowLooks, tick
 from fedcohort.report.charts.axes_and_legends import (
@@ -272,7 +272,8 @@ def _legend_encodings(labels: list[str], look: Look) -> tuple[alt.Color, alt.Sha
 
 
 def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> Figure:
-    means = sweep.frame.groupby(["strategy", "name", across, up], sort=False)["accuracy"].mean().reset_index()
+    cell = sweep.frame.groupby(["strategy", "name", across, up], sort=False)["accuracy"]
+    means = cell.agg(lambda values: values.mean(skipna=False)).reset_index()
     frame = means.rename(columns={across: "x", up: "y"})
     frame["x"], frame["y"] = frame["x"].map(sweep.texts[across]), frame["y"].map(sweep.texts[up])
     frame["text"] = [score.value(value) for value in frame["accuracy"]]
@@ -280,7 +281,8 @@ def _heat(sweep: Swept, across: str, up: str, look: Look, score: ScoreStyle) -> 
     axes = list(sweep.texts[across].values()), list(sweep.texts[up].values())
     shade = _Shade("accuracy", float(frame["accuracy"].min()), float(frame["accuracy"].max()), *axes)
     cells = [Panel(_cells("heat", label, shade, across, up, look, score.heading("test")), label) for label in labels]
-    about = f"{sweep.when}, {sweep.over}, for {across} × {up}."
+    each = f" Each cell is a mean over the values of {in_words(sweep.keys[2:])}." if sweep.keys[2:] else ""
+    about = f"{sweep.when}, {sweep.over}, for {across} × {up}.{each}"
     note = f"Test {score.name}{score.in_unit} {about}{sweep.about_seeds and ' '}{sweep.about_seeds}"
     views, data = [View(score.name, cells, note)], {"heat": frame}
     if len(labels) > 1 and sweep.differences:
