@@ -128,6 +128,7 @@ class _Check:
         import torch
 
         before = {name: value.clone() for name, value in _entries(twin).items()}
+        places = {name: parameter.data_ptr() for name, parameter in twin.named_parameters()}
         outputs: object = None
         with torch.no_grad():
             of_all = self._called(twin.eval(), self.samples, "")
@@ -146,6 +147,8 @@ class _Check:
         changed = [
             name for name, value in before.items() if not torch.equal(_comparable(after[name]), _comparable(value))
         ]
+        # such as self.weight.data = ..., which changes values only after some training
+        changed += [name for name, parameter in twin.named_parameters() if parameter.data_ptr() != places.get(name)]
         if changed:
             raise UsageError(
                 f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
