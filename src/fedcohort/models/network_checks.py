@@ -1,6 +1,5 @@
 """Check a user's own network before the first round: what it takes, what it returns, and whether it can be trained."""
 
-import copy
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -81,9 +80,11 @@ class _Check:
         """All checks."""
         self._no_lazy_layers()
         attributes = _plain_attributes(self.module)
+        from fedcohort.core.network_copies import copy_of
+
         twin = self.module
         with suppress(Exception):  # some modules cannot be copied
-            twin = copy.deepcopy(self.module)
+            twin = copy_of(self.module)
         self._evaluation(twin)
         self._parameters()
         self._training(twin, attributes)

@@ -6,7 +6,6 @@ with two batched matrix products per layer. If nothing else reads the gradients,
 ``torch.func.vmap`` and autograd.
 """
 
-import copy
 import itertools
 import math
 import threading
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.network_copies import copy_of
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.plain_network import program_of
 from fedcohort.training.random_layers import recomputes
@@ -143,7 +143,7 @@ class Vectorized:
     def module(self) -> nn.Module:
         """This thread's copy of the module, because ``functional_call`` puts parameters into the module while it runs."""
         if not hasattr(self._copies, "module"):
-            self._copies.module = copy.deepcopy(self._module)
+            self._copies.module = copy_of(self._module)
             self._copies.dropout = replace_dropouts(self._copies.module)
             for part in filter(_is_dropout, self._copies.module.modules()):
                 part.eval()  # its probability is 0, but vmap refuses to run it in training
@@ -278,7 +278,7 @@ def _named_row(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[str, nn.
     For a network with a forward pass of its own, the layers must also give the bits of autograd, see :func:`program_of`.
     """
     if not is_sequence(module):
-        module = copy.deepcopy(module).cpu()
+        module = copy_of(module).cpu()
         if program_of(module, shape) is None:
             return []
     names = {part: name for name, part in module.named_modules()}
