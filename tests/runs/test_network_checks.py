@@ -81,6 +81,12 @@ class Limiting(Base):
         return super().forward(x)
 
 
+class LimitingInPlace(Base):
+    def forward(self, x: Tensor) -> Any:
+        self.layer.weight.data.renorm_(2, 0, 10.0)
+        return super().forward(x)
+
+
 class Failing(Base):
     def forward(self, x: Tensor) -> Any:
         if self.training:
@@ -216,6 +222,7 @@ WRONG: list[tuple[type[nn.Module], str]] = [
         r"^model = own: changes mean in evaluation mode too, .*; change it in training only \(if self\.training",
     ),
     (Limiting, r"^model = own: changes layer\.weight in evaluation mode too, "),
+    (LimitingInPlace, r"^model = own: changes layer\.weight in evaluation mode too, "),
     (
         Failing,
         r"^model = own: cannot process samples of shape \[1, 8, 8\] in training mode: KeyError: 'mine' \(\S*\.py:\d+\)$",
