@@ -897,3 +897,16 @@ def test_a_part_of_the_writers_are_still_numbered_without_gaps():
 def test_no_other_share(share):
     with pytest.raises(UsageError, match="share"):
         part(load("digits"), share)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels"), [((16, 16, 3), 16), ((3, 16, 16), 0), ((8, 128, 1), 0), ((16, 16, 1), 16), ((16, 16), 0)]
+)
+def test_float_images_with_channels_last_are_mentioned(
+    shape: tuple[int, ...], channels: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = np.random.default_rng(0).random((12, *shape))
+    from_arrays((images[:8], np.arange(8) % 2), (images[8:], np.arange(4) % 2), name="own")
+    line = f"own: images are [N, C, H, W], so these have {channels} channels of {channels}×{shape[-1]}; "
+    assert (line in caplog.text) == bool(channels)
+    assert bool(caplog.text) == bool(channels)

@@ -204,3 +204,18 @@ def test_a_validation_share_that_leaves_no_test_set() -> None:
     data = from_arrays((features, labels), (features, labels))
     with pytest.raises(UsageError, match=r"data\.validation = 0\.95: leaves no test samples"):
         gather(data, partition(Iid(), labels, 2, 0), validation=0.95, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64"])
+def test_values_far_from_zero_are_standardised_before_they_become_float32(kind: str) -> None:
+    draw = np.random.default_rng(0)
+    seconds = (1.7e9 + draw.normal(0, 60, (120, 1))).astype(kind)
+    huge = 1e40 * draw.normal(size=(120, 1))
+    for features in (seconds, huge) if kind == "float64" else (seconds,):
+        data = from_arrays((features[:100], np.arange(100) % 2), (features[100:], np.arange(20) % 2), standardise=True)
+        federation = of(data)
+        mine = federation.client(1).features
+        expected = (mine.double() - features[:100].mean()) / features[:100].std()
+        assert torch.allclose(federation.standardised(mine, torch.float32).double(), expected, rtol=1e-5, atol=1e-6)
+        into = torch.empty(mine.shape, dtype=torch.float32)
+        assert torch.equal(federation.standardised(mine, torch.float32, into), federation.prepare(mine, torch.float32))

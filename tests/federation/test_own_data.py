@@ -358,6 +358,30 @@ def test_a_column_split_divides_the_samples(tmp_path):
     np.testing.assert_array_equal(data.test_features[:, 0], table.age[::10])
 
 
+@pytest.mark.parametrize("index", ["client", ["label", "client"], ["age", "split"]])
+def test_columns_in_the_index_of_a_table_are_used(tmp_path, index):
+    table = patients().assign(split=["test" if i % 10 == 0 else "train" for i in range(80)])
+    plain = load(save_table(table, tmp_path / "plain.parquet"), feature_columns=["age"])
+    table.set_index(index).to_parquet(tmp_path / "t.parquet")
+    data = load(str(tmp_path / "t.parquet"), feature_columns=["age"])
+    assert data.client_names == plain.client_names
+    assert data.fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("labels", "line"),
+    [
+        (["ill", "ill "], "different classes have names that differ only in spaces: 'ill' and 'ill '"),
+        (["ill", "ill"], "all labels are 'ill', so there is nothing to predict"),
+        (["a", "A"], ""),
+    ],
+)
+def test_labels_that_may_be_one_are_mentioned(tmp_path, caplog, labels, line):
+    load(save_table(patients().assign(label=labels * 40), tmp_path / "t.csv"))
+    assert line in caplog.text
+    assert bool(caplog.text) == bool(line)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -379,6 +403,8 @@ def test_a_column_split_divides_the_samples(tmp_path):
         (lambda t: t.assign(split=["dev", *["train"] * 79]), r"column 'split' has 'dev'; must be 'train' or 'test'"),
         (lambda t: t[["label"]], r"has no columns of features"),
         (lambda t: t[:0], r"has no rows"),
+        (lambda t: t[:1], r"has one row; at least two are needed"),
+        (lambda t: t.assign(client="NA"), r"80 of 80 values are missing; .*; in a CSV file, texts such as NA and None"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, change, message):

@@ -73,6 +73,20 @@ class Averaging(Base):
         return super().forward(x - self.mean.view(1, 8, 8))
 
 
+class Limiting(Base):
+    """A limit of the norms of weights, which the first weights do not reach."""
+
+    def forward(self, x: Tensor) -> Any:
+        self.layer.weight.data = torch.renorm(self.layer.weight.data, 2, 0, 100.0)
+        return super().forward(x)
+
+
+class LimitingInPlace(Base):
+    def forward(self, x: Tensor) -> Any:
+        self.layer.weight.data.renorm_(2, 0, 10.0)
+        return super().forward(x)
+
+
 class Failing(Base):
     def forward(self, x: Tensor) -> Any:
         if self.training:
@@ -207,6 +221,8 @@ WRONG: list[tuple[type[nn.Module], str]] = [
         Averaging,
         r"^model = own: changes mean in evaluation mode too, .*; change it in training only \(if self\.training",
     ),
+    (Limiting, r"^model = own: changes layer\.weight in evaluation mode too, "),
+    (LimitingInPlace, r"^model = own: changes layer\.weight in evaluation mode too, "),
     (
         Failing,
         r"^model = own: cannot process samples of shape \[1, 8, 8\] in training mode: KeyError: 'mine' \(\S*\.py:\d+\)$",

@@ -1,5 +1,6 @@
 """Networks whose code does more than compute, without saying so in its own lines. pytest does not rewrite the code of this file."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -243,6 +244,24 @@ class Scripted(Base):
         return super().forward(listed(x))
 
 
+class Counted(Base):
+    """An iterator that is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = itertools.count(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) / next(self.numbers)
+
+
+class Mapped(Base):
+    """A function with effects that another one calls."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(next(map(METER.update, [x])))
+
+
 class Scaled(Base):
     """Numbers that may be changed between steps: an attribute, one of the class, and a global one."""
 
@@ -260,7 +279,7 @@ HIDDEN: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
         ByName, ByParts, Holding, Updating, Iterating, Indexing, Static, Making, Encoding, EncodingByMethod, Helped, Global, Saving,
-        Seen, TensorOfTensors, OfBatch, Split, Packed, Product, Scripted,
+        Seen, TensorOfTensors, OfBatch, Split, Packed, Product, Scripted, Counted, Mapped,
     )
 }  # fmt: skip
 

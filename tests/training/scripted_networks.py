@@ -174,8 +174,37 @@ class Dropping(Residual):
         return self.head(functional.alpha_dropout(x.mean((2, 3)), 0.2, self.training))
 
 
+class Noisy(Residual):
+    """Draws by functions that take no generator unless they are given one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)
+        x = x + 0.1 * torch.randn_like(x) * torch.rand(len(x), 1, 1, 1)
+        x = torch.lerp(x, x[torch.randperm(len(x))], 0.2)
+        return super().forward(x) * torch.empty(len(x), 1).bernoulli_(0.8) + 0.1 * torch.randint(0, 3, (len(x), 4))
+
+
+class Begun(nn.Module):
+    """The first state of a recurrent layer on the device of the first parameter, and functions of Python that only compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.GRU(8, 8, batch_first=True)
+        self.heads = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = next(self.parameters())
+        hidden = torch.zeros(1, len(x), 8, device=first.device, dtype=first.dtype)
+        outputs, _ = self.layers(x.flatten(1).view(-1, 8, 8), hidden)
+        parts = dict(zip("ab", map(torch.tanh, outputs[:, slice(6, 8)].unbind(1)), strict=True))
+        return sum(head(part) for head, part in zip(iter(self.heads), parts.values(), strict=True))
+
+
 IMAGES: dict[str, type[nn.Module]] = {
     "dropping": Dropping,
+    "noisy": Noisy,
+    "begun": Begun,
     "normed": Normed,
     "residual": Residual,
     "gated": Gated,
@@ -275,13 +304,6 @@ class Drawn(Base):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * random.choice([1.0, 2.0]) * float(np.random.default_rng().random())
-
-
-class Noisy(Base):
-    """Draws by a call that cannot be given a generator."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x) + (torch.randn(len(x), 4) if self.training else 0)
 
 
 class Written(Base):
@@ -424,7 +446,7 @@ class Expanded(Base):
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Noisy, Written, Rescaled, OwnGradient, Observed,
+        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded,
     )
 }  # fmt: skip

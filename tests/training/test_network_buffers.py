@@ -1,4 +1,4 @@
-"""Buffers that forward passes change: clients send them, and no client sees those of another."""
+"""Buffers and parameters that forward passes replace: clients send them, and no client sees those of another."""
 
 from contextlib import closing
 from typing import Any
@@ -40,11 +40,28 @@ class Averaging(Base):
         return self.layer(self.norm(x - self.mean))
 
 
-def learned(workers: int, **settings: bool) -> list[Any]:
+class Limited(Base):
+    """Limits the norms of weights, by giving them other memory, or in place."""
+
+    def __init__(self, *, assigns: bool) -> None:
+        super().__init__()
+        self.assigns = assigns
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.layer.weight
+        limited = torch.renorm(weight.data, 2, 0, 0.5)
+        if self.training and self.assigns:
+            weight.data = limited
+        elif self.training:
+            weight.data.copy_(limited)
+        return super().forward(x)
+
+
+def learned(workers: int, kind: type[Base] = Averaging, **settings: bool) -> list[Any]:
     """What clients send in two rounds."""
     torch.manual_seed(0)
     algorithm, training = FedAvg(), Training(batch_size=4, epochs=2, lr=0.05)
-    with closing(LocalEngine(federation(), as_model(Averaging(**settings)), training, algorithm, 5, workers)) as engine:
+    with closing(LocalEngine(federation(), as_model(kind(**settings)), training, algorithm, 5, workers)) as engine:
         model, found = engine.initial_model(), []
         for t in (1, 2):
             updates = list(engine.train(model, t, Cohort(np.array([3, 0, 5, 2, 4, 1])), algorithm))
@@ -60,6 +77,12 @@ def test_assigned_buffers_are_sent_as_changed_ones_are() -> None:
     assert changed == learned(2, assigns=True)
 
 
+def test_parameters_with_other_memory_are_sent_as_changed_ones_are() -> None:
+    changed = learned(1, Limited, assigns=False)
+    assert changed == learned(1, Limited, assigns=True)
+    assert changed == learned(2, Limited, assigns=True)
+
+
 @pytest.mark.parametrize("assigns", [False, True])
 def test_buffers_that_are_not_sent_are_each_clients_own(assigns: bool) -> None:
     alone = learned(1, assigns=assigns, persistent=False)
@@ -72,4 +95,12 @@ def test_a_buffer_of_another_shape_is_refused() -> None:
     buffers = NetworkBuffers(module)
     module.mean = torch.zeros(3, 64)
     with pytest.raises(UsageError, match=r"^model: its forward pass made the buffer 'mean' \[3, 64\]; .* \[64\]$"):
+        buffers.gather()
+
+
+def test_a_parameter_of_another_shape_is_refused() -> None:
+    module = Averaging(assigns=True)
+    buffers = NetworkBuffers(module)
+    module.layer.weight.data = torch.zeros(3, 3)
+    with pytest.raises(UsageError, match=r"^model: its forward pass made the parameter 'layer\.weight' \[3, 3\]; "):
         buffers.gather()

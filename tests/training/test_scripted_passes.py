@@ -240,13 +240,11 @@ def script_of(module: nn.Module, *given: Tensor) -> ScriptedPass | None:
 
 
 @pytest.mark.parametrize("kind", REFUSED.values(), ids=REFUSED)
-def test_networks_whose_code_must_run_have_no_script(kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_whose_code_must_run_have_no_script(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module = kind()
     assert script_of(Base(), *batch()) is not None
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    if kind.__name__ == "Noisy":  # the setup knows that it draws
-        assert not same_bits(module, "plain", monkeypatch)
     assert script_of(module, *batch()) is None
     if kind.__name__ != "Rescaled":
         assert bits(before) == bits(module.state_dict())

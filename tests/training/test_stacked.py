@@ -291,6 +291,39 @@ class Shuffling(Mixing):
         return outputs
 
 
+class BySize(nn.Module):
+    """Outputs that depend on the size of the batch, here on whether it is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x)
+        return outputs * (2.0 if len(x) == 4 else 1.0)
+
+
+class Recomputing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.utils.checkpoint.checkpoint(self.layer, x, use_reentrant=False)
+
+
+class Scaled(nn.Module):
+    """A parameter that is a single number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(6, 3), nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x)
+        return outputs * self.scale.exp()
+
+
 def tied() -> nn.Module:
     module = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 3))
     module[2].weight = module[0].weight
@@ -304,11 +337,23 @@ def tied() -> nn.Module:
         (nn.Sequential(nn.Linear(6, 4), nn.AlphaDropout(0.1), nn.Linear(4, 3)), "AlphaDropout draws random numbers"),
         (Shuffling(), "Dropout draws random numbers for a whole batch"),
         (Mixing(), "depends on the others of its batch"),
+        (BySize(), "depends on the size of its batch"),
+        (Recomputing(), r"torch\.utils\.checkpoint runs parts of the model again"),
         (Counting(), "changes its buffers|vmap cannot run the model"),
         (Branching(), "vmap cannot run the model"),
         (tied(), "share parameters"),
     ],
-    ids=["batch norm", "alpha dropout", "whole batch", "mixing", "counting", "branching", "tied"],
+    ids=[
+        "batch norm",
+        "alpha dropout",
+        "whole batch",
+        "mixing",
+        "by size",
+        "checkpoint",
+        "counting",
+        "branching",
+        "tied",
+    ],
 )
 def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
     """They say so, and are trained one by one: the bits of the plan threads."""
@@ -322,6 +367,11 @@ def test_models_that_cannot_be_stacked(module: nn.Module, reason: str) -> None:
         assert pack(one.state) == pack(two.state)
     engine.close()
     other.close()
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
+def test_parameters_may_be_single_numbers(clip_norm: float, compare: Callable[..., None]) -> None:
+    compare({"clip_norm": clip_norm}, as_model(Scaled()))
 
 
 def test_shared_activations_are_a_chain() -> None:

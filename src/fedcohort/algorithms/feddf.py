@@ -18,7 +18,6 @@ Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning
 epfml/federated-learning-public-code.
 """
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
@@ -32,6 +31,7 @@ from fedcohort.algorithms.base import Algorithm
 from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, all_identical, average, check_weights
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.updates import Members, ModelState, Update
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.threads import one_thread
@@ -167,7 +167,7 @@ class _Student:
         self._weights = [p for p in self._network.parameters() if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._weights, settings.lr, fused=True)
         self._is_validated = len(tools.validation[1]) > 0
-        self._best, self._best_accuracy, self._best_batch = copy.deepcopy(self._network), -1.0, 0
+        self._best, self._best_accuracy, self._best_batch = copy_of(self._network), -1.0, 0
         self._start_accuracy = tools.accuracy(self._network) if settings.return_best and self._is_validated else -1.0
 
     def learn(self, batch: int, index: Tensor, probabilities: Tensor, constant: Tensor) -> bool:
@@ -197,7 +197,7 @@ class _Student:
             return False
         accuracy = self._tools.accuracy(self._network)
         if accuracy > self._best_accuracy:
-            self._best, self._best_accuracy, self._best_batch = copy.deepcopy(self._network), accuracy, batch
+            self._best, self._best_accuracy, self._best_batch = copy_of(self._network), accuracy, batch
             return False
         return batch - self._best_batch >= settings.patience
 

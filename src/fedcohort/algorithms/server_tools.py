@@ -4,7 +4,6 @@ Only algorithms that run models on the server need them (FedDF, RHFL, and FedPro
 :meth:`fedcohort.algorithms.base.Algorithm.prepare`, in the same way on every engine.
 """
 
-import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms.sample_measures import sample_losses, sample_scores
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums
 
@@ -46,7 +46,7 @@ class ServerTools:
 
     def model(self, state: dict[str, Tensor]) -> nn.Module:
         """A new network with the weights and the dtype of ``state``, in evaluation mode."""
-        module = copy.deepcopy(self._skeleton).to(dtype=_dtype(state))
+        module = copy_of(self._skeleton).to(dtype=_dtype(state))
         module.load_state_dict(state)
         return module.eval()
 

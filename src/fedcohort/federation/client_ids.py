@@ -1,6 +1,7 @@
 """Ids of clients in arrays from Python, as numbers and names."""
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from fedcohort.federation.array_checks import check_clients, check_known, names_
 __all__ = ["mention_alike", "numbers_of_clients"]
 
 log = logging.getLogger("fedcohort")
-"""Mentions names of clients that may be one client."""
+"""Mentions names of clients, or of classes, that may be one."""
 
 SHOWN = 3
 """Largest number of sets of alike names that a warning names."""
@@ -44,15 +45,17 @@ def numbers_of_clients(
     return numbered(ids), numbers, names
 
 
-def mention_alike(names: tuple[str, ...], where: str) -> None:
-    """Mention names that differ only in capital letters or spaces: they are different clients, which few data mean."""
+def mention_alike(names: Sequence[str], where: str, *, of_classes: bool = False) -> None:
+    """Mention names that differ only in capital letters or spaces: they are different clients, which few data mean.
+
+    Names ``of_classes`` are mentioned only if they differ in spaces, because classes may be letters.
+    """
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(" ".join(name.casefold().split()), []).append(name)
+        alike.setdefault(" ".join((name if of_classes else name.casefold()).split()), []).append(name)
     same = [own for own in alike.values() if len(own) > 1]
     if same:
         words = "; ".join(" and ".join(map(repr, own[:SHOWN])) for own in same[:SHOWN])
         more = f" (and {len(same) - SHOWN} more)" if len(same) > SHOWN else ""
-        log.warning(
-            "%s: different clients have names that differ only in capital letters or spaces: %s%s", where, words, more
-        )
+        kind, what = ("classes", "spaces") if of_classes else ("clients", "capital letters or spaces")
+        log.warning("%s: different %s have names that differ only in %s: %s%s", where, kind, what, words, more)

@@ -23,6 +23,7 @@ from fedcohort.federation.array_checks import (
     numbered,
 )
 from fedcohort.federation.client_ids import numbers_of_clients
+from fedcohort.federation.image_layout import mention_channels_last
 from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
 
 __all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
@@ -193,6 +194,7 @@ def from_arrays(
             raise UsageError(f"{where}: {split} = {shown(pair)}: should be a pair (features, labels)")
     train_features = check_features(train[0], f"{where}: train")
     test_features = check_features(test[0], f"{where}: test")
+    mention_channels_last(train_features, where)
     numbers: tuple[NDArray[np.float64] | None, NDArray[np.float64] | None] = (None, None)
     if numeric:
         if classes is not None:

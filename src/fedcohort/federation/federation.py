@@ -12,6 +12,7 @@ and on a GPU.
 import dataclasses
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, cor
 from fedcohort.federation.numeric_labels import NumericLabels, label_scale
 from fedcohort.federation.partition import Partition
 from fedcohort.federation.position_labels import label_counts, strata
-from fedcohort.federation.standardization import shift_and_scale
+from fedcohort.federation.standardization import is_far_from_zero, shift_and_scale
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]
 
@@ -198,8 +199,16 @@ class Federation:
         """Raw features as inputs of the model, in the layout that ``torch.func.vmap`` requires; written to ``out`` if given."""
         if self.integers and features.dtype == torch.int64:
             return features.clone() if out is None else out.copy_(features)
+        if self._is_far_from_zero and features.dtype in (torch.float64, torch.int64):
+            exact = (features.double() - self.shift.double()) * self.scale.double()
+            return exact.to(dtype) if out is None else out.copy_(exact)
         values = features.to(dtype, copy=True) if out is None else out.copy_(features)
         return values.sub_(self.shift.to(dtype)).mul_(self.scale.to(dtype))
+
+    @cached_property
+    def _is_far_from_zero(self) -> bool:
+        """See :func:`is_far_from_zero`; False on a GPU of a Mac, which has no float64."""
+        return self.device.type != "mps" and is_far_from_zero(self.shift.cpu().numpy(), self.scale.cpu().numpy())
 
     def histogram(self) -> Indices:
         """Label counts of the training parts, including label noise, as clients would count them, int64 [m, K].

@@ -8,10 +8,14 @@ import numpy as np
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["shift_and_scale"]
+__all__ = ["is_far_from_zero", "shift_and_scale"]
 
 PIECE = 2**18
 """Approximate number of values that are squared at a time."""
+MOST_DEVIATIONS = 2**12
+"""Mean of a column in standard deviations up to which values are standardized in the precision of the training."""
+SMALLEST_SCALE = 1e-30
+"""Inverse of a column's deviation down to which they are; float32 ends at 3e38."""
 
 
 def shift_and_scale(
@@ -40,6 +44,16 @@ def shift_and_scale(
         _check_spread(features, mean, deviation, setting)
     scale = 1.0 / np.where(deviation > 1e-12, deviation, 1.0)
     return mean.reshape(shape), scale.reshape(shape)
+
+
+def is_far_from_zero(shift: np.ndarray, scale: np.ndarray) -> bool:
+    """Whether values of a column are so large, compared with their deviation or with the largest float32, that float32 would lose much
+    of what tells them apart before they are standardized. Times in seconds since 1970 are an example.
+
+    >>> is_far_from_zero(np.array([1.7e9]), np.array([1e-4])), is_far_from_zero(np.array([1970.0]), np.array([0.1]))
+    (True, False)
+    """
+    return bool((np.abs(shift) * scale).max() > MOST_DEVIATIONS or scale.min() < SMALLEST_SCALE)
 
 
 def _deviation(features: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, check_id_lengths, counts_from_one
+from fedcohort.federation.client_ids import mention_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,7 @@ log = logging.getLogger("fedcohort")
 CLIENT, LABEL, SPLIT = "client", "label", "split"
 """Names of the columns with the client, the label and the split, unless others are chosen."""
 FILL = "fill in a value, or leave the rows out, in the table or in a function (data.name = 'my.py:load')"
+MISSING = "in a CSV file, texts such as NA and None are missing values, too"
 MANY = 20
 """Number of rows from which different integers in all of them are reported."""
 
@@ -92,7 +94,7 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     Raises:
         UsageError: values are missing, or are neither integers nor texts.
     """
-    _check_complete([column], where, "give every sample a label, or leave it out")
+    _check_complete([column], where, f"give every sample a label, or leave it out; {MISSING}")
     values = column.to_numpy()
     if values.dtype.kind in "iub":
         labels = values.astype(np.int64)
@@ -109,8 +111,12 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
             f"{where}: column {str(column.name)!r}: labels must be integers 0..K-1 or texts, not {column.dtype}; for numbers to be "
             "predicted (regression), set data.numeric = true and training.loss = 'mse'"
         )
-    classes, labels = np.unique(texts, return_inverse=True)
-    return labels.astype(np.int64), [str(name) for name in classes]
+    different, labels = np.unique(texts, return_inverse=True)
+    classes = [str(name) for name in different]
+    if len(classes) == 1:
+        log.warning("%s: all labels are %r, so there is nothing to predict", where, classes[0])
+    mention_alike(classes, where, of_classes=True)
+    return labels.astype(np.int64), classes
 
 
 def check_separator(names: Sequence[str], where: str, *, in_function: bool = True) -> None:
@@ -142,7 +148,7 @@ def numbers_of(column: "pd.Series[Any]", where: str) -> NDArray[np.float64]:
 
 def ids_of(column: "pd.Series[Any]", where: str) -> NDArray[Any]:
     """The ids of clients in a column."""
-    _check_complete([column], where, "give every sample a client, or leave it out")
+    _check_complete([column], where, f"give every sample a client, or leave it out; {MISSING}")
     values = column.to_numpy()
     if values.dtype.kind in "iu":
         return values
@@ -192,8 +198,8 @@ def features_of(
         )
     if not chosen:
         raise UsageError(f"{where}: has no columns of features (columns: {names_of_columns(frame)})")
-    if not len(frame):
-        raise UsageError(f"{where}: has no rows; at least two are needed")
+    if len(frame) < 2:
+        raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     first = frame[chosen[0]].iloc[0]
     if len(chosen) == 1 and isinstance(first, list | tuple | np.ndarray):
         return _stacked(frame[chosen[0]], where)

@@ -12,6 +12,7 @@ from fedcohort.federation.numeric_labels import bin_edges, binned, check_numbers
 from fedcohort.federation.table_columns import (
     CLIENT,
     LABEL,
+    SPLIT,
     Columns,
     check_choice,
     check_column_names,
@@ -49,7 +50,7 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
     Raises:
         UsageError: a column is missing, or its values cannot be used.
     """
-    frame = frame.rename(columns=str)
+    frame = _with_columns_of_index(frame.rename(columns=str), columns)
     check_column_names(frame.columns, where)
     label, client = columns.label or LABEL, columns.client or (CLIENT if CLIENT in frame else None)
     check_choice(columns, label, client, where)
@@ -77,6 +78,12 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
         standardise=standardise,
         numeric=columns.numeric,
     )
+
+
+def _with_columns_of_index(frame: "pd.DataFrame", columns: Columns) -> "pd.DataFrame":
+    """The table with the parts of its index that are used as columns, such as the client after ``set_index("client")``."""
+    used = {columns.label or LABEL, columns.client or CLIENT, SPLIT, *(columns.features or ())}
+    return frame.reset_index([name for name in frame.index.names if name in used - set(frame.columns)])
 
 
 def with_held_out_test(

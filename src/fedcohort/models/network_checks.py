@@ -1,6 +1,5 @@
 """Check a user's own network before the first round: what it takes, what it returns, and whether it can be trained."""
 
-import copy
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +18,9 @@ __all__ = ["check_network"]
 
 ONE_TO = 1e-3
 """Largest distance from 1 of the sum of probabilities; half precision is exact to about 5e-4."""
+
+LARGE = 100.0
+"""Factor on parameters with which an evaluation shows whether it limits them."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -81,9 +83,11 @@ class _Check:
         """All checks."""
         self._no_lazy_layers()
         attributes = _plain_attributes(self.module)
+        from fedcohort.core.network_copies import copy_of
+
         twin = self.module
         with suppress(Exception):  # some modules cannot be copied
-            twin = copy.deepcopy(self.module)
+            twin = copy_of(self.module)
         self._evaluation(twin)
         self._parameters()
         self._training(twin, attributes)
@@ -128,6 +132,7 @@ class _Check:
         import torch
 
         before = {name: value.clone() for name, value in _entries(twin).items()}
+        places = {name: parameter.data_ptr() for name, parameter in twin.named_parameters()}
         outputs: object = None
         with torch.no_grad():
             of_all = self._called(twin.eval(), self.samples, "")
@@ -146,11 +151,30 @@ class _Check:
         changed = [
             name for name, value in before.items() if not torch.equal(_comparable(after[name]), _comparable(value))
         ]
+        # such as self.weight.data = ..., which changes values only after some training
+        changed += [name for name, parameter in twin.named_parameters() if parameter.data_ptr() != places.get(name)]
+        changed += self._limited()
         if changed:
             raise UsageError(
                 f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
                 "change it in training only (if self.training: ...)"
             )
+
+    def _limited(self) -> list[str]:
+        """The parameters that an evaluation changes in place when they are large, as after some training."""
+        import torch
+
+        from fedcohort.core.network_copies import copy_of
+
+        with suppress(Exception), torch.no_grad():  # some modules cannot be copied, or computed with such parameters
+            twin = copy_of(self.module).eval()
+            for parameter in twin.parameters():
+                parameter.mul_(LARGE)
+            before = {name: parameter.clone() for name, parameter in twin.named_parameters()}
+            twin(self.samples)
+            after = dict(twin.named_parameters())
+            return [name for name in before if not torch.equal(_comparable(after[name]), _comparable(before[name]))]
+        return []
 
     def _no_probabilities(self, outputs: object) -> None:
         """Warn if the outputs are probabilities."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from annotated_types import Ge
 
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError, one_line, shown
 from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
@@ -256,13 +256,12 @@ class _UserModel(Model):
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """See :class:`Model`."""
-        import copy
         import inspect
 
         from torch import nn
 
         if isinstance(self.given, nn.Module):
-            return copy.deepcopy(self.given)
+            return self._copied(self.given)
         parameters = inspect.signature(self.given).parameters.values()
         positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         arguments = (shape, num_classes) if len(positional) >= 2 else ()
@@ -279,6 +278,24 @@ class _UserModel(Model):
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
         return module
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_UserModel":
+        """With a copy of a module; functions and classes are not copied."""
+        from torch import nn
+
+        return _UserModel(self._copied(self.given) if isinstance(self.given, nn.Module) else self.given)
+
+    def _copied(self, module: "nn.Module") -> "nn.Module":
+        """A copy of the user's module."""
+        from fedcohort.core.network_copies import copy_of
+
+        try:
+            return copy_of(module)
+        except Exception as error:
+            raise UsageError(
+                f"model = {type(module).__name__}: cannot be copied ({type(error).__name__}: {one_line(error)}); give its class, or a "
+                "function that builds it, in place of the module"
+            ) from error
 
 
 AnyModel: TypeAlias = "Model | type[Model] | nn.Module | Callable[..., nn.Module]"

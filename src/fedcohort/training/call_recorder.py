@@ -140,6 +140,9 @@ class CallRecorder(TorchDispatchMode):
         """What a call of an operator that may draw is given in addition."""
         names = [argument.name for argument in operator._schema.arguments]
         given = dict(zip(names, args, strict=False)) | named
+        if _has_twin_with_generator(operator, names):
+            self.draws = True
+            return ["generator=generator"]
         if "generator" in names and given.get("generator") is None and len(args) <= names.index("generator"):
             self.draws = True
             return ["generator=generator"]
@@ -187,6 +190,16 @@ def _is_shared(operator: Any, args: tuple[Any, ...]) -> bool:
         return False
     delta, _, weight, *_, transposed, _, _, mask = args
     return mask[0] and mask[1] and not transposed and takes_long(delta, weight)
+
+
+def _has_twin_with_generator(operator: Any, names: list[str]) -> bool:
+    """Whether an operator has a version that takes a generator besides its arguments, as ``randn`` and ``rand_like`` have."""
+    packet = operator.overloadpacket
+    others = [getattr(packet, name)._schema.arguments for name in packet.overloads()]
+    found = [[argument.name for argument in arguments if argument.name != "out"] for arguments in others]
+    return "generator" not in names and any(
+        "generator" in one and [n for n in one if n != "generator"] == names for one in found
+    )
 
 
 def _tensors(values: Iterable[object]) -> Iterator[Tensor]:

@@ -25,24 +25,36 @@ _BUILTINS: dict[str, object] = {
         all,
         any,
         bool,
+        dict,
+        divmod,
         enumerate,
+        filter,
         float,
         getattr,
         hasattr,
         int,
         isinstance,
+        iter,
         len,
         list,
+        map,
         max,
         min,
+        next,
+        pow,
         range,
         reversed,
         round,
+        set,
+        slice,
         sorted,
         sum,
         super,
     )
-} | {kind.__name__: kind for kind in (tuple, zip, AssertionError, NotImplementedError, RuntimeError, ValueError)}
+} | {
+    kind.__name__: kind
+    for kind in (tuple, zip, AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError)
+}
 """Built-in names that forward passes may use."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)

@@ -7,7 +7,6 @@ On a GPU of CUDA, PyTorch normalizes groups of channels with channels first, and
 with GroupNorm are therefore faster with channels first there, except in exact arithmetic, whose convolutions are slow anyway.
 """
 
-import copy
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.network_rows import row_of
 
@@ -69,7 +69,7 @@ def _processes(module: nn.Module, images: Tensor, layout: torch.memory_format) -
     with suppress(Exception), torch.no_grad(), torch_seeded(0, images.device):
         inputs = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # images of one channel, too
         inputs = inputs if layout == torch.channels_last else _channels_first(images)
-        copy.deepcopy(module).eval().to(memory_format=layout)(inputs)  # type: ignore[call-overload]
+        copy_of(module).eval().to(memory_format=layout)(inputs)  # type: ignore[call-overload]
         return True
     return False
 

@@ -10,7 +10,6 @@ call if the algorithm adds the same correction to every gradient, or none; other
 no TorchScript, Python runs the functions.
 """
 
-import copy
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.sample_measures import sample_losses
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.script_threads import can_fork
 from fedcohort.training import plain_functions
@@ -283,7 +283,7 @@ def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[i
     """Whether these layers give a copy's losses and gradients for random batches, in training mode and in evaluation mode."""
     draw = torch.Generator().manual_seed(0)
     try:
-        twin = copy.deepcopy(module)
+        twin = copy_of(module)
         parameters = list(twin.parameters())
         program = Program(twin, layers, parameters)
         for training, size in ((True, 5), (False, 2)):

@@ -7,7 +7,6 @@ along a direction, for example) meets the same draws each time. Two things are n
 Python's, and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
 """
 
-import copy
 from contextlib import suppress
 from types import FunctionType
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
 
 __all__ = ["draws_at_random", "recomputes", "step_generator", "step_seed"]
@@ -27,15 +27,18 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
     """Whether the model draws, or may draw, from torch's generator in training mode. Runs a copy of the model to find out.
 
     Args:
-        module: any model. Its own errors are ignored; the training will raise them.
+        module: any model. Its own errors are ignored; the training will raise them. One that cannot be copied may draw.
         inputs: a standardized batch.
 
     Raises:
         UsageError: it draws in evaluation mode, so that its evaluation could not be repeated.
     """
     drew: dict[bool, bool | None] = {True: False, False: False}
+    try:
+        trial = copy_of(module)
+    except Exception:
+        return True
     with suppress(Exception):
-        trial = copy.deepcopy(module)
         for training in drew:
             drew[training] = _draws(trial.train(training), inputs)
     if drew[False]:

@@ -8,7 +8,6 @@ size of the batch is known only as the size of the batch: a network that compare
 ``torch.fx`` is not used, because during its tracing it replaces methods of ``nn.Module`` for all threads of the process.
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, cast
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.matrix_products import product_limit
@@ -58,7 +58,7 @@ def traced_row(module: nn.Module, shape: tuple[int, ...]) -> list[nn.Module] | N
     if not _may_be_row(module):
         return None
     try:
-        twin = copy.deepcopy(module).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        twin = copy_of(module).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         with torch_seeded(0, torch.device("cpu")):
             rows = [_Trace(twin.train(training)).row(shape) for training in (True, False)]
     except Exception:  # the network's own errors as well: the training raises them

@@ -52,7 +52,7 @@ class SmallModels:
         if not all(value.isfinite().all() for value in others):
             self._finite = [False] * self.size
             return
-        rows = [value.flatten(1) for value in self.trained.values()]
+        rows = [value.reshape(self.size, -1) for value in self.trained.values()]  # a parameter may be a single number
         self._finite = torch.stack([row.sum(1) for row in rows]).isfinite().all(0).tolist()
         if not all(self._finite):  # finite numbers may also sum to infinity
             self._finite = torch.stack([row.isfinite().all(1) for row in rows]).all(0).tolist()

@@ -38,7 +38,8 @@ def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm
     name = type(algorithm).__name__
     if not client_half_stacks(type(algorithm)):
         return f"the client half of {name} works on one client at a time"
-    network = network_of(module.train(), state_of(module), federation.sample_shape)
+    batch = training.batch_size or int(federation.num_samples.max(initial=1))
+    network = network_of(module.train(), state_of(module), federation.sample_shape, batch)
     return network if isinstance(network, str) else None
 
 

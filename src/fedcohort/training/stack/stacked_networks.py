@@ -6,7 +6,6 @@ with two batched matrix products per layer. If nothing else reads the gradients,
 ``torch.func.vmap`` and autograd.
 """
 
-import copy
 import itertools
 import math
 import threading
@@ -19,14 +18,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.network_copies import copy_of
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.plain_network import program_of
+from fedcohort.training.random_layers import recomputes
 from fedcohort.training.stack.dropout_factors import Dropouts, GivenDropout, replace_dropouts
 
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorized", "network_of", "outputs"]
 
 Slope = Callable[[Tensor], Tensor]
 """Maps logits [clients, B, K] to the loss's gradient with respect to them, which is zero where a batch is padded."""
+
+FULL = 256
+"""Maximum number of samples of a batch with which a network is tested."""
 
 
 class Network(Protocol):
@@ -139,7 +143,7 @@ class Vectorized:
     def module(self) -> nn.Module:
         """This thread's copy of the module, because ``functional_call`` puts parameters into the module while it runs."""
         if not hasattr(self._copies, "module"):
-            self._copies.module = copy.deepcopy(self._module)
+            self._copies.module = copy_of(self._module)
             self._copies.dropout = replace_dropouts(self._copies.module)
             for part in filter(_is_dropout, self._copies.module.modules()):
                 part.eval()  # its probability is 0, but vmap refuses to run it in training
@@ -198,13 +202,14 @@ class Vectorized:
         return {name: torch.zeros_like(p) if g is None else g.contiguous() for (name, p), g in pairs}
 
 
-def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> Network | str:
+def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...], batch: int = 3) -> Network | str:
     """The network for stacks of clients; or, in words, why the module cannot be used in stacks.
 
     Args:
         module: a model, in training mode.
         state: its state dictionary.
         shape: shape of one sample.
+        batch: number of samples of a full batch.
     """
     layers = _chain(module, shape)
     if layers is not None:
@@ -217,13 +222,16 @@ def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...]) -> 
             return f"{name} draws random numbers"
     if not {name for name, _ in module.named_parameters()} | {name for name, _ in module.named_buffers()} >= set(state):
         return "parts of the model share parameters"
-    return _checked(Vectorized(module, shape), state)
+    if recomputes(module):
+        return "torch.utils.checkpoint runs parts of the model again, in the backward pass"
+    return _checked(Vectorized(module, shape), state, batch)
 
 
-def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
+def _checked(network: Vectorized, state: ModelState, batch: int) -> "Vectorized | str":
     """The network if it passes a test, otherwise why not, in words.
 
-    In the test, a stack of two clients must give the outputs of one client, sample by sample, and the model must not change.
+    In the test, a stack of two clients must give the outputs of one client, sample by sample, there must be gradients, and the model
+    must not change. Short batches of a stack are padded, so that outputs must not depend on the size of the batch.
     """
     size = math.prod(network.shape)
     example = next(value for name, value in state.items() if name in network.parameters)
@@ -234,6 +242,8 @@ def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
         with torch.no_grad():
             both = network.logits(stack, torch.stack([samples, samples]))
             alone = network.module(samples[:1])
+            full = network.module(samples[:1].expand(max(1, min(batch, FULL)), *network.shape))
+        network.gradients(stack, torch.stack([samples, samples]), torch.ones_like)
         of_samples = network.find_dropouts(samples)
     except Exception as error:
         return f"torch.func.vmap cannot run the model: {type(error).__name__}: {str(error).splitlines()[0]}"
@@ -242,6 +252,8 @@ def _checked(network: Vectorized, state: ModelState) -> "Vectorized | str":
     tolerance = 0.02 * float(both.abs().max()) + 1e-6  # larger than the rounding of any number format
     if both.shape[:2] != (2, 3) or float((both[:, :1] - alone).abs().max()) > tolerance:
         return "the model's output for a sample depends on the others of its batch"
+    if float((full - alone).abs().max()) > tolerance:
+        return "the model's output for a sample depends on the size of its batch"
     return network if of_samples else "Dropout draws random numbers for a whole batch"
 
 
@@ -266,7 +278,7 @@ def _named_row(module: nn.Module, shape: tuple[int, ...]) -> list[tuple[str, nn.
     For a network with a forward pass of its own, the layers must also give the bits of autograd, see :func:`program_of`.
     """
     if not is_sequence(module):
-        module = copy.deepcopy(module).cpu()
+        module = copy_of(module).cpu()
         if program_of(module, shape) is None:
             return []
     names = {part: name for name, part in module.named_modules()}

@@ -62,7 +62,7 @@ def cut(value: object, clients: slice, size: int) -> Any:
 
 def clip(gradients: Tensors, limit: float) -> None:
     """Scale each client's gradients down to norm ``limit``, as ``torch.nn.utils.clip_grad_norm_`` does for one client."""
-    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients.values()])
+    norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients.values()])
     factor = (limit / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
     for gradient in gradients.values():
         gradient.mul_(per_client(factor, gradient))
