@@ -134,6 +134,31 @@ def test_a_command_ends_with_one_line_and_the_number_of_the_signal(signum: int, 
     fedcohort.open_run(path)
 
 
+SIGNAL_AT_THE_END = """
+import os, signal, sys
+from fedcohort.cli import entry
+
+real, calls = entry.handle, []
+
+def handle(handler):
+    calls.append(handler)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return real(handler)
+
+entry.handle = handle
+sys.argv = ["fedcohort", "strategies", "nothing"]
+entry.main()
+"""
+
+
+def test_a_signal_while_a_command_ends_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNAL_AT_THE_END], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 128 + signal.SIGTERM
+    [line] = done.stderr.splitlines()
+    assert line.startswith("fedcohort: error: ")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_starting_ends_with_one_line(signum: int, tmp_path: Path) -> None:
