@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
+from fedcohort.core.signals import SIGNALS, Signalled, handled, number_of, raise_signalled
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Interrupted
 from tests.experiments import UCB, small
@@ -150,6 +150,14 @@ entry.handle = handle
 sys.argv = ["fedcohort", "strategies", "nothing"]
 entry.main()
 """
+
+
+def test_an_interrupt_of_compiled_code_has_the_number_of_its_signal() -> None:
+    """Ray raises its own KeyboardInterrupt in place of the error that the handler of the signal raised."""
+    with pytest.raises(Signalled):
+        raise_signalled(signal.SIGTERM)
+    assert number_of(KeyboardInterrupt()) == signal.SIGTERM
+    assert number_of(Signalled(signal.SIGINT)) == signal.SIGINT
 
 
 def test_a_signal_while_a_command_ends_is_no_traceback() -> None:

@@ -27,7 +27,7 @@ from fedcohort.cli.read_runs import diagnose, measure, why
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.own_code import raised_in, with_place
-from fedcohort.core.signals import Signalled, handle, raise_signalled
+from fedcohort.core.signals import Signalled, handle, number_of, raise_signalled
 from fedcohort.core.version import __version__
 from fedcohort.runs.named_warnings import name_of_run
 
@@ -101,8 +101,9 @@ class _Commands(click.Group):
         except KeyboardInterrupt as stopped:
             if signal.getsignal(signal.SIGTERM) is raise_signalled:  # main() began the command
                 handle(lambda *_: None)  # until the message has been printed
-            signum = getattr(stopped, "signum", signal.SIGINT)
-            raise Stopped(f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", signum) from None
+            raise Stopped(
+                f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", number_of(stopped)
+            ) from None
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise
