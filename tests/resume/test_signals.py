@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
+from fedcohort.core.signals import SIGNALS, Signalled, handled, number_of, raise_signalled
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Interrupted
 from tests.experiments import UCB, small
@@ -132,6 +132,39 @@ def test_a_command_ends_with_one_line_and_the_number_of_the_signal(signum: int, 
     assert "the same command resumes it" in line
     [path] = tmp_path.iterdir()
     fedcohort.open_run(path)
+
+
+SIGNAL_AT_THE_END = """
+import os, signal, sys
+from fedcohort.cli import entry
+
+real, calls = entry.handle, []
+
+def handle(handler):
+    calls.append(handler)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return real(handler)
+
+entry.handle = handle
+sys.argv = ["fedcohort", "strategies", "nothing"]
+entry.main()
+"""
+
+
+def test_an_interrupt_of_compiled_code_has_the_number_of_its_signal() -> None:
+    """Ray raises its own KeyboardInterrupt in place of the error that the handler of the signal raised."""
+    with pytest.raises(Signalled):
+        raise_signalled(signal.SIGTERM)
+    assert number_of(KeyboardInterrupt()) == signal.SIGTERM
+    assert number_of(Signalled(signal.SIGINT)) == signal.SIGINT
+
+
+def test_a_signal_while_a_command_ends_is_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNAL_AT_THE_END], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 128 + signal.SIGTERM
+    [line] = done.stderr.splitlines()
+    assert line.startswith("fedcohort: error: ")
 
 
 @pytest.mark.slow

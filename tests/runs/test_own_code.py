@@ -16,7 +16,7 @@ import fedcohort
 from fedcohort import UsageError
 from fedcohort.algorithms import parameters
 from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.engines.base import ClientError
+from fedcohort.engines.base import ClientError, OwnClientError
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Outcome, Round, Selector, Why
 from fedcohort.selection.ucb import UCB
@@ -509,6 +509,11 @@ class Raises(Selector):
 
     def select(self, round: Round) -> Cohort:
         raise self.error
+
+
+def test_an_error_of_many_lines_at_a_client_becomes_one() -> None:
+    error = OwnClientError("client 3: ValueError: many\nlines")
+    assert str(error) == "client 3: ValueError: many lines"
 
 
 def test_an_error_without_a_text_is_named(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Playing a run: what it learns, how errors of clients and strategies end it, and what is kept."""
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -73,6 +76,29 @@ def test_a_strategy_that_breaks_its_contract_is_told_so(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match=r"Twice\.select returned a client twice in round 1"):
         fedcohort.run(small(), selector=Twice(), runs=tmp_path)
+
+
+PLAYED_IN_A_FORK = """
+import os, signal, sys
+import torch
+from tests.experiments import small
+import fedcohort
+
+torch.set_num_threads(2)
+torch.ones(2**20).exp()  # starts the threads of OpenMP, which a fork does not have
+child = os.fork()
+if not child:
+    signal.alarm(90)  # ends it
+    fedcohort.run(small(rounds=1), runs=sys.argv[1])
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks")
+def test_a_forked_process_can_play(tmp_path: Path) -> None:
+    """It would wait for ever for the threads that torch had in the process that was forked."""
+    subprocess.run([sys.executable, "-c", PLAYED_IN_A_FORK, str(tmp_path)], check=True, timeout=100)
 
 
 def test_the_run_keeps_its_description(tmp_path: Path) -> None:

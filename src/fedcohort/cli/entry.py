@@ -27,7 +27,7 @@ from fedcohort.cli.read_runs import diagnose, measure, why
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.own_code import raised_in, with_place
-from fedcohort.core.signals import handle, raise_signalled
+from fedcohort.core.signals import Signalled, handle, number_of, raise_signalled
 from fedcohort.core.version import __version__
 from fedcohort.runs.named_warnings import name_of_run
 
@@ -45,6 +45,19 @@ def main() -> None:
     warnings.showwarning = _warn
     show_all_characters()
     handle(raise_signalled)
+    try:
+        _run_command()
+    except Signalled as late:  # the command was ending already, and has said why
+        os._exit(128 + late.signum)
+
+
+def _run_command() -> None:
+    """See :func:`main`.
+
+    Raises:
+        SystemExit: always, with the exit code.
+        Signalled: a signal was received after the end of the command.
+    """
     try:
         try:
             cli(prog_name="fedcohort")
@@ -86,8 +99,11 @@ class _Commands(click.Group):
         except BrokenPipeError:
             end_at_closed_pipe()
         except KeyboardInterrupt as stopped:
-            signum = getattr(stopped, "signum", signal.SIGINT)
-            raise Stopped(f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", signum) from None
+            if signal.getsignal(signal.SIGTERM) is raise_signalled:  # main() began the command
+                handle(lambda *_: None)  # until the message has been printed
+            raise Stopped(
+                f"interrupted{KEPT if ctx.invoked_subcommand in PLAYING else ''}", number_of(stopped)
+            ) from None
         except (OSError, sqlite3.OperationalError) as error:
             if not is_disk_full(error):
                 raise

@@ -6,7 +6,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-__all__ = ["about_missing_file", "is_of_user", "place_of", "raised_in", "with_place"]
+__all__ = ["about_missing_file", "ends_in_own_code", "is_of_user", "place_of", "raised_in", "with_place"]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -18,6 +18,12 @@ def raised_in(error: BaseException) -> str:
     """
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return next((frame.f_code.co_qualname for frame in frames if is_of_user(frame.f_code.co_filename)), "")
+
+
+def ends_in_own_code(error: BaseException) -> bool:
+    """Whether a line of the user raised ``error`` itself, as ``sys.exit()`` does: not a function that it called."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(files) and is_of_user(files[-1])
 
 
 def with_place(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["SIGNALS", "Signalled", "handle", "handled", "raise_signalled"]
+__all__ = ["SIGNALS", "Signalled", "handle", "handled", "number_of", "raise_signalled"]
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -35,7 +35,19 @@ def raise_signalled(signum: int, _: FrameType | None = None) -> None:
     Raises:
         Signalled: always.
     """
+    _raised[:] = [signum]
     raise Signalled(signum)
+
+
+_raised: list[int] = []
+"""The last signal that :func:`raise_signalled` handled."""
+
+
+def number_of(interrupt: KeyboardInterrupt) -> int:
+    """Number of the signal that caused ``interrupt``. Compiled code, such as Ray's, may have raised one of its own in place of
+    :class:`Signalled`."""
+    last = _raised[0] if _raised else signal.SIGINT
+    return int(getattr(interrupt, "signum", last))
 
 
 def handle(handler: Handler) -> dict[int, Any]:

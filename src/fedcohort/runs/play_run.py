@@ -96,10 +96,11 @@ def _run_cell(
         return Run(record.path)
     if record is not None and not trust:
         check_same_files(record, cell.experiment)
-    from fedcohort.core.threads import usual_settings
+    from fedcohort.core.threads import one_thread, usual_settings
 
     measures = own_measures(cell.experiment, given)
-    with usual_settings(), preparation(cell.experiment, given) as (run_state, fingerprint):
+    # a process that was forked lacks the threads that torch had: with more than one, it would wait for them for ever
+    with usual_settings(), one_thread(), preparation(cell.experiment, given) as (run_state, fingerprint):
         cell = with_plan(cell, run_state.plan)
         if record is not None:
             check_same_data(record, fingerprint, cell.experiment)

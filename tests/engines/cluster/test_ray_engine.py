@@ -245,9 +245,12 @@ def test_clients_that_end_four_hosts_are_named(hosts: HostPool) -> None:
     algorithm = EndsItsHost()
     with (
         closing(ray_engine(hosts, algorithm)) as remote,
-        pytest.raises(ClientError, match=r"^clients .*\b3\b.*: 4 hosts were lost while they worked for these clients"),
+        pytest.raises(
+            UsageError, match=r"^clients .*\b3\b.*: 4 hosts were lost while they worked for these clients"
+        ) as ended,
     ):
         list(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
+    assert isinstance(ended.value, ClientError)
 
 
 def test_a_run_without_hosts_ends_after_the_stated_patience(
@@ -317,14 +320,17 @@ class Waits(FedAvg):
         return super().finish(problem)
 
 
-def test_an_interrupted_round_does_not_wait_for_its_clients(hosts: HostPool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_round_does_not_wait_for_its_clients(
+    interruption: type[BaseException], hosts: HostPool, tmp_path: Path
+) -> None:
     def interrupt() -> bool:
-        raise KeyboardInterrupt
+        raise interruption
 
     algorithm = Waits(folder=str(tmp_path))
     with closing(ray_engine(hosts, algorithm)) as remote:
         remote.meanwhile = interrupt
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(interruption):
             next(remote.train(remote.initial_model(), 1, Cohort(np.array(HEALTHY)), algorithm))
         assert not (tmp_path / "done").exists()
         (tmp_path / "go").touch()
@@ -346,7 +352,7 @@ def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monk
 def test_a_plugin_that_fails_fails_again_with_the_same_error() -> None:
     for _ in range(2):
         with pytest.raises(ImportError, match="no such package"):
-            _load_modules({"plugin_of_a_test": "raise ImportError('no such package')"})
+            _load_modules({"plugin_of_a_test": "raise ImportError('no such package')"}, {})
 
 
 # --- in runs ---------------------------------------------------------------------------------------------------------------
@@ -476,6 +482,47 @@ def test_hosts_load_plugins_from_files(own: tuple[str, ...], tmp_path: Path) -> 
     local = fedcohort.run(small(**values), runs=tmp_path / "local")
     remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
     assert content(remote) == content(local)
+
+
+FAILS = """
+import sys
+from fedcohort.algorithms.fedavg import FedAvg
+
+class Raises(FedAvg):
+    def finish(self, problem):
+        raise ValueError("many\\nlines")
+
+class Exits(FedAvg):
+    def finish(self, problem):
+        sys.exit("enough")
+"""
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize("plan", slow_after(1, ["threads", "means"]))
+def test_an_error_in_code_of_the_user_on_a_host_is_one_line(plan: str, tmp_path: Path) -> None:
+    """As in a run on this machine. The cause has the traceback of the host."""
+    file = tmp_path / f"fails_{plan}.py"
+    file.write_text(FAILS)
+    values = {"rounds": 1, "engine": {"name": "ray", "plan": plan}}
+    with pytest.raises(
+        UsageError, match=r"^round 1: client \d+: ValueError: many lines \(.*fails_\w+\.py:7\)$"
+    ) as raised:
+        fedcohort.run(small(algorithm={"name": f"{file}:Raises"}, **values), runs=tmp_path)
+    assert isinstance(raised.value, ClientError)
+    assert "in finish" in str(raised.value.__cause__)
+    with pytest.raises(UsageError, match=r"^round 1: Exits\.finish raised SystemExit: enough \(.*fails_\w+\.py:11\)$"):
+        fedcohort.run(small(algorithm={"name": f"{file}:Exits"}, **values), runs=tmp_path)
+
+
+def test_ray_does_not_replace_the_handler_of_sigterm(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's handler would end a run without a word, and a second signal would wait for the clients."""
+    monkeypatch.setattr(hosts._ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(hosts._ray, "init", lambda **_: signal.signal(signal.SIGTERM, lambda *_: sys.exit(15)))
+    before, own = signal.getsignal(signal.SIGTERM), hosts._own_cluster
+    hosts._connect(2)
+    hosts._own_cluster = own
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_settings_that_need_a_cluster_are_refused_without_one(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import platform
 import sys
-import traceback
 import types
 import warnings
 from collections import OrderedDict
@@ -27,6 +26,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
 from fedcohort.core.freed_memory import keep_freed_memory
+from fedcohort.core.own_code import ends_in_own_code
 from fedcohort.core.processor import processor
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
@@ -62,15 +62,15 @@ ENGINES = 2
 """Maximum number of engines whose models and data a host keeps ready."""
 
 
-def _load_modules(sources: Mapping[str, str]) -> None:
-    """Make the modules of plug-ins that this process cannot import."""
+def _load_modules(sources: Mapping[str, str], files: Mapping[str, str]) -> None:
+    """Make the modules of plug-ins that this process cannot import; ``files`` are their places on the driver, for messages."""
     for name, source in sources.items():
         if name in sys.modules or _importable(name):
             continue
         module = types.ModuleType(name)
         sys.modules[name] = module
         try:
-            exec(compile(source, f"<{name}>", "exec"), vars(module))
+            exec(compile(source, files.get(name, f"<{name}>"), "exec"), vars(module))
         except BaseException:
             del sys.modules[name]  # the next attempt fails with the same error instead of a half-made module
             raise
@@ -101,7 +101,7 @@ class _Site:
         """The clients of an engine, from what the driver sent."""
         from ray import cloudpickle
 
-        _load_modules(setup.plugins.sources)
+        _load_modules(setup.plugins.sources, setup.plugins.files)
         parts: tuple[Model, Training, Algorithm] = cloudpickle.loads(setup.plugins.pickled)
         model, training, algorithm = parts
         federation = federation_of(setup.clients, setup.device)
@@ -257,7 +257,11 @@ class Host:
         except lost_errors():
             raise
         except Exception as error:
-            return Failed(str(error) or type(error).__name__, traceback.format_exc())
+            return Failed.of(error)
+        except SystemExit as error:
+            if not ends_in_own_code(error):  # Ray ends this process
+                raise
+            return Failed.of(error)
 
 
 def _train(

@@ -2,9 +2,12 @@
 
 import logging
 import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,7 +191,8 @@ class HostPool:
         if self.address:
             try:
                 _reach(self.address)
-                self._ray.init(address=self.address, **options)
+                with _sigterm_unchanged():
+                    self._ray.init(address=self.address, **options)
             except (OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
                     f"engine.address = {self.address!r}: no Ray cluster answers there ({first_line(error)}); give the address that "
@@ -198,7 +202,8 @@ class HostPool:
         cores = max(hosts, os.cpu_count() or 1)
         for attempt in range(1, STARTS + 1):
             try:
-                self._ray.init(address="local", num_cpus=cores, include_dashboard=False, **options)
+                with _sigterm_unchanged():
+                    self._ray.init(address="local", num_cpus=cores, include_dashboard=False, **options)
             except Exception as error:
                 self._ray.shutdown()
                 if attempt == STARTS:
@@ -219,6 +224,17 @@ class HostPool:
                 "%s computes on %s with %s instructions, and this machine on %s with %s: results may differ in the last bits",
                 facts.name, *there, *here,
             )  # fmt: skip
+
+
+@contextmanager
+def _sigterm_unchanged() -> Iterator[None]:
+    """Keep the handler of SIGTERM, which ``ray.init`` replaces by one that ends the process without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _check_room(resources: Mapping[str, float], hosts: int, *, gpu: bool) -> None:

@@ -1,17 +1,21 @@
 """What the driver and the hosts of a cluster send to each other: data, settings, models and updates."""
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
+from fedcohort.core.errors import UsageError
+from fedcohort.core.own_code import place_of, raised_in, with_place
+from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
 from fedcohort.engines.device import Arithmetic
 from fedcohort.federation.federation import Federation, Samples
 
 __all__ = [
-    "Broadcast", "Facts", "Failed", "Plugins", "Setup", "TrainedClient", "TrainedGroup", "clients_of", "federation_of",
+    "Broadcast", "Facts", "Failed", "HostError", "Plugins", "Setup", "TrainedClient", "TrainedGroup", "clients_of", "federation_of",
 ]  # fmt: skip
 
 
@@ -32,16 +36,54 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class Failed:
-    """An error in the work of a host: the message, and the traceback as text."""
+    """An error in the work of a host.
+
+    Attributes:
+        message: what happened; in code of the user also the file and the line.
+        traceback: the traceback as text.
+        own: whether the error is one in code of the user, or in a setting.
+    """
 
     message: str
     traceback: str
+    own: bool = False
+
+    @staticmethod
+    def of(error: BaseException) -> "Failed":
+        """The error that is being handled, in a form that every process can read."""
+        lines = "".join(traceback.format_exception(error))
+        if isinstance(error, ClientError):
+            cause, message = error.__cause__ or error, str(error)
+            own = bool(raised_in(cause))
+            return Failed(message + place_of(cause), lines, own or isinstance(cause, UsageError))
+        function = raised_in(error)
+        if function and not isinstance(error, UsageError):
+            return Failed(f"{function} raised {with_place(error)}", lines, own=True)
+        return Failed(str(error) or type(error).__name__, lines, isinstance(error, UsageError))
+
+    def error(self) -> ClientError:
+        """The error for the driver, whose cause has the traceback."""
+        error = ClientError(self.message)
+        error.__cause__ = (OwnHostError if self.own else HostError)(self.traceback)
+        return error
+
+
+class HostError(Exception):
+    """The traceback of an error on a host."""
+
+
+class OwnHostError(HostError, UsageError):
+    """The traceback of an error on a host that is none of FedCohort: in code of the user, or in a setting."""
+
+    def __init__(self, lines: str) -> None:
+        Exception.__init__(self, lines)  # a traceback has many lines
 
 
 class Plugins(NamedTuple):
-    """The parts of an engine that users can write: pickled, with the source of their modules by name."""
+    """The parts of an engine that users can write: pickled, with the source of their modules, and the files on the driver, by name."""
 
     sources: Mapping[str, str]
+    files: Mapping[str, str]
     pickled: bytes
 
 

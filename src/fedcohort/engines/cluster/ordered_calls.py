@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedcohort.engines.base import ClientError
+from fedcohort.engines.base import OwnClientError
 from fedcohort.engines.cluster.host_pool import HostPool, Member, first_line, listed_clients
 from fedcohort.engines.cluster.messages import Failed
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
-__all__ = ["DEPTH", "Call", "HostError", "Result", "ordered_results"]
+__all__ = ["DEPTH", "Call", "Result", "ordered_results"]
 
 DEPTH = 2
 """Number of calls that a host has at the same time, so that it need not wait for the next one."""
@@ -21,10 +21,6 @@ WAITING = 1.0
 """Polling interval in seconds: how often the pool is checked while a result is awaited."""
 DEATHS = 4
 """Number of hosts that a call may end before it is given up."""
-
-
-class HostError(Exception):
-    """The traceback of an error on a host."""
 
 
 @dataclass
@@ -78,7 +74,7 @@ def ordered_results(
     try:
         for position in range(len(calls)):
             yield stream.result(position, meanwhile)
-    except KeyboardInterrupt:  # the work is thrown away, so nothing waits for it
+    except (KeyboardInterrupt, SystemExit):  # the work is thrown away, so nothing waits for it
         stream.running.clear()
         raise
     finally:
@@ -107,7 +103,7 @@ class _Stream:
             if position in self.done:
                 result = self.done.pop(position)
                 if isinstance(result.value, Failed):
-                    raise ClientError(result.value.message) from HostError(result.value.traceback)
+                    raise result.value.error()
                 return result
             self._wait(POLLING if meanwhile() else WAITING)
 
@@ -170,9 +166,9 @@ class _Stream:
             call = self.calls[positions[0]]
             call.deaths += 1
             if call.deaths >= DEATHS:
-                raise ClientError(
+                raise OwnClientError(
                     f"clients {listed_clients(call.clients)}: {call.deaths} hosts were lost while they worked for these clients; "
-                    f"the last one: {first_line(error)}"
+                    f"the last one: {first_line(error).rstrip('.')}; if they need more memory than there is, use fewer engine.workers"
                 )
         for reference, (position, owner) in list(self.running.items()):
             if owner is member:

@@ -322,8 +322,9 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
     # classes and functions are pickled as the names of their modules and their own
     words = {word for _, word, _ in pickletools.genops(pickled) if isinstance(word, str)}
     modules += [sys.modules[word] for word in sorted(words & sys.modules.keys())]
-    sources = {module.__name__: _source(module) for module in modules if module is not None and _is_own(module)}
-    return Plugins(sources, pickled)
+    files = {module.__name__: str(module.__file__) for module in modules if module is not None and _is_own(module)}
+    sources = {name: Path(file).read_text(encoding="utf-8") for name, file in files.items()}
+    return Plugins(sources, files, pickled)
 
 
 def _is_own(module: ModuleType) -> bool:
@@ -334,8 +335,3 @@ def _is_own(module: ModuleType) -> bool:
     path = Path(file)
     installed = {"site-packages", "dist-packages"} & set(path.parts) or path.is_relative_to(Path(sys.base_prefix))
     return not installed and path.suffix == ".py" and path.is_file()
-
-
-def _source(module: ModuleType) -> str:
-    assert module.__file__ is not None
-    return Path(module.__file__).read_text(encoding="utf-8")

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from fedcohort.algorithms import ModelState
-from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import ModelLayout
 from fedcohort.engines.cluster.host_pool import Member
 from fedcohort.engines.cluster.messages import Failed, TrainedGroup
-from fedcohort.engines.cluster.ordered_calls import HostError
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
 
 __all__ = ["RemoteModels"]
@@ -68,6 +66,6 @@ class RemoteModels:
                 self._member = self._again(self._member, error)
                 continue
             if isinstance(row, Failed):
-                raise ClientError(row.message) from HostError(row.traceback)
+                raise row.error()
             [state] = self._layout.states(row)
             return state
