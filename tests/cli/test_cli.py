@@ -670,6 +670,25 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     refused(call("run", tmp_path / "bad.toml"), "bad.toml: cannot be read")
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_a_file_in_another_encoding_says_what_to_do(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "old.toml").write_bytes("name = 'größe'\n".encode(encoding))
+    refused(call("run", tmp_path / "old.toml"), "it is not UTF-8 text (byte ", "); save it as UTF-8")
+
+
+@pytest.mark.parametrize("value", ["“uniform”", '"uniform”', "‘uniform’", "„uniform“"])
+def test_quotes_of_a_word_processor_are_named(value: str, tmp_path: Path) -> None:
+    (tmp_path / "curly.toml").write_text(f"[selection]\nname = {value}\n", encoding="utf-8")
+    refused(call("run", tmp_path / "curly.toml"), "not valid TOML", "curly quote (", "needs straight ones")
+
+
+def test_another_mistake_says_nothing_about_quotes(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text('name = "“a”"\nrounds = [\n', encoding="utf-8")
+    result = call("run", tmp_path / "bad.toml")
+    refused(result, "not valid TOML")
+    assert "curly" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -690,6 +709,30 @@ def test_bad_arguments(arguments: list[str], words: list[str]) -> None:
 @pytest.mark.parametrize("arguments", [["nonsense"], ["run", "--nonsense"], ["run", "a.toml", "b.toml"]])
 def test_what_click_refuses(arguments: list[str]) -> None:
     refused(call(*arguments), "; see `", "--help`")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["compare", "--rounds", "5"], "rounds"),
+        (["run", "--seeds=5"], "seeds"),
+        (["sweep", "--lr", "0.1"], "training.lr"),
+        (["race", "--target-accuracy", "0.9"], "measures.target_accuracy"),
+        (["report", "--selection.k", "4"], "selection.k"),
+        (["compare", "--strategy", "powd"], "selection"),
+        (["compare", "--nonsense.k", "4"], None),
+        (["strategies", "--rounds", "5"], None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_an_option_that_is_a_setting_says_how_it_is_given(arguments: list[str], key: str | None) -> None:
+    result = call(*arguments)
+    refused(result, "No such option '--", "; see `")
+    assert (f": give a setting of the experiment as --set {key}=VALUE;" in result.stderr) == (key is not None)
+
+
+def test_several_similar_options_are_joined_with_or() -> None:
+    refused(call("compare", "--rouns", "5"), "No such option '--rouns' (did you mean '--jobs' or '--runs'?); see `")
 
 
 def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:

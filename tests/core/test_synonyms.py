@@ -78,6 +78,8 @@ def test_every_word_is_written_as_it_is_looked_up() -> None:
             r"^federation\.partition\.name = 'dirichlet': .*'dirichlet_class'\?",
         ),
         ({"num_rounds": 9}, r"^num_rounds: unknown key; did you mean 'rounds'\?"),
+        ({"target_accuracy": 0.9}, r"^target_accuracy: unknown key; did you mean 'measures.target_accuracy'\?"),
+        ({"server_lr": 0.5}, r"^server_lr: unknown key; did you mean 'algorithm.server_lr'\?"),
         ({"lr": 0.1}, r"^lr: unknown key; did you mean 'training\.lr'\?"),
         ({"num_clients": 9}, r"^num_clients: unknown key; did you mean 'federation\.clients'\?"),
         ({"k": 9}, r"^k: unknown key; did you mean 'selection\.k'\?"),

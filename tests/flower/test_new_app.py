@@ -133,6 +133,14 @@ def test_the_configuration_in_the_readme_holds_any_folder(tmp_path: Path) -> Non
     assert tomllib.loads(line) == {"root-certificates": str(folder / "certificates" / "ca.crt")}
 
 
+@pytest.mark.parametrize("folder", ["hospital-network-of-northern-denmark", "2" * 40, "a" * 31 + "-b"])
+def test_flower_takes_the_app_of_a_folder_with_a_long_name(folder: str, tmp_path: Path) -> None:
+    from flwr.cli.build import build_fab_from_disk
+
+    new_app(tmp_path / folder)
+    assert build_fab_from_disk(tmp_path / folder)
+
+
 def test_the_readme_starts_the_server_at_the_port_of_the_address(tmp_path: Path) -> None:
     new_app(tmp_path / "lab", address="127.0.0.1:9005")
     assert "$ flower-superlink --port 9005 " in (tmp_path / "lab" / "README.md").read_text()

@@ -294,6 +294,16 @@ def test_unfinished_runs_of_a_row_have_no_result_yet(tmp_path: Path) -> None:
     assert said(runs[:1])["Result"].startswith("'uniform' reached a test accuracy of 50.0% in round 6.")
 
 
+def test_numbers_of_rounds_have_commas(tmp_path: Path) -> None:
+    """A seed after 1,200 of 2,000 rounds, and one after the first."""
+    runs = [
+        written(tmp_path / str(seed), [played(t, [0]) for t in range(1, last + 1)], seed=seed, rounds=2000)
+        for seed, last in enumerate((1, 1200))
+    ]
+    assert "the runs have played 1 to 1,200 rounds" in said(runs)["Result"]
+    assert "seed 1: round 1,200 of 2,000" in Page(page(gather(runs))).prose
+
+
 def test_rows_are_not_ranked_while_others_are_played(tmp_path: Path) -> None:
     story = gather([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", BETTER, selection=UCB)])
     (early,) = answers(story, going_on=True)

@@ -151,6 +151,18 @@ def test_equal_rows_are_named_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
+def test_many_equal_rows_are_not_all_named(tmp_path: Path) -> None:
+    """Rows that are all in their random first rounds are named once, before the sentence; of many others, the first are."""
+    chosen = [{"clients": [0, 1]} | EARLY, {"clients": [1, 2]} | EARLY]
+    early = [row(tmp_path, f"c={c}", *chosen, selection={"name": "ucb", "c": float(c)}) for c in range(1, 7)]
+    text = found(*early)["equal rows"].text
+    assert text.endswith("in every seed: all of them are still in their first rounds, and select clients at random")
+    uniform = row(tmp_path, "uniform", *({"clients": one["clients"]} for one in chosen))
+    text = found(uniform, *early)["equal rows"].text
+    assert "'c=4' and 2 more rows are still in their first rounds" in text
+    assert "'c=5'" not in text
+
+
 def test_equal_rows_with_an_own_class_may_be_equal_because_it_has_no_effect(tmp_path: Path) -> None:
     chosen = [{"clients": [0, 1]}, {"clients": [1, 2]}]
     uniform = row(tmp_path, "uniform", *chosen)

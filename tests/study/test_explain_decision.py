@@ -312,10 +312,22 @@ def test_what_is_refused(run: Run, tmp_path: Path) -> None:
     here = {one.client for one in explain(run, t).candidates}
     away = min(set(range(12)) - here)
     with pytest.raises(
-        UsageError, match=rf"^--client {away}: was not available in round {t}; {len(here)} of 12 clients were"
+        UsageError,
+        match=rf"^--client {away}: was not available in round {t}; {len(here)} of 12 clients were: "
+        f"{', '.join(map(str, sorted(here)))}$",
     ):
         explain(run, t, away)
     assert call("why", run.path).exit_code == 2
+
+
+def test_a_client_with_a_name_is_named_if_it_was_not_available(tmp_path: Path) -> None:
+    """A client is asked for by its name, and the message has its number and its name."""
+    clients, samples = ("Bergen", "Cork", "Dijon"), np.array([5, 4, 0])
+    known = Portrait(("a", "b"), {"samples": samples}, clients)
+    rounds = [scored(1, (0, True, 1.0))]
+    run = written(tmp_path / "run", rounds, portrait=known)
+    with pytest.raises(UsageError, match=r"^--client 2 \(Dijon\): has no samples"):
+        explain(run, 1, "Dijon")
 
 
 def test_available_but_not_compared(tmp_path: Path) -> None:

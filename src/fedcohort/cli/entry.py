@@ -4,6 +4,7 @@ Modules that are slow to import are imported in the subcommands that need them.
 """
 
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -28,6 +29,7 @@ from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
 from fedcohort.core.own_code import raised_in, with_place
 from fedcohort.core.signals import Signalled, handle, number_of, raise_signalled
+from fedcohort.core.synonyms import meant
 from fedcohort.core.version import __version__
 from fedcohort.runs.named_warnings import name_of_run
 
@@ -36,6 +38,9 @@ __all__ = ["cli", "main"]
 
 PLAYING = {"run", "compare", "sweep", "race", "advise"}
 """Commands that play rounds, and continue where they were interrupted."""
+
+_DID_YOU_MEAN = re.compile(r"\. \(?Did you mean (one of: )?(?P<names>[^?]*)\?\)?$")
+"""How click ends a message about an unknown option or command."""
 
 KEPT = "; finished rounds are kept, and the same command resumes the run"
 
@@ -140,9 +145,27 @@ def _one_line(error: click.UsageError) -> str:
     message = error.format_message().rstrip(".")
     if isinstance(error, click.BadParameter) and error.param is not None and error.param.opts:
         message = message.replace(f"Invalid value for '{error.param.opts[0]}':", error.param.opts[0])
-    statement, hint, name = message.partition(". Did you mean ")
-    suggestion = f" (did you mean {name})" if hint else ""
+    statement, suggestion = message, ""
+    if hint := _DID_YOU_MEAN.search(message):
+        statement, suggestion = message[: hint.start()], f" (did you mean {hint['names'].replace(', ', ' or ')}?)"
+    if key := _setting_meant(error):
+        suggestion = f": give a setting of the experiment as --set {key}=VALUE"
     return one_line(f"{statement}{suggestion}; see `{where} --help`")
+
+
+def _setting_meant(error: click.UsageError) -> str | None:
+    """The key of the experiment that an unknown option such as ``--rounds`` stands for, if the command has ``--set``."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return None
+    if not any("--set" in parameter.opts for parameter in error.ctx.command.params):
+        return None
+    from fedcohort.experiment import Experiment
+
+    word = error.option_name.lstrip("-")
+    section, dot, _ = word.partition(".")
+    if dot:
+        return word if section in Experiment.model_fields else None
+    return meant(word, Experiment.model_fields)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,6 +1,7 @@
 """Read an experiment file."""
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -43,7 +44,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
         text = _text(file)
         values = parsed(text, str(file))
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file}: not valid TOML: {error}") from None
+        raise UsageError(f"{file}: not valid TOML: {error}{_about_quotes(text, str(error))}") from None
     check_values(values, str(file))
     if not recorded:
         if not trust and in_run_directory(file):
@@ -95,10 +96,20 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: cannot be read: is not UTF-8 text: {error}") from None
+        raise UsageError(
+            f"{file}: cannot be read: it is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{file}: cannot be read: {reason}") from None
+
+
+def _about_quotes(text: str, message: str) -> str:
+    """What helps if the line of an error has the quotes of a word processor, which TOML does not know; "" if it has none."""
+    place = re.search(r"at line (\d+),", message)
+    line = text.split("\n")[int(place[1]) - 1] if place else ""
+    curly = re.search("[“”„‟‘’‚]", line)
+    return f'; the line has a curly quote ({curly[0]}), and TOML needs straight ones (")' if curly else ""
 
 
 def _anchor(

@@ -20,6 +20,9 @@ __all__ = ["new_app"]
 PER_SITE = 4
 """Number of clients of each site, in the trial that the app is written for."""
 
+LONGEST_NAME = 32
+"""Number of characters of the longest name that Flower takes for an app."""
+
 
 def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:8000") -> list[Path]:
     """Write an app that runs as it is, on embedded data.
@@ -46,7 +49,7 @@ def new_app(folder: str | Path, *, sites: int = 3, address: str = "127.0.0.1:800
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: is not empty; give a new folder")
     name = re.sub(r"[^a-z0-9]+", "-", whole.name.lower()).strip("-") or "app"
-    name = name if name[0].isalpha() else f"app-{name}"
+    name = (name if name[0].isalpha() else f"app-{name}")[:LONGEST_NAME].rstrip("-")
     package = f"{name.replace('-', '_')}_app"
     names = [f"site-{i}" for i in range(1, sites + 1)]
     words = {

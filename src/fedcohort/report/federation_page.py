@@ -36,7 +36,7 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
     }  # fmt: skip
     clients = Clients(
         experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline,
-        with_held_out=bool(survey.held_out.any()), names=survey.names,
+        with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=dataset.train_numbers is not None,
     )  # fmt: skip
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
     sentences = [_held(experiment, dataset, survey)]

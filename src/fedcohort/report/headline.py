@@ -104,7 +104,7 @@ def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
     played = {reading.num_rounds for reading in readings}
     left = not all(reading.ended for reading in readings)
     if len(played) > 1 and left:
-        return f"It is too early to say: the runs have played {min(played)} to {max(played)} rounds, and not all are finished."
+        return f"It is too early to say: the runs have played {min(played):,} to {max(played):,} rounds, and not all are finished."
     return "It is too early to say: not all runs are finished." if going_on else ""
 
 

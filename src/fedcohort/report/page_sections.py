@@ -222,7 +222,8 @@ def _clients(story: Story, number: int) -> Clients | None:
     readings = sorted(story.in_federation(number), key=lambda reading: reading.seed != chosen_seed(story))
     for reading in readings or (story.everything if not story.first else []):
         if reading.portrait.facts:
-            return Clients.of(reading.portrait, reading.seed, reading.experiment.systems.deadline)
+            deadline = reading.experiment.systems.deadline
+            return Clients.of(reading.portrait, reading.seed, deadline, story.score.numeric)
     for reading in readings:
         selected = reading.clients[reading.clients["num_samples"] > 0]
         samples = selected.groupby("client")["num_samples"].max()

@@ -4,11 +4,11 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from fedcohort.core.formatted_values import in_words
+from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.parameters import describe
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.study.failing_rows import Checked, Finding
+from fedcohort.study.failing_rows import SHOWN, Checked, Finding
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["equal_findings", "equal_rows"]
@@ -57,7 +57,8 @@ def _reason(rows: Sequence[Checked]) -> tuple[str, str]:
     if not waiting:
         return "", _advice_without_reason(rows)
     settings = list(dict.fromkeys(filter(None, map(_setting_of_first_rounds, waiting))))
-    names = in_words([repr(row.label) for row in waiting])
+    everyone = len(waiting) == len(rows) > SHOWN
+    names = "all of them" if everyone else first_in_words([repr(row.label) for row in waiting], SHOWN)
     still = (
         "is still in its first rounds, in which it selects"
         if len(waiting) == 1

@@ -48,17 +48,20 @@ def check_client(run: Run, row: Mapping[str, Any], client: int, compared: Sequen
         raise UsageError(f"--client {client}: was not one of the {others}")
     if client in compared:
         return True
+    names = run.portrait.names
+    asked = f"--client {client} ({brief(names[client])})" if names else f"--client {client}"
     samples = run.portrait.facts.get("samples")
     if samples is not None and samples[client] == 0:
         filled = np.flatnonzero(samples)
         others = ", ".join(map(str, filled[:12])) + (", …" if len(filled) > 12 else "")
         raise UsageError(
-            f"--client {client}: has no samples, so that it takes part in no round; {len(filled):,} of {m:,} clients have some, among "
+            f"{asked}: has no samples, so that it takes part in no round; {len(filled):,} of {m:,} clients have some, among "
             f"them {others}"
         )
     was = was_available(run, row["round"], client)
     if was is not False:
         return was is not None
     examples = ", ".join(map(str, compared[:12])) + (", …" if len(compared) > 12 else "")
-    available = f"{row['available']:,} of {m:,} clients were, among them {examples}" if compared else "no client was"
-    raise UsageError(f"--client {client}: was not available in round {row['round']}; {available}")
+    among = ":" if len(compared) == row["available"] and len(compared) <= 12 else ", among them"
+    available = f"{row['available']:,} of {m:,} clients were{among} {examples}" if compared else "no client was"
+    raise UsageError(f"{asked}: was not available in round {row['round']}; {available}")

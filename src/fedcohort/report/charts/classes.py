@@ -78,7 +78,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         else "The labels that clients train on"
     )
     note = (
-        f"{labels_of}, seed {clients.seed}. An empty cell is a class that the client does not have."
+        f"{labels_of}, seed {clients.seed}. An empty cell is a class that the client does not have.{clients.about_ranges}"
         f"{sample_note(clients, drawn)}"
     )
     return Figure("classes-of-clients", "Clients × classes", note, views, {"class_counts": frame})
@@ -166,7 +166,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         data["class_key"] = shares.key_rows()
     note = (
         f"The classes of each client's samples, seed {clients.seed}. Classes follow each other as in the legend, from the bottom of a "
-        f"bar or clockwise, and have their names where there is room.{sample_note(clients, drawn)}"
+        f"bar or clockwise, and have their names where there is room.{clients.about_ranges}{sample_note(clients, drawn)}"
     )
     return Figure("class-shares", "Class shares per client", note, views, data)
 

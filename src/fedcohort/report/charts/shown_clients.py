@@ -54,6 +54,7 @@ class Clients:
         deadline: simulated time after which the server stops waiting; None if it waits for all clients.
         with_held_out: whether samples and counts include those that clients hold out, which a run's record leaves out.
         names: the clients' names in the data, by number; empty if the data do not name them.
+        ranges: whether labels are numbers, so that the classes are ranges of them.
     """
 
     seed: int
@@ -63,13 +64,21 @@ class Clients:
     deadline: float | None = None
     with_held_out: bool = False
     names: tuple[str, ...] = ()
+    ranges: bool = False
 
     @staticmethod
-    def of(portrait: Portrait, seed: int, deadline: float | None = None) -> "Clients | None":
+    def of(portrait: Portrait, seed: int, deadline: float | None = None, ranges: bool = False) -> "Clients | None":
         """The clients that a run recorded; None if it recorded none."""
         if not portrait.facts:
             return None
-        return Clients(seed, short(portrait.classes, 16), dict(portrait.facts), deadline=deadline, names=portrait.names)
+        classes, facts = short(portrait.classes, 16), dict(portrait.facts)
+        return Clients(seed, classes, facts, deadline=deadline, names=portrait.names, ranges=ranges)
+
+    @property
+    def about_ranges(self) -> str:
+        """What the classes are if labels are numbers, as a sentence after a space; "" otherwise."""
+        same = "with about as many training samples as the others"
+        return f" Labels are numbers: each class here is a range of them, {same}." if self.ranges else ""
 
     @property
     def number(self) -> int:
