@@ -53,7 +53,7 @@ def round_cost(row: RacedRow) -> RoundCost:
 def _model_bytes(run: Run) -> float:
     """Size of the model in bytes, as it is sent; NaN if the final model of the run is missing.
 
-    The ledger does not have it: clients can have the model from a question before they train, and algorithms can send more than a model.
+    The ledger does not have it: clients can have the model from a question before they train, and algorithms can send more than that.
     """
     from safetensors.torch import load_file  # slow to import
 
