@@ -515,6 +515,17 @@ def test_an_error_in_code_of_the_user_on_a_host_is_one_line(plan: str, tmp_path:
         fedcohort.run(small(algorithm={"name": f"{file}:Exits"}, **values), runs=tmp_path)
 
 
+@pytest.mark.usefixtures("hosts")
+def test_ray_prints_about_lost_hosts_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Standard output may be a JSON document."""
+    from ray._private import worker
+
+    worker.print_to_stdstream({"lines": ["a worker died"], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "a worker died" in printed.err
+
+
 def test_ray_does_not_replace_the_handler_of_sigterm(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's handler would end a run without a word, and a second signal would wait for the clients."""
     monkeypatch.setattr(hosts._ray, "is_initialized", lambda: False)

@@ -17,7 +17,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import processor
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
-from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
+from fedcohort.engines.cluster.ray_package import lost_errors, ray_module, ray_prints_to_stderr
 
 __all__ = ["PATIENCE", "HostPool", "Member", "first_line", "listed_clients", "shared_pool"]
 
@@ -187,6 +187,7 @@ class HostPool:
         self._own_cluster = not self._ray.is_initialized()
         if not self._own_cluster:
             return
+        ray_prints_to_stderr()
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address:
             try:

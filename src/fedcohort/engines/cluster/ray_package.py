@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["lost_errors", "ray_module"]
+__all__ = ["lost_errors", "ray_module", "ray_prints_to_stderr"]
 
 
 def ray_module() -> Any:
@@ -24,6 +24,20 @@ def ray_module() -> Any:
             "engine.name = 'ray': Ray is not installed; install it with pip install 'fedcohort[ray]', or use 'local'"
         ) from None
     return ray
+
+
+@cache
+def ray_prints_to_stderr() -> None:
+    """Let Ray print its lines about lost hosts to standard error; it prints them to standard output, also between results in JSON."""
+    worker = getattr(getattr(ray_module(), "_private", None), "worker", None)
+    usual = getattr(worker, "print_to_stdstream", None)  # a part of Ray that may change
+    if usual is None:
+        return
+
+    def to_stderr(data: dict[str, Any], *arguments: Any, **settings: Any) -> None:
+        usual({**data, "is_err": True}, *arguments, **settings)
+
+    worker.print_to_stdstream = to_stderr  # type: ignore[union-attr]
 
 
 @cache
