@@ -487,6 +487,14 @@ def test_unknown_names():
     assert set(NAMES) == made | others | EMNIST
 
 
+def test_a_file_of_another_kind_is_no_unknown_name(tmp_path):
+    """It was "unknown name, and no such folder", although the file was there."""
+    file = tmp_path / "samples.tsv"
+    file.write_text("a\tlabel\n1\t0\n")
+    with pytest.raises(UsageError, match=r"samples\.tsv': files of this kind are not read; save it as a table \(\.csv"):
+        load(str(file))
+
+
 def test_the_argument_wins_over_the_environment(tmp_path, monkeypatch):
     first, second = (
         image_folder(tmp_path / m / "ylecun" / "mnist", mode="L", per_class=n) for m, n in (("a", 2), ("b", 3))

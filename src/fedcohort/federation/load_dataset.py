@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.paths import is_file
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import save
 from fedcohort.federation.dataset_cache import (
@@ -254,6 +255,11 @@ def _find(name: str, mirror: Path | None) -> Path | str:
         raise UsageError(
             f"data.name = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or --data-dir, name a local mirror that has the "
             f"folder {hub_id!r}"
+        )
+    if is_file(absolute(name)):
+        raise UsageError(
+            f"data.name = '{brief(name)}': files of this kind are not read; save it as a table (.csv, .parquet, .npz) or a text "
+            "(.txt), or load it in a function ('my.py:load')"
         )
     others = "a Hub id 'owner/name', a folder, a table (.csv, .parquet, .npz) or 'my.py:function' works too"
     hint = f"{nearest(name[:60], NAMES)}; {others}"

@@ -155,9 +155,10 @@ class _Check:
         changed += [name for name, parameter in twin.named_parameters() if parameter.data_ptr() != places.get(name)]
         changed += self._limited()
         if changed:
+            limited = any(getattr(part, "max_norm", None) for part in twin.modules())
+            advice = "leave out max_norm of embeddings" if limited else "change it in training only (if self.training: ...)"
             raise UsageError(
-                f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
-                "change it in training only (if self.training: ...)"
+                f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; {advice}"
             )
 
     def _limited(self) -> list[str]:
