@@ -73,6 +73,17 @@ class Averaging(Base):
         return super().forward(x - self.mean.view(1, 8, 8))
 
 
+class LimitingEmbedding(Base):
+    """An embedding that limits the norms of its rows whenever it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(2, 64, max_norm=0.5)
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x + self.rows(torch.zeros(len(x), dtype=torch.int64)).view(-1, 1, 8, 8))
+
+
 class Limiting(Base):
     """A limit of the norms of weights, which the first weights do not reach."""
 
@@ -220,6 +231,10 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     (
         Averaging,
         r"^model = own: changes mean in evaluation mode too, .*; change it in training only \(if self\.training",
+    ),
+    (
+        LimitingEmbedding,
+        r"^model = own: changes rows\.weight in evaluation mode too, .*; leave out max_norm of embeddings$",
     ),
     (Limiting, r"^model = own: changes layer\.weight in evaluation mode too, "),
     (LimitingInPlace, r"^model = own: changes layer\.weight in evaluation mode too, "),

@@ -156,9 +156,12 @@ class _Check:
         changed += self._limited()
         if changed:
             limited = any(getattr(part, "max_norm", None) for part in twin.modules())
-            advice = "leave out max_norm of embeddings" if limited else "change it in training only (if self.training: ...)"
+            advice = (
+                "leave out max_norm of embeddings" if limited else "change it in training only (if self.training: ...)"
+            )
             raise UsageError(
-                f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; {advice}"
+                f"model = {self.name}: changes {changed[0]} in evaluation mode too, so that its evaluation could not be repeated; "
+                f"{advice}"
             )
 
     def _limited(self) -> list[str]:
