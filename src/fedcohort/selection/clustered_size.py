@@ -24,8 +24,8 @@ __all__ = ["ClusteredSize"]
 
 @parameters
 class ClusteredSize(Selector):
-    """One client from each of k bins, filled by client size. Bins have equal numbers of samples. Unbiased; less variance than MD
-    sampling.
+    """One client from each of k bins, filled by client size. Bins have equal numbers of samples. Unbiased if all clients are
+    available; less variance than MD sampling.
     """
 
     card: ClassVar[Card] = Card(
