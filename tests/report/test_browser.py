@@ -80,6 +80,7 @@ def opened(browser: Any, file: str) -> Iterator[Watched]:
     watched.page.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1200, 375])
 def test_pages_keep_room_for_charts_that_are_not_drawn_yet(browser: Any, file: str, width: int) -> None:
     """Sections moved down by thousands of pixels while the charts before them were drawn, and later by hundreds, for legends."""
@@ -371,6 +372,7 @@ def test_the_live_page_follows_and_comes_back(browser: Any, runs: Path, tmp_path
     page.close()
 
 
+@pytest.mark.slow
 def test_the_live_page_of_several_seeds_follows_and_keeps_what_was_chosen(
     browser: Any, runs: Path, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_lines_of_jains_index_on_each_other_are_named(tmp_path: Path) -> None:
     assert "lie on each other" not in caption(fairness(gather(runs[1:]), PAGE))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytestmark
 def test_the_page_shows_the_words_of_the_chosen_view_only(browser: Any, page_of_runs: Path) -> None:
     page = Watched(browser).open(page_of_runs.as_uri())

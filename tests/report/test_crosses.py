@@ -45,6 +45,7 @@ def shown(page: Any, point: int) -> Any:
     return page.evaluate(CROSSES)
 
 
+@pytest.mark.slow
 def test_crosses_are_whole_where_the_line_is_last_seen(browser: Any, file: Path) -> None:
     """A cross stood at the last mean, out of the chart, or it was cut by the lower end of a logarithmic axis."""
     watched = Watched(browser)
@@ -75,6 +76,7 @@ def test_crosses_are_whole_where_the_line_is_last_seen(browser: Any, file: Path)
     page.close()
 
 
+@pytest.mark.slow
 def test_crosses_leave_with_their_line(browser: Any, file: Path) -> None:
     """Readers can drag a chart: a cross that is not cut at its edge vanishes there."""
     page = Watched(browser).open(file.as_uri())
@@ -88,6 +90,7 @@ def test_crosses_leave_with_their_line(browser: Any, file: Path) -> None:
     page.close()
 
 
+@pytest.mark.slow
 def test_names_on_phones_have_the_signs_of_those_beside_lines(browser: Any, file: Path) -> None:
     page = Watched(browser, viewport={"width": 375, "height": 700}).open(file.as_uri())
     names = f"[...document.querySelectorAll('{CHART} .names span:not(.away)')].map(s => s.textContent)"

@@ -48,6 +48,7 @@ def check(page: Any, labels: list[str], hidden: tuple[str, ...]) -> None:
     page.evaluate(f"Promise.all({drawn}.map(([, view]) => view.runAsync())).then(() => null)")
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_the_rows_that_are_shown(opened: Any, text: str) -> None:
     """Hidden rows kept others from the front: without the best row, no point was filled."""
     data = Page(text).payload["data"]

@@ -73,6 +73,7 @@ CUT = """[...document.querySelectorAll('.role-legend-label text')].filter(text =
 """The names in legends that are cut at the right end of their chart."""
 
 
+@pytest.mark.slow
 def test_legends_wrap_at_once_when_the_window_becomes_narrower(browser: Any, file: str) -> None:
     """Until charts were drawn again, the legend of class shares was cut after class 7."""
     page = Watched(browser).open(file)
@@ -130,6 +131,7 @@ def test_shortened_names_on_axes_are_not_cut_again(browser: Any, tmp_path: Path)
     page.close()
 
 
+@pytest.mark.slow
 def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: Any, file: str) -> None:
     page = Watched(browser).open(file)
     assert page.evaluate(LISTED) == []
@@ -196,6 +198,7 @@ def test_names_of_rows_stay_while_a_table_scrolls_sideways(phone: Any) -> None:
     box.evaluate("box => box.scrollTo(0, 0)")
 
 
+@pytest.mark.slow
 def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> None:
     watched = Watched(browser, **PHONE)
     page = watched.open(file)

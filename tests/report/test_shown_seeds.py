@@ -84,6 +84,7 @@ def test_rows_of_one_seed_say_so_once(runs: Path) -> None:
     assert every["raster"].note.startswith("Seed 0. A cell is a client that was selected")
 
 
+@pytest.mark.slow
 def test_clients_are_ordered_by_the_sizes_of_their_own_seed(browser: Any, story: Story, tmp_path: Path) -> None:
     """The clients of a panel with seed 1 were ordered by the sizes of the clients of seed 0."""
     file = tmp_path / "report.html"

@@ -132,7 +132,9 @@ class _Check:
         import torch
 
         before = {name: value.clone() for name, value in _entries(twin).items()}
-        places = {name: parameter.data_ptr() for name, parameter in twin.named_parameters()}
+        first = {
+            name: parameter.data for name, parameter in twin.named_parameters()
+        }  # kept, so that their memory is not used again
         outputs: object = None
         with torch.no_grad():
             of_all = self._called(twin.eval(), self.samples, "")
@@ -152,7 +154,9 @@ class _Check:
             name for name, value in before.items() if not torch.equal(_comparable(after[name]), _comparable(value))
         ]
         # such as self.weight.data = ..., which changes values only after some training
-        changed += [name for name, parameter in twin.named_parameters() if parameter.data_ptr() != places.get(name)]
+        changed += [
+            name for name, parameter in twin.named_parameters() if parameter.data_ptr() != first[name].data_ptr()
+        ]
         changed += self._limited()
         if changed:
             limited = any(getattr(part, "max_norm", None) for part in twin.modules())

@@ -55,6 +55,7 @@ def test_data_are_sent_once_whatever_is_done_with_them(hosts: HostPool, monkeypa
     assert all(sys.getsizeof(sent.model) < num_bytes / 100 for sent in others)
 
 
+@pytest.mark.slow
 def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
     """They get views of the memory that all processes of a node share, which cannot be written to."""
     import ray
