@@ -384,7 +384,7 @@ def test_the_system_is_asked_to_sync_in_the_right_order(tmp_path: Path) -> None:
         "run",
         "-q",
     ]
-    settings = ["rounds=4", "seeds=1", "measures.durable_seconds=0"]
+    settings = ["rounds=4", "seeds=1", "measures.checkpoint_seconds=0", "measures.durable_seconds=0"]
     command += ["--runs", str(tmp_path / "runs"), *(word for setting in settings for word in ("--set", setting))]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     lines = [line for line in (tmp_path / "calls").read_text().splitlines() if str(tmp_path) in line]
