@@ -18,8 +18,8 @@ class ClientError(RuntimeError):
 
 
 class OwnClientError(ClientError, UsageError):
-    """A :class:`ClientError` that is no bug of FedCohort: mostly one in code of the user, whose message also names the round, the file
-    and the line."""
+    """A :class:`ClientError` that is not a bug of FedCohort, such as an error in the user's code. Its message also names the round,
+    the file and the line."""
 
     def __init__(self, message: str) -> None:
         UsageError.__init__(self, message)  # the one of ClientError would not make the message one line

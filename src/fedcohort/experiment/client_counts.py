@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["KSteps", "is_capped", "k_in_round"]
+__all__ = ["KSteps", "is_capped"]
 
 
 def _as_tuples(steps: object) -> object:
@@ -32,15 +32,6 @@ KSteps: TypeAlias = Annotated[
     AfterValidator(_in_order),
 ]
 """Pairs of a round and the number of clients from that round on."""
-
-
-def k_in_round(k: int, steps: tuple[tuple[int, int], ...], t: int) -> int:
-    """Number of clients to select in round ``t``.
-
-    >>> [k_in_round(3, ((4, 5), (7, 1)), t) for t in (3, 4, 8)]
-    [3, 5, 1]
-    """
-    return next((later for first, later in reversed(steps) if t >= first), k)
 
 
 def is_capped(k: int, steps: tuple[tuple[int, int], ...], clients: int, given: object) -> bool:

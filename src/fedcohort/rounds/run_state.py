@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fedcohort.algorithms import Algorithm, Members, ModelState
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.cohort_sizes import k_in_round
 from fedcohort.engines.base import Engine
 from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.record import Portrait
@@ -62,7 +63,7 @@ class RunState:
 
     def k_at(self, t: int) -> int:
         """Number of clients to select in round ``t``."""
-        return next((k for first, k in reversed(self.k_steps) if t >= first), self.k)
+        return k_in_round(self.k, self.k_steps, t)
 
     @property
     def validates(self) -> bool:

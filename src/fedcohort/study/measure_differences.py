@@ -50,7 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure whose differences can be tested.
+    """A number that a run has, and which differences of it are better.
 
     Attributes:
         name: name of the column of :attr:`Comparison.table`.
@@ -250,6 +250,7 @@ class MeasureDifferences:
         return pd.DataFrame(map(self._row, range(len(self.rows))))
 
     def _row(self, position: int) -> dict[str, Any]:
+        """A row of the table."""
         values = [self.values[position][seed] for seed in self.counted[position]]
         mean, sd = measures.mean_sd(values) if np.isfinite(values).all() else (math.nan, math.nan)
         return {

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from fedcohort.core.cohort_sizes import k_in_round
 from fedcohort.core.formatted_values import number, setting
 from fedcohort.core.parameters import defaults
 from fedcohort.core.plugins import short_name
-from fedcohort.experiment.client_counts import k_in_round
 from fedcohort.experiment.plugin_facts import as_recorded
 from fedcohort.record import Run
 

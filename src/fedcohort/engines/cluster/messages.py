@@ -62,7 +62,7 @@ class Failed:
         return Failed(str(error) or type(error).__name__, lines, isinstance(error, UsageError))
 
     def error(self) -> ClientError:
-        """The error for the driver, whose cause has the traceback."""
+        """The error that the driver raises; its cause holds the traceback of the host."""
         error = ClientError(self.message)
         error.__cause__ = (OwnHostError if self.own else HostError)(self.traceback)
         return error
@@ -73,7 +73,7 @@ class HostError(Exception):
 
 
 class OwnHostError(HostError, UsageError):
-    """The traceback of an error on a host that is none of FedCohort: in code of the user, or in a setting."""
+    """The traceback of an error in the user's code or in a setting, on a host."""
 
     def __init__(self, lines: str) -> None:
         Exception.__init__(self, lines)  # a traceback has many lines

@@ -20,7 +20,7 @@ from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_interval
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_federations", "about_references", "notes", "own_samples"]
+__all__ = ["about_federations", "about_references", "difference_to_references", "notes", "own_samples"]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> list[str]:
@@ -149,12 +149,22 @@ def about_references(compared: "Comparison") -> str:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
         )
+    return f"{difference_to_references(compared, compared.score.points)} {_about_intervals(compared)}"
+
+
+def difference_to_references(compared: "Comparison", unit: str) -> str:
+    """What differences are taken to, in a sentence.
+
+    Args:
+        compared: a comparison with at least two rows.
+        unit: unit of the differences, with a space before it; empty for none.
+    """
+    waiting = compared.without_difference
+    several = [group for group in compared.groups if len(group.rows) > 1 and group.reference not in waiting]
     labels = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
-    names = list(dict.fromkeys(labels[group.reference] for group in several))
-    references = " or ".join(map(repr, names[:3]))
-    points = compared.score.points
+    names = list(dict.fromkeys(labels[group.reference] for group in several or compared.groups))
     where = " with the same settings" if len(compared.groups) > 1 else ""
-    return f"Difference to {references}{where}{' in' if points else ''}{points}, paired over seeds. {_about_intervals(compared)}"
+    return f"Difference to {' or '.join(map(repr, names[:3]))}{where}{' in' if unit else ''}{unit}, paired over seeds."
 
 
 def _about_intervals(compared: "Comparison") -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
+from fedcohort.report.terminal.comparison_notes import difference_to_references
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.report.worst_clients import about_worst, numbers_of_clients
 from fedcohort.study.targets import TO_TARGET
@@ -106,7 +107,7 @@ def _notes(compared: "Comparison", differences: "MeasureDifferences", rows: list
         points = compared.score.points if measure.form == "score" else ""
         interval = f" Its 95% interval is that of Student's t{about_cut(rows)}." if with_intervals(rows) else ""
         better = {"higher": " Higher is better.", "lower": " Lower is better."}.get(measure.better, "")
-        yield f"Difference to {_references(compared)}{' in' if points else ''}{points}, paired over seeds.{better}{interval}"
+        yield f"{difference_to_references(compared, points)}{better}{interval}"
     if "worst" in measure.name:
         yield about_worst(numbers_of_clients(compared)).strip()
     if measure.name in TO_TARGET:
@@ -118,10 +119,3 @@ def _notes(compared: "Comparison", differences: "MeasureDifferences", rows: list
         yield differences.about_verdicts
     if differences.comparisons:
         yield "p is corrected for the rows, and not for the number of measures: choose measures before you look."
-
-
-def _references(compared: "Comparison") -> str:
-    """The references of all rows, in words."""
-    names = compared.names_without_settings if len(compared.groups) > 1 else [row.label for row in compared.rows]
-    several = [group for group in compared.groups if len(group.rows) > 1] or compared.groups
-    return " or ".join(map(repr, list(dict.fromkeys(names[group.reference] for group in several))[:3]))
