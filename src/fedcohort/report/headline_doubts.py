@@ -8,7 +8,6 @@ from fedcohort.report.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.failing_rows import one_class_seeds, seeds_in_words
 from fedcohort.study.references import Group
-from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import one_class
 
 __all__ = [
@@ -48,7 +47,7 @@ def problem(compared: Comparison, position: int) -> str:
 
 def _in_seeds(compared: Comparison, position: int) -> str:
     """Under which seeds the last model of a row recognizes one class only, with a comma; empty if under all."""
-    runs = [Measured(run) for _, run in sorted(compared.rows[position].runs.items())]
+    runs = compared.measured(position)
     seeds = one_class_seeds(runs)
     return f"under {seeds_in_words(seeds)} of {len(runs)}, " if 0 < len(seeds) < len(runs) else ""
 
@@ -131,12 +130,12 @@ def _learned_nothing(compared: Comparison, position: int) -> bool:
     """Whether a row never trained, is no better than chance, or predicts one class for every sample under all seeds."""
     if untrained(compared, position) or "chance" in _kinds(compared, position):
         return True
-    return all(one_class(Measured(run)) for run in compared.rows[position].runs.values())
+    return all(map(one_class, compared.measured(position)))
 
 
 def untrained(compared: Comparison, position: int) -> bool:
     """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
-    return all((run.rounds["admitted"] == 0).all() for run in compared.rows[position].runs.values())
+    return all((run.rounds["admitted"] == 0).all() for run in compared.measured(position))
 
 
 def never_trained(name: str) -> str:

@@ -14,11 +14,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.study.chance import about_chance
-from fedcohort.study.comparison_row import Row, rounds_of
+from fedcohort.study.comparison_row import Row, about_times, rounds_of
 from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measure_differences import ACCURACY, Measure, MeasureDifferences, measure_of, value_of
-from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result
+from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result_of
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured, after_last_tests
 from fedcohort.study.targets import FOR_EACH, TO_TARGET, Target, about_targets, costs_of_target, group_targets
@@ -71,7 +71,7 @@ class Comparison:
     @cached_property
     def results(self) -> dict[str, list[Result]]:
         """The results of every run, by label, in the order of the seeds."""
-        return {row.label: [result(row.runs[seed]) for seed in sorted(row.runs)] for row in self.rows}
+        return {row.label: [result_of(run) for run in self.measured(i)] for i, row in enumerate(self.rows)}
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -110,7 +110,7 @@ class Comparison:
         predicts one class, rows at chance, and rows with less than a third of the best accuracy in their group. A run
         below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
-        runs = [self._measured(row) for row in self.rows]
+        runs = [self.measured(i) for i in range(len(self.rows))]
         given = [row.experiment.measures.target_accuracy for row in self.rows]
         return group_targets([row.label for row in self.rows], runs, given, self.groups, self.score.name)
 
@@ -129,9 +129,14 @@ class Comparison:
         """The targets and how they were chosen, in words."""
         return about_targets(self.targets, self.groups, self.score)
 
-    @staticmethod
-    def _measured(row: Row) -> list[Measured]:
-        return [Measured(row.runs[seed]) for seed in sorted(row.runs)]
+    def measured(self, position: int) -> list[Measured]:
+        """The measures of the runs of a row, in the order of the seeds."""
+        return [self._measured[position, seed] for seed in sorted(self.rows[position].runs)]
+
+    @cached_property
+    def _measured(self) -> dict[tuple[int, int], Measured]:
+        """The measures of all runs, by the position of the row and the seed: every run is read once."""
+        return {(i, seed): Measured(run) for i, row in enumerate(self.rows) for seed, run in row.runs.items()}
 
     def _target_of(self, position: int) -> Target:
         """The target of the group of a row."""
@@ -202,8 +207,11 @@ class Comparison:
             self._target_of(i).accuracy if measure.name in TO_TARGET else math.nan for i in range(len(self.rows))
         ]
         values = [
-            {each.seed: value_of(measure, each, row.runs[each.seed], target) for each in self.results[row.label]}
-            for row, target in zip(self.rows, targets, strict=True)
+            {
+                each.seed: value_of(measure, each, self._measured[i, each.seed], targets[i])
+                for each in self.results[row.label]
+            }
+            for i, row in enumerate(self.rows)
         ]
         counted = [sorted(row.runs) for row in self.counted]
         return MeasureDifferences(
@@ -265,8 +273,7 @@ class Comparison:
         """What is wrong with the runs, or makes their results say little, the most serious first; empty if all is well."""
         reached = self.table["reached"].tolist()
         checked = [
-            Checked(row.label, self._measured(row), int(reached[i]), self._target_of(i))
-            for i, row in enumerate(self.rows)
+            Checked(row.label, self.measured(i), int(reached[i]), self._target_of(i)) for i, row in enumerate(self.rows)
         ]
         return findings(checked, self.score, self.verdicts)
 
@@ -278,18 +285,12 @@ class Comparison:
     @property
     def about_times(self) -> str:
         """What the times mean, in words: simulated time, or seconds of wall time for runs on real machines."""
-        simulated = "Simulated time: the fastest possible client needs 1 unit per sample and round."
-        wall = [row.label for row in self.rows if row.on_wall_clock]
-        if not wall:
-            return simulated
-        if len(wall) == len(self.rows):
-            return "Time: wall time of the rounds, in seconds, as the server measured it."
-        return f"{simulated} Time of {' and '.join(map(repr, wall))}: wall time, in seconds."
+        return about_times(self.rows)
 
     @cached_property
     def about_chance(self) -> str:
         """Among which clients uniform selection selects, in words, see :func:`~fedcohort.study.chance.about_chance`."""
-        return about_chance(run.chance for row in self.rows for run in self._measured(row))
+        return about_chance(run.chance for i in range(len(self.rows)) for run in self.measured(i))
 
     def to_json(self) -> dict[str, Any]:
         """The table, the target and every run's result as plain values; unknown values are None."""
@@ -313,6 +314,7 @@ class Comparison:
     def _summary(self, position: int) -> dict[str, Any]:
         """A row of the table."""
         row = self.rows[position]
+        counted = [self._measured[position, seed] for seed in sorted(self.counted[position].runs)]
         results = [own for own in self.results[row.label] if own.seed in self.counted[position].runs]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in AVERAGED}
@@ -327,7 +329,7 @@ class Comparison:
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
             **self._accuracies.columns(position),
-            **costs_of_target(self._measured(self.counted[position]), self._target_of(position).accuracy),
+            **costs_of_target(counted, self._target_of(position).accuracy),
             "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             **values,
             **own_measure_columns(self.own_measures, results),
@@ -341,7 +343,7 @@ class Comparison:
 
     def are_equal(self, position: int, other: int) -> bool:
         """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.equal_rows.equal_rows`."""
-        return bool(equal_rows([self._measured(self.rows[i]) for i in (position, other)]))
+        return bool(equal_rows([self.measured(i) for i in (position, other)]))
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:
         """The accuracies of two rows, by their positions, over the seeds that both have; none if they cannot be compared yet."""

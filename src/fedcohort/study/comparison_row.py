@@ -1,6 +1,6 @@
 """One row of a comparison: the runs of one strategy under several seeds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from fedcohort.record import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Row", "rounds_of"]
+__all__ = ["Row", "about_times", "rounds_of"]
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,14 @@ def rounds_of(rows: Iterable[Row]) -> "pd.DataFrame":
             frame.insert(1, "seed", seed)
             frames.append(frame)
     return pd.concat(frames, ignore_index=True)
+
+
+def about_times(rows: Sequence[Row]) -> str:
+    """What the times of these rows mean, in words: simulated time, or seconds of wall time for runs on real machines."""
+    simulated = "Simulated time: the fastest possible client needs 1 unit per sample and round."
+    wall = [row.label for row in rows if row.on_wall_clock]
+    if not wall:
+        return simulated
+    if len(wall) == len(rows):
+        return "Time: wall time of the rounds, in seconds, as the server measured it."
+    return f"{simulated} Time of {' and '.join(map(repr, wall))}: wall time, in seconds."

@@ -14,7 +14,6 @@ from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.tasks import label_kind
-from fedcohort.record import Run
 from fedcohort.study.comparison_row import Row
 from fedcohort.study.measured_values import Result, plain
 from fedcohort.study.references import Group
@@ -154,17 +153,17 @@ def check_measures(names: Iterable[str], experiment: Experiment) -> None:
             raise UsageError(measure.missing)
 
 
-def value_of(measure: Measure, result: Result, run: Run, target: float) -> float:
+def value_of(measure: Measure, result: Result, measured: Measured, target: float) -> float:
     """The measure of a run; NaN if it is not known, and for the cost of a target that the run has not reached.
 
     Args:
         measure: the measure.
         result: the results of the run.
-        run: the run.
+        measured: the measures of the same run.
         target: the target accuracy; used for its costs only.
     """
     if measure.name in TO_TARGET:
-        value = Measured(run).cost_of(target)[TO_TARGET.index(measure.name)]
+        value = measured.cost_of(target)[TO_TARGET.index(measure.name)]
     elif measure.name in MEASURES:
         value = getattr(result, measure.name)
     else:

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.record import Run
-from fedcohort.study.run_measures import Measured, evenness
+from fedcohort.study.run_measures import Measured
 
-__all__ = ["AVERAGED", "Result", "own_measure_columns", "plain", "result"]
+__all__ = ["AVERAGED", "Result", "own_measure_columns", "plain", "result", "result_of"]
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,21 @@ def result(run: Run) -> Result:
     Raises:
         UsageError: the run has no finished round, or its database is damaged.
     """
-    measured = Measured(run)
+    return result_of(Measured(run))
+
+
+def result_of(measured: Measured) -> Result:
+    """The results of a run whose record is read already."""
     return Result(
         seed=measured.experiment.seed,
-        path=run.path,
+        path=measured.run.path,
         rounds=measured.num_rounds,
         accuracy=measured.accuracy,
         best_accuracy=measured.best_accuracy,
         early_stop_accuracy=measured.early_stop_accuracy,
         local_accuracy=measured.local_accuracy,
         simulated_time=measured.simulated_time,
-        jain=evenness(measured.selected).jain,
+        jain=measured.selected.jain,
         jain_random=measured.chance.reference.mean,
         bytes=measured.bytes,
         client_passes=measured.client_passes,
@@ -115,7 +119,7 @@ def result(run: Run) -> Result:
         worst_client_accuracy=measured.over_clients.worst,
         client_accuracy_sd=measured.over_clients.sd,
         own_measures=measured.own_measures,
-        labels=run.labels,
+        labels=measured.run.labels,
         personal_accuracy=measured.personal.accuracy,
         worst_personal_accuracy=measured.personal.worst,
         personal_gain=measured.personal.gain,

@@ -99,7 +99,7 @@ class Personal(NamedTuple):
 
 
 class Measured:
-    """Measures of one run, from its record. Accuracies are fractions on the test set; NaN is unknown.
+    """Measures of one run, from its record, which is read once. Accuracies are fractions on the test set; NaN is unknown.
 
     Args:
         run: the run.
@@ -115,14 +115,14 @@ class Measured:
             raise UsageError(without_round(run))
         self.num_rounds = len(self.rounds)
 
-    @cached_property
+    @property
     def clients(self) -> "pd.DataFrame":
-        """See :attr:`Run.clients`."""
+        """See :attr:`Run.clients`; unlike measures, it is not kept, because it is large."""
         return self.run.clients
 
-    @cached_property
+    @property
     def ledger(self) -> "pd.DataFrame":
-        """See :attr:`Run.ledger`."""
+        """See :attr:`Run.ledger`; it is not kept."""
         return self.run.ledger
 
     def series(self, column: str) -> Values:
@@ -198,10 +198,10 @@ class Measured:
         """Simulated time of all rounds; seconds of wall time if that is the clock of the run."""
         return float(self.series("simulated_time")[-1])
 
-    @cached_property
+    @property
     def bytes_per_round(self) -> Values:
         """Bytes sent and received in each round, float64 [n]."""
-        return bytes_per_round(self.ledger, self.rounds.index)
+        return self._exchanges[0]
 
     @property
     def bytes(self) -> float:
@@ -211,7 +211,13 @@ class Measured:
     @property
     def client_passes(self) -> float:
         """Forward passes over a client's training data, summed over clients."""
-        return float(self.ledger["passes"].sum())
+        return self._exchanges[1]
+
+    @cached_property
+    def _exchanges(self) -> tuple[Values, float]:
+        """Bytes of each round, and the passes of all clients."""
+        ledger = self.ledger
+        return bytes_per_round(ledger, self.rounds.index), float(ledger["passes"].sum())
 
     @cached_property
     def wall_seconds(self) -> dict[str, float]:
@@ -240,22 +246,29 @@ class Measured:
     @property
     def diverged(self) -> int:
         """Number of updates that had NaN or infinite entries and were dropped."""
-        return int((self.clients["status"] == "diverged").sum())
+        return self._of_clients.statuses.get("diverged", 0)
 
     @property
     def updates(self) -> int:
         """Number of updates that the server received: those of clients that trained, and those that diverged."""
-        return int(self.clients["status"].isin(("admitted", "declined", "diverged")).sum())
+        return sum(self._of_clients.statuses.get(status, 0) for status in ("admitted", "declined", "diverged"))
 
     @property
-    def selected(self) -> Indices:
-        """How often each client was selected [m]."""
-        return self._counts(self.clients)
+    def selected(self) -> Participation:
+        """How evenly clients were selected, see :func:`evenness`."""
+        return self._of_clients.selected
 
     @property
-    def admitted(self) -> Indices:
-        """How often the update of each client was admitted [m]."""
-        return self._counts(self.clients.loc[self.clients["status"] == "admitted"])
+    def admitted(self) -> Participation:
+        """How evenly the updates of clients were admitted."""
+        return self._of_clients.admitted
+
+    @cached_property
+    def _of_clients(self) -> "_OfClients":
+        clients = self.clients
+        admitted = clients.loc[clients["status"] == "admitted"]
+        statuses = {str(status): int(number) for status, number in clients["status"].value_counts().items()}
+        return _OfClients(statuses, evenness(self._counts(clients)), evenness(self._counts(admitted)))
 
     @cached_property
     def chance(self) -> Chance:
@@ -277,6 +290,14 @@ class Measured:
     def _counts(self, clients: "pd.DataFrame") -> Indices:
         counts: Indices = np.bincount(clients["client"].to_numpy(np.int64), minlength=self.num_clients)
         return counts
+
+
+class _OfClients(NamedTuple):
+    """What is computed from the table of clients: the number of rows with each status, and how evenly clients take part."""
+
+    statuses: dict[str, int]
+    selected: Participation
+    admitted: Participation
 
 
 def _array(column: "pd.Series[Any]") -> Values:

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
-from fedcohort.study.run_measures import Measured, evenness
+from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
@@ -232,10 +232,10 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
         bytes=measured.bytes,
         client_passes=measured.client_passes,
         wall_seconds=measured.wall_seconds,
-        selected=evenness(measured.selected),
+        selected=measured.selected,
         selected_random=measured.chance.participation,
         jain_random=measured.chance.reference,
-        admitted=evenness(measured.admitted),
+        admitted=measured.admitted,
         tail_sd=measures.tail_sd(tested),
         largest_drop=measures.largest_drop(tested) if measured.tested else math.nan,
         forgetting=float(measures.forgetting(by_class)[-1]) if len(by_class) else math.nan,

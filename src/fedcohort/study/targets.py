@@ -56,7 +56,7 @@ def failure(runs: Sequence[Measured]) -> str:
         return "that predict one class"
     if guessing(runs):
         return "at chance"
-    return DIVERGED if any(bool((run.clients["status"] == "diverged").any()) for run in runs) else ""
+    return DIVERGED if any(run.diverged for run in runs) else ""
 
 
 def _behind(runs: Sequence[Measured], most: int) -> str:

@@ -60,14 +60,14 @@ def _shared(own: Mapping[int, Run], reference: Mapping[int, Run]) -> list[Run]:
 
 def rounds_left(run: Run) -> int:
     """The number of rounds that a run has left to play; 0 if it is finished, also before its last planned round."""
-    return 0 if run.finished else max(0, run.described.rounds - len(run.rounds))
+    return 0 if run.finished else max(0, run.described.rounds - run.last_round)
 
 
 def _are_uneven(runs: Sequence[Run]) -> bool:
     """Whether some runs have rounds left to play, and not all have played the same number."""
     if all(run.finished for run in runs):
         return False
-    return len({len(run.rounds) for run in runs}) > 1 and any(map(rounds_left, runs))
+    return len({run.last_round for run in runs}) > 1 and any(map(rounds_left, runs))
 
 
 def counted_runs(runs: Mapping[int, Run]) -> dict[int, Run]:
@@ -79,8 +79,8 @@ def counted_runs(runs: Mapping[int, Run]) -> dict[int, Run]:
     if not _are_uneven(list(runs.values())):
         return dict(runs)
     ended = {seed: run for seed, run in runs.items() if not rounds_left(run)}
-    most = max(len(run.rounds) for run in runs.values())
-    return ended or {seed: run for seed, run in runs.items() if len(run.rounds) == most}
+    most = max(run.last_round for run in runs.values())
+    return ended or {seed: run for seed, run in runs.items() if run.last_round == most}
 
 
 def about_counted(rows: Mapping[str, tuple[Iterable[int], Iterable[int]]]) -> str:
