@@ -13,7 +13,7 @@ import queue
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -37,6 +37,7 @@ from fedcohort.engines.idle_threads import IdleThreads
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
+from fedcohort.engines.thread_numbers import ThreadNumbers
 from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.engines.work_splitting import in_cohort_order, question_pieces
 from fedcohort.federation.federation import Federation, Samples
@@ -143,7 +144,7 @@ class LocalEngine:
             self._restore()
             raise
         self.stacks = max(2, cores()) if on_cpu else 1
-        self._pool = one_thread_each(self.workers, "client")
+        self._pool, self._threads = one_thread_each(self.workers, "client"), ThreadNumbers(self.workers)
 
     def _all_trainers(self, algorithm: Algorithm, module: nn.Module) -> "queue.SimpleQueue[Trainer]":
         """A trainer for each thread; ``module`` is the network of the first."""
@@ -209,6 +210,7 @@ class LocalEngine:
         this_round, costs = self.memories.begin(), self._costs(cohort)
         trainer = CohortTrainer(model, t, cohort, received, self._trainer, self._memory)
         parts = trainer.parts(costs, self._model_bytes // 4, self.workers)
+        here = self._threads.one_is_enough(len(parts), in_python=trainer.in_python)
 
         def work(position: int) -> list[Update]:
             results = trainer.train(parts[position])
@@ -220,15 +222,15 @@ class LocalEngine:
 
         largest = max((part.stop - part.start for part in parts), default=1)
         window = max(self.workers + 1, self._window() // largest)
-        for updates in self._in_order(work, np.array([costs[part].sum() for part in parts]), window, beside=True):
+        results = self._in_order(work, np.array([costs[part].sum() for part in parts]), window, beside=True, here=here)
+        for updates in self._threads.timed(results, here, in_python=trainer.in_python):
             yield from updates
 
     def _train_stacked(
         self, trainer: GroupTrainer, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors]
     ) -> Iterator[Update]:
         """As :meth:`train`. Stacks depend only on the cohort and the machine, so that any number of threads gives the same bits."""
-        this_round = self.memories.begin()
-        costs = self._costs(cohort)
+        this_round, costs = self.memories.begin(), self._costs(cohort)
         groups = trainer.groups(cohort, costs, self.stacks)
         mixed = self.mixed(groups)
 
@@ -287,8 +289,7 @@ class LocalEngine:
         def work(piece: list[Samples]) -> list[Evaluation]:
             with self._trainer() as trainer:
                 module, program = trainer.show(model), trainer.outputs_program()
-                federation, dtype = self.federation, trainer.dtype
-                return evaluate_blocks(module, federation, dtype, piece, program, predictions=predictions)
+                return evaluate_blocks(module, self.federation, trainer.dtype, piece, program, predictions=predictions)
 
         size = max(1, min(BLOCKS, len(all_blocks) // self.workers))  # so that every thread gets a piece
         starts = range(0, len(all_blocks), size)
@@ -298,8 +299,9 @@ class LocalEngine:
 
     def begin_beside(self) -> None:
         """Begin the evaluations that wait for a training."""
-        while self._beside:
-            self._pool.submit(self._beside.popleft())
+        with suppress(IndexError):  # another thread may take them, too
+            while True:
+                self._pool.submit(self._beside.popleft())
 
     def state_dict(self) -> Mapping[str, Any]:
         """See :class:`Engine`."""
@@ -332,13 +334,11 @@ class LocalEngine:
         return max(self.workers + 1, min(AHEAD if group > 1 else max(16, 4 * self.workers), fitting))
 
     def _in_order(
-        self, work: Callable[[int], T], costs: Values, window: int = AHEAD, *, beside: bool = False
+        self, work: Callable[[int], T], costs: Values, window: int = AHEAD, *, beside: bool = False, here: bool = False
     ) -> Iterator[T]:
+        side = (self._beside, self.meanwhile) if beside else ()
         with one_thread():
-            if beside:
-                yield from in_order(self._pool, work, costs, self.workers, window, self._beside, self.meanwhile)
-            else:
-                yield from in_order(self._pool, work, costs, self.workers, window)
+            yield from in_order(self._pool, work, costs, self.workers, window, *side, here=here)
 
     @contextmanager
     def _trainer(self) -> Iterator[Trainer]:

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -33,6 +34,8 @@ def in_order(
     window: int,
     beside: deque[Callable[[], None]] | None = None,
     meanwhile: Callable[[], bool] = lambda: False,
+    *,
+    here: bool = False,
 ) -> Iterator[T]:
     """Results of ``work(0), work(1), …``, one for each of ``costs``, in order.
 
@@ -44,12 +47,16 @@ def in_order(
         window: maximum number of pieces that may be begun before the result of the first of them is taken.
         beside: pieces of side work, taken from the left; pieces that are not begun stay there.
         meanwhile: called by the thread that takes the results, while it waits for one; called again as long as it returns True.
+        here: the calling thread does all pieces; other threads do nothing but side work.
 
-    A single piece without side work is done by the calling thread.
+    A single piece without side work is done by the calling thread, too.
     """
-    if len(costs) == 1 and not beside:  # there is nothing to do at the same time
-        meanwhile()
-        yield work(0)
+    if here and beside:
+        pool.submit(_do_all, beside)
+    if here or (len(costs) == 1 and not beside):  # there is nothing to do at the same time
+        for position in range(len(costs)):
+            meanwhile()
+            yield work(position)
         return
     pieces = _Window(pool, work, costs, workers, window, deque() if beside is None else beside)
     try:
@@ -57,6 +64,12 @@ def in_order(
             yield pieces.next(meanwhile)
     finally:
         pieces.close()
+
+
+def _do_all(pieces: deque[Callable[[], None]]) -> None:
+    with suppress(IndexError):  # another thread may take some
+        while True:
+            pieces.popleft()()
 
 
 class _Window(Generic[T]):

@@ -23,6 +23,9 @@ class CohortTrainer:
             algorithm broadcast.
         trainer: lends a trainer to the calling thread.
         memory_of: gives the memory of a client.
+
+    Attributes:
+        in_python: whether Python runs every step of these clients; known after :meth:`parts`.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class CohortTrainer:
         self.model, self.t, self.cohort, self.received = model, t, cohort, received
         self._trainer, self._memory_of = trainer, memory_of
         self._stop = build_rule(cohort.stop)
-        self._in_series = False
+        self._in_series = self.in_python = False
 
     def parts(self, costs: Values, parameters: int, workers: int) -> list[slice]:
         """The clients that a thread trains at a time; the results do not depend on it. The arguments are those of
@@ -45,10 +48,11 @@ class CohortTrainer:
         cohort = self.cohort
         self._in_series = cohort.stop is None and cohort.sampling == "shuffled" and len(cohort) > 0
         # the training of a single client finds out by itself whether a series is possible
-        if self._in_series and len(cohort) > 1:
+        if len(cohort) > 1:
             with self._trainer() as trainer:
                 most = trainer.training.epochs if cohort.epochs is None else int(cohort.epochs.max())
-                self._in_series = trainer.series.possible(most)
+                self._in_series = self._in_series and trainer.series.possible(most)
+                self.in_python = not self._in_series and trainer.steps_in_python
             if self._in_series:
                 return series_of_clients(costs, parameters, workers)
         return [slice(position, position + 1) for position in range(len(cohort))]

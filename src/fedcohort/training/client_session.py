@@ -119,10 +119,11 @@ class Session:
         correction = self._correction() if script is not None else None
         if script is not None and correction is not None:
             all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
-        for start in range(whole if all_losses else 0, len(order), self.size):
-            problem.batch = order[start : start + self.size]
-            if len(problem.batch) < setup.smallest_batch:
+        left = order[whole if all_losses else 0 :]
+        for batch in left.split(self.size) if len(left) else ():
+            if len(batch) < setup.smallest_batch:
                 continue
+            problem.batch = batch
             losses, right = setup.algorithm.backward(problem)
             if setup.training.clip_norm:
                 torch.nn.utils.clip_grad_norm_(setup.parameters.values(), setup.training.clip_norm)

@@ -164,6 +164,14 @@ class LocalSetup:
         """Whether Python runs every pass of the network, because it has no program and can have no scripts."""
         return self.program is None and (self.scripts is None or not self.scripts.possible)
 
+    @property
+    def steps_in_python(self) -> bool:
+        """Whether Python runs every step of a training on a CPU: nothing takes several steps in one call, and nothing will."""
+        if self.scripts is None:
+            return False
+        size = self.training.batch_size
+        return not self._takes_plain_steps(size) or (self.program is None and self.scripts.impossible(size))
+
     def recorded(self, features: Tensor, labels: Tensor) -> RecordedPass | ScriptedPass | None:
         """The pass for batches of this size without Python; None if there is none."""
         if self.scripts is not None:

@@ -65,6 +65,10 @@ class Scripts:
             and only_computes(module)
         )
 
+    def impossible(self, size: int) -> bool:
+        """Whether batches of this size will have no script."""
+        return not self.possible or (size in self._known and self._known[size] is None)
+
     def share_work(self, idle: Tensor) -> bool:
         """Give work to other threads while there are idle ones, with the same bits, if there is a convolution.
 

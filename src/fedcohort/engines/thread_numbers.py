@@ -1,0 +1,69 @@
+"""How many threads train clients at the same time, if Python runs every step.
+
+A thread that runs Python holds Python's lock. Two threads with short steps pass it to and fro so often that together they can be
+slower than one alone. The results do not depend on the number of threads.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from fedcohort.algorithms import Update
+
+__all__ = ["ThreadNumbers"]
+
+FIRST = 2
+"""Number of rounds that are not timed, because first steps load libraries."""
+TIMED = 3
+"""Number of rounds that are timed with all threads, and then with one."""
+LONG_STEP = 0.004
+"""Seconds of a step from which on all threads are used: most of such a step are calls of PyTorch, which do not hold the lock."""
+FASTER = 0.95
+"""Largest share of the time of all threads with which a single thread is preferred."""
+
+
+class ThreadNumbers:
+    """Times some rounds with all threads, then with one, and keeps the faster number.
+
+    Args:
+        workers: number of threads.
+        clock: time in seconds.
+    """
+
+    def __init__(self, workers: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.workers = workers
+        self._clock = clock
+        self._rounds = 0
+        self._seconds: dict[int, list[float]] = {workers: [], 1: []}  # of a step, for each timed round
+        self._chosen = 1 if workers == 1 else 0
+
+    def one_is_enough(self, clients: int, *, in_python: bool) -> bool:
+        """Whether one thread trains all clients of a round, while others only evaluate.
+
+        Args:
+            clients: number of clients of the round.
+            in_python: whether Python runs the steps of their training.
+        """
+        if not in_python or clients < 2 or self.workers == 1:
+            return False
+        return self._chosen == 1 or (not self._chosen and len(self._seconds[self.workers]) >= TIMED)
+
+    def timed(self, results: Iterable[list[Update]], alone: bool, *, in_python: bool) -> Iterator[list[Update]]:
+        """The results of a round, whose time is noted; ``alone`` is what :meth:`one_is_enough` gave."""
+        begin, steps, clients = self._clock(), 0, 0
+        for updates in results:
+            steps += sum(update.steps for update in updates)
+            clients += len(updates)
+            yield updates
+        if in_python and clients > 1 and steps and not self._chosen:
+            self._note(1 if alone else self.workers, (self._clock() - begin) / steps)
+
+    def _note(self, threads: int, seconds: float) -> None:
+        """Note the time of a round, in seconds of a step, and choose if there are enough."""
+        self._rounds += 1
+        if self._rounds > FIRST:
+            self._seconds[threads].append(seconds)
+        together, alone = self._seconds[self.workers], self._seconds[1]
+        if len(together) >= TIMED and min(together) * self.workers >= LONG_STEP:
+            self._chosen = self.workers
+        elif len(alone) >= TIMED:
+            self._chosen = 1 if min(alone) <= FASTER * min(together) else self.workers
