@@ -23,7 +23,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker.close()
 
 
-USUAL = ("kills", "same-bits", "descriptions", "data-files", "soak")
+USUAL = ("kills", "same-bits")
 
 
 @pytest.mark.parametrize("name", slow_unless(USUAL.__contains__, ATTACKS))

@@ -314,6 +314,7 @@ def test_quiet_says_nothing_on_the_way(tmp_path: Path) -> None:
     assert call("run", *SHORT, "--runs", tmp_path, "--quiet").stderr == ""
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal(tmp_path: Path) -> None:
     import pty
 
@@ -515,6 +516,7 @@ def test_the_list_of_plug_ins_has_one_whole_line_for_each(monkeypatch: pytest.Mo
     assert "`fedcohort strategies NAME` shows parameters" in lines[-2]
 
 
+@pytest.mark.slow
 def test_the_list_of_plug_ins_tells_all_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for section in call("strategies").stdout.split("\n\n"):
@@ -898,6 +900,7 @@ def test_warnings_are_one_line(tmp_path: Path) -> None:
     assert result.stderr == f"fedcohort: warning: powd, seed 0: {text}\n"
 
 
+@pytest.mark.slow
 def test_warnings_of_parallel_runs_are_one_line_with_the_name_of_the_run(tmp_path: Path) -> None:
     row = 'selection={name="powd", d=1}'
     result = process(

@@ -153,7 +153,7 @@ class CannotBeClosedTwice(LocalEngine):
 @pytest.mark.parametrize(
     ("engine", "complaint"),
     slow_after(
-        5,
+        2,
         [
             (TrainsAllClientsFirst, "150 of 150 clients were trained before the second update"),
             (YieldsUpdatesInReverse, "updates: differs from the local engine"),

@@ -44,6 +44,7 @@ def glibc() -> bool:
 
 
 @pytest.mark.skipif(not glibc(), reason="the C library is not glibc")
+@pytest.mark.slow
 def test_pages_are_used_again_in_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """160 tensors of 4 MiB, of which 40 exist at a time, in the main thread and in another one.
 

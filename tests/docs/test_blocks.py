@@ -37,8 +37,17 @@ HOW_TO = (
     "regression",
 )
 RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in HOW_TO)]
-TAKE_LONG = {"report", "notebooks", "compare-strategies", "algorithms"}
-"""Pages whose blocks take 10 to 25 s."""
+TAKE_LONG = {
+    "algorithms",
+    "compare-strategies",
+    "heterogeneity",
+    "notebooks",
+    "race",
+    "regression",
+    "report",
+    "sequences",
+}
+"""Pages whose blocks take 2 to 25 s; the usual tests play the README and the first pages that a reader needs."""
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""
 SHORT = {

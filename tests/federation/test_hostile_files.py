@@ -216,6 +216,7 @@ def test_a_loading_script_is_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_an_archive_that_is_larger_than_the_disk_is_not_unpacked(tmp_path):
     import zipfile
 

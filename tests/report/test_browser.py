@@ -212,6 +212,7 @@ def test_heads_of_tables_are_repeated_on_paper(opened: Watched) -> None:
     page.emulate_media(media="screen")
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_on_paper(opened: Watched) -> None:
     """On A4 with its margins, tables fit, and charts that became narrower have no empty space above and below."""
     page = opened.page
@@ -229,6 +230,7 @@ def test_nothing_is_cut_on_paper(opened: Watched) -> None:
     page.set_viewport_size({"width": 1200, "height": 900})
 
 
+@pytest.mark.slow
 def test_lists_and_tables_that_do_not_scroll_have_no_shade(opened: Watched) -> None:
     """Faint stripes stood behind the list of strategies, and beside and below tables, as if there were more."""
     page = opened.page
@@ -273,6 +275,7 @@ def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
     page.close()
 
 
+@pytest.mark.slow
 def test_pictures_of_clients_fit_a_phone_and_pies_are_one_file(browser: Any, tmp_path: Path) -> None:
     experiment = small(federation={"clients": 20, "partition": {"name": "dirichlet_client", "min_size": 1}}).single(0)
     file = tmp_path / "clients.html"

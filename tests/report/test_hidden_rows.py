@@ -12,9 +12,12 @@ from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import find_runs, gather
 from tests.report.pages import Page
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 FILLED = """key => { const found = {};
     (function walk(item) {
@@ -48,7 +51,6 @@ def check(page: Any, labels: list[str], hidden: tuple[str, ...]) -> None:
     page.evaluate(f"Promise.all({drawn}.map(([, view]) => view.runAsync())).then(() => null)")
 
 
-@pytest.mark.slow
 def test_the_front_is_that_of_the_rows_that_are_shown(opened: Any, text: str) -> None:
     """Hidden rows kept others from the front: without the best row, no point was filled."""
     data = Page(text).payload["data"]

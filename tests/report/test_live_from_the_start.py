@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+
 from fedcohort.report.live import serve
 from fedcohort.report.report_data import find_runs
 from tests.records import played, written
-from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, pytestmark, watch
+from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, watch
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 HIDDEN = "[...document.querySelectorAll('#results tbody tr:first-child > [hidden]')].map(cell => cell.dataset.field)"
 SORTED = "document.querySelector('#results th[aria-sort]').innerText"

@@ -146,6 +146,7 @@ def test_the_picture_shows_the_table() -> None:
     assert (image[3 * notebook_display._LINE + 8 :, image.shape[1] // 2 :] < 128).any()
 
 
+@pytest.mark.slow
 def test_a_display_of_many_rows_stays_small() -> None:
     rng = np.random.default_rng(0)
     rows = [["".join(map(chr, rng.integers(97, 122, 400))) for _ in range(8)] for _ in range(2000)]

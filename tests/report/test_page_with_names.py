@@ -13,7 +13,7 @@ from tests.study.test_client_names import NAMES, play
 
 __all__ = ["browser"]
 
-pytestmark = [needs_chromium]
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,12 @@ from fedcohort.report.report_data import gather
 from tests.experiments import UCB
 from tests.records import played, written
 from tests.report.test_answers import runs_of
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 PHONE = {"viewport": {"width": 375, "height": 700}, "has_touch": True}
 SHOWN = "#figure-accuracy .view:not([hidden])"
@@ -73,7 +76,6 @@ CUT = """[...document.querySelectorAll('.role-legend-label text')].filter(text =
 """The names in legends that are cut at the right end of their chart."""
 
 
-@pytest.mark.slow
 def test_legends_wrap_at_once_when_the_window_becomes_narrower(browser: Any, file: str) -> None:
     """Until charts were drawn again, the legend of class shares was cut after class 7."""
     page = Watched(browser).open(file)
@@ -131,7 +133,6 @@ def test_shortened_names_on_axes_are_not_cut_again(browser: Any, tmp_path: Path)
     page.close()
 
 
-@pytest.mark.slow
 def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: Any, file: str) -> None:
     page = Watched(browser).open(file)
     assert page.evaluate(LISTED) == []
@@ -198,7 +199,6 @@ def test_names_of_rows_stay_while_a_table_scrolls_sideways(phone: Any) -> None:
     box.evaluate("box => box.scrollTo(0, 0)")
 
 
-@pytest.mark.slow
 def test_charts_printed_from_a_phone_fill_the_sheet(browser: Any, file: str) -> None:
     watched = Watched(browser, **PHONE)
     page = watched.open(file)

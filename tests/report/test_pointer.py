@@ -10,9 +10,12 @@ from fedcohort.record import Run
 from fedcohort.report.page import page as report
 from fedcohort.report.report_data import gather
 from tests.report.test_answers import swept
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark", "swept"]
+__all__ = ["browser", "swept"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 
 @pytest.fixture(scope="module")

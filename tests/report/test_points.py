@@ -425,6 +425,7 @@ def test_the_page_says_which_point_it_shows_and_what_points_share(swept: list[Ru
 
 
 @needs_browser
+@pytest.mark.slow
 def test_lines_have_the_same_axes_at_all_points(browser: Any, page_of_sweep: Path) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(page_of_sweep.as_uri())

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.report.test_browser import Watched, browser, pytestmark
+from tests.report.test_browser import Watched, browser
+from tests.report.test_browser import pytestmark as needs_chromium
 
-__all__ = ["browser", "pytestmark"]
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 MILLIMETER = 96 / 25.4
 SHEETS = {"A4": (210, 297), "Letter": (216, 279)}
@@ -60,7 +63,6 @@ def test_charts_are_drawn_for_programs_that_ask_for_the_look_on_paper(browser: A
     page.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHEETS)
 def test_sheets_are_filled(browser: Any, file: str, name: str) -> None:
     """A table or a figure that begins on a new sheet leaves the rest of the last one empty: small ones only may do so."""
@@ -78,7 +80,6 @@ def test_sheets_are_filled(browser: Any, file: str, name: str) -> None:
     page.close()
 
 
-@pytest.mark.slow
 def test_figures_stand_side_by_side_on_paper(browser: Any, file: str) -> None:
     """A sheet is narrower than a tablet, but figures that fill half of a screen fill half of it, too."""
     watched = Watched(browser)

@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from tests.report.test_browser import browser, pytestmark
+import pytest
 
-__all__ = ["browser", "pytestmark"]
+from tests.report.test_browser import browser
+from tests.report.test_browser import pytestmark as needs_chromium
+
+__all__ = ["browser"]
+
+pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 
 PADDING = "[...document.querySelectorAll('#results td[data-field^=bytes]')].map(x => parseFloat(getComputedStyle(x).paddingLeft))"
 

@@ -34,6 +34,7 @@ def texts(page: Any, selector: str) -> list[str]:
     return list(page.evaluate(f"[...document.querySelectorAll(`{selector}`)].map(e => e.textContent)"))
 
 
+@pytest.mark.slow
 def test_the_seed_switch_shows_single_clients_of_another_seed(shown: Watched, runs: Path) -> None:
     page = shown.page
     page.locator('.controls input[name="seed"][value="2"]').check(force=True)
@@ -57,6 +58,7 @@ def test_the_seed_switch_shows_single_clients_of_another_seed(shown: Watched, ru
     assert shown.complaints == []
 
 
+@pytest.mark.slow
 def test_a_chosen_strategy_is_highlighted_everywhere(shown: Watched) -> None:
     page = shown.page
     faint = """key => { const own = {}, lines = `#figure-${key} .view:not([hidden]) .mark-line path`;
@@ -76,6 +78,7 @@ def test_a_chosen_strategy_is_highlighted_everywhere(shown: Watched) -> None:
     assert shown.complaints == []
 
 
+@pytest.mark.slow
 def test_tables_sort_and_columns_can_be_hidden(shown: Watched) -> None:
     page = shown.page
     numbers = "[...document.querySelectorAll('#results tbody [data-field=accuracy]')].map(c => Number(c.dataset.value))"
@@ -103,6 +106,7 @@ def test_tables_sort_and_columns_can_be_hidden(shown: Watched) -> None:
     boxes.locator("summary").click()
 
 
+@pytest.mark.slow
 def test_clients_are_ordered_and_axes_become_logarithmic(shown: Watched) -> None:
     page = shown.page
     order_by(page, "times")
@@ -128,6 +132,7 @@ def test_clients_are_ordered_and_axes_become_logarithmic(shown: Watched) -> None
     assert shown.complaints == []
 
 
+@pytest.mark.slow
 def test_an_address_restores_the_page(browser: Any, shown: Watched) -> None:
     address = shown.page.url.partition("#")[0]
     watched = Watched(browser)
@@ -161,6 +166,7 @@ def test_an_address_restores_the_page(browser: Any, shown: Watched) -> None:
     page.close()
 
 
+@pytest.mark.slow
 def test_without_scripts_the_answers_and_the_tables_are_there(browser: Any, shown: Watched) -> None:
     page = browser.new_page(java_script_enabled=False)
     page.goto(shown.page.url.partition("#")[0])

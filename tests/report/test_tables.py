@@ -39,6 +39,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "page.html").as_uri()
 
 
+@pytest.mark.slow
 def test_numbers_of_clients_have_one_format_and_stand_in_line(browser: Any, file: str) -> None:
     """Seven digits were kept, and then ".00" written after them; a huge loss gave its column decimals."""
     watched = Watched(browser)
@@ -53,6 +54,7 @@ def test_numbers_of_clients_have_one_format_and_stand_in_line(browser: Any, file
     page.close()
 
 
+@pytest.mark.slow
 def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> None:
     watched = Watched(browser)
     page = watched.open(file)
@@ -64,7 +66,7 @@ def test_a_row_with_an_own_design_says_so_in_words(browser: Any, file: str) -> N
     page.close()
 
 
-@pytest.mark.parametrize("alphas", slow_after(1, [[0.1, 1.0], [0.1]]))
+@pytest.mark.parametrize("alphas", slow_after(0, [[0.1, 1.0], [0.1]]))
 def test_results_fit_their_place_on_a_usual_screen(browser: Any, tmp_path: Path, alphas: list[float]) -> None:
     """The last column was cut by a few pixels, which looked like a number without its unit."""
     runs = []

@@ -93,6 +93,7 @@ def test_copies_lie_in_the_folder_of_copies(run: Path, name: str) -> None:
         fedcohort.open_run(run)
 
 
+@pytest.mark.slow
 def test_data_that_lie_beside_a_plug_in_are_named(tmp_path: Path) -> None:
     load = "import numpy as np\nfrom pathlib import Path\n\ndef load():\n    data = np.load(Path(__file__).parent / 'cases.npy')\n"
     (tmp_path / "wards.py").write_text(

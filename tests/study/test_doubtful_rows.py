@@ -151,6 +151,7 @@ def test_equal_rows_are_named_with_the_reason(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_many_equal_rows_are_not_all_named(tmp_path: Path) -> None:
     """Rows that are all in their random first rounds are named once, before the sentence; of many others, the first are."""
     chosen = [{"clients": [0, 1]} | EARLY, {"clients": [1, 2]} | EARLY]

@@ -24,6 +24,7 @@ from fedcohort.training import network_scripts
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
+from tests.repetitions import slow_after
 from tests.training.scripted_networks import (
     IMAGES,
     LENGTH,
@@ -184,7 +185,7 @@ def test_products_by_onednn_are_written_down(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["residual", "attention with Dropout"])
+@pytest.mark.parametrize("name", slow_after(1, ["residual", "attention with Dropout"]))
 def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = same_bits(built(name), case, monkeypatch, text=name in TEXTS)
     assert ("descend" in calls) == (case not in ("clipped", "own steps"))

@@ -253,6 +253,7 @@ def test_clients_that_end_four_hosts_are_named(hosts: HostPool) -> None:
     assert isinstance(ended.value, ClientError)
 
 
+@pytest.mark.slow
 def test_a_run_without_hosts_ends_after_the_stated_patience(
     hosts: HostPool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
