@@ -29,6 +29,21 @@ class OwnMlp(nn.Module):
         return logits
 
 
+class OwnReading(nn.Module):
+    """A perceptron that reads a number in every forward pass, so that Python has to run it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(784, 200)
+        self.head = nn.Linear(200, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(x.size(0), -1)
+        x = x / max(1.0, float(x.abs().max()) / 10)
+        logits: Tensor = self.head(functional.relu(self.hidden(x)))
+        return logits
+
+
 class OwnCnn(nn.Module):
     """A convolutional network as people write it."""
 
@@ -100,6 +115,7 @@ def _text(case: Case) -> TokenShape:
 _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "mlp": lambda _: _mlp(),
     "own_mlp": lambda _: OwnMlp(),
+    "own_reading": lambda _: OwnReading(),
     "mlp_gelu": lambda _: _mlp(nn.GELU),
     "mlp_dropout": lambda _: _mlp(dropout=0.5),
     "mlp_batchnorm": lambda _: _mlp_batchnorm(),
