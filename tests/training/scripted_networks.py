@@ -2,6 +2,9 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,7 +204,42 @@ class Begun(nn.Module):
         return sum(head(part) for head, part in zip(iter(self.heads), parts.values(), strict=True))
 
 
+@dataclass
+class Settings:
+    """What the forward passes of :class:`Configured` read."""
+
+    widths: list[int]
+    scale: float = 0.5
+    norm: bool = True
+
+
+LIMITS = {"lowest": -2.0, "highest": 2.0}
+
+
+class Configured(nn.Module):
+    """Reads lists, a dictionary, a record and a namespace of numbers, and a root by numpy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Settings([16, 8])
+        self.also = SimpleNamespace(mode="tanh", power=2)
+        self.shares: dict[str, Any] = {"first": 0.25, "second": (0.5, [1.5])}
+        sizes = [64, *self.settings.widths]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        for layer, width in zip(self.layers, self.settings.widths, strict=True):
+            x = layer(x) / np.sqrt(width)
+            x = torch.tanh(x) if self.also.mode == "tanh" else torch.relu(x)
+        x = self.norm(x) if self.settings.norm else x
+        x = x.clamp(LIMITS["lowest"], LIMITS["highest"]) * self.settings.scale + self.shares["second"][1][0]
+        return self.head(x * self.shares["first"] ** self.also.power)
+
+
 IMAGES: dict[str, type[nn.Module]] = {
+    "configured": Configured,
     "dropping": Dropping,
     "noisy": Noisy,
     "begun": Begun,
@@ -443,12 +481,103 @@ class Expanded(Base):
         return super().forward(x.flatten(1) * self.ones[0])
 
 
+class Logging(Base):
+    """Keeps the largest outputs in a list, and in a dictionary that it gets from another function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        seen = self.seen
+        seen.append(len(seen))
+        return outputs
+
+
+class _Counted(SimpleNamespace):
+    """Counts how often it is read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        CALLS.append(1)
+        return super().__getattribute__(name)
+
+
+class Watched(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = _Counted(scale=2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.settings.scale
+
+
+@dataclass
+class _Growing:
+    """A record whose field is computed."""
+
+    reads: int = 0
+
+    @property
+    def scale(self) -> float:
+        self.reads += 1
+        return 1.0 + self.reads
+
+
+class Growing(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = _Growing()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.settings.scale
+
+
+class Rooted(Base):
+    """Reads the values of a parameter by numpy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(np.sqrt(np.abs(self.layer.bias.detach())).sum())
+
+
+class Shuffled(Base):
+    """Draws by numpy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * np.random.rand()  # noqa: NPY002
+
+
+def _forward_with(numbers: Any) -> Callable[[Base, Tensor], Tensor]:
+    def forward(self: Base, x: Tensor) -> Tensor:
+        return Base.forward(self, x) * float(numbers.random.rand())
+
+    return forward
+
+
+class Enclosed(Base):
+    """Draws by numpy, which is a variable of an enclosing function."""
+
+    forward = _forward_with(np)  # type: ignore[assignment]
+
+
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
         Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
-        Seeding, Encoding, Overriding, Parametrized, Activated, Expanded,
+        Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
     )
 }  # fmt: skip
 
-__all__ = ["IMAGES", "LENGTH", "REFUSED", "SHAPE", "TEXTS", "TOKENS", "Base", "Normed", "Residual"]
+__all__ = [
+    "IMAGES",
+    "LENGTH",
+    "LIMITS",
+    "REFUSED",
+    "SHAPE",
+    "TEXTS",
+    "TOKENS",
+    "Base",
+    "Configured",
+    "Normed",
+    "Residual",
+]

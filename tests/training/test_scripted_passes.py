@@ -28,11 +28,13 @@ from tests.repetitions import slow_after
 from tests.training.scripted_networks import (
     IMAGES,
     LENGTH,
+    LIMITS,
     REFUSED,
     SHAPE,
     TEXTS,
     TOKENS,
     Base,
+    Configured,
     Normed,
     Residual,
     Teaching,
@@ -271,6 +273,27 @@ def test_a_script_ends_when_the_network_changes() -> None:
     assert script is not None
     with torch.autocast("cpu"):
         assert not script.holds()
+
+
+def test_a_script_ends_when_lists_and_records_have_other_contents() -> None:
+    changes: dict[str, Callable[[Configured], object]] = {
+        "list in a record": lambda module: module.settings.widths.append(4),
+        "record": lambda module: setattr(module.settings, "scale", 0.25),
+        "namespace": lambda module: setattr(module.also, "power", 3),
+        "dictionary": lambda module: module.shares.update(first=1.0),
+        "deep list": lambda module: module.shares["second"][1].insert(0, 2.0),
+        "number of another type": lambda module: setattr(module.settings, "norm", 1),
+        "global name": lambda _: LIMITS.update(highest=1.0),
+    }
+    for name, change in changes.items():
+        module = Configured()
+        script = script_of(module, *batch())
+        assert script is not None, name
+        assert script.holds(), name
+        limits = dict(LIMITS)
+        change(module)
+        assert not script.holds(), name
+        LIMITS.update(limits)
 
 
 def test_making_a_script_leaves_the_module_as_it_is() -> None:

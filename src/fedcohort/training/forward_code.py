@@ -9,14 +9,17 @@ import builtins
 import dis
 import math
 from collections import ChainMap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Protocol
 
-import torch
+import numpy
 from torch import Tensor, nn
 
-__all__ = ["Names", "names_read", "only_computes"]
+from fedcohort.training.constant_values import frozen, may_change
+
+__all__ = ["OF_ALL_MODULES", "Names", "names_read", "only_computes"]
 
 _BUILTINS: dict[str, object] = {
     function.__name__: function
@@ -57,9 +60,6 @@ _BUILTINS: dict[str, object] = {
 }
 """Built-in names that forward passes may use."""
 
-_PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)
-"""Types of values that cannot change."""
-
 _REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.memory_layouts")
 """FedCohort's modules with classes that take the place of a layer or a network, and compute the same."""
 
@@ -68,6 +68,33 @@ _EFFECTS = frozenset(
 ) | {"IMPORT_NAME"}
 """Instructions that change something besides local variables, or may run other code."""
 
+
+_CHANGING = frozenset(
+    ("append", "extend", "insert", "remove", "pop", "popitem", "clear", "sort", "reverse", "update", "setdefault")
+)
+"""Names of methods that change a list or a dictionary."""
+
+_NUMPY_OF_NUMBERS = frozenset(
+    (
+        "sqrt",
+        "log",
+        "log2",
+        "log10",
+        "exp",
+        "ceil",
+        "floor",
+        "prod",
+        "abs",
+        "power",
+        "pi",
+        "e",
+        "inf",
+        "sin",
+        "cos",
+        "round",
+    )
+)
+"""Names of numpy's functions of numbers that forward passes may use."""
 
 _SEEDING = frozenset(
     ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "fork_rng", "default_generator")
@@ -88,7 +115,7 @@ _UNUSED = frozenset(
 )  # fmt: skip
 """Methods that no forward pass calls."""
 
-_OF_ALL_MODULES = frozenset(vars(nn.Module()))
+OF_ALL_MODULES = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 
 _TENSORS = (Tensor, nn.Parameter, nn.Buffer)
@@ -99,7 +126,7 @@ def only_computes(module: nn.Module) -> bool:
     """Whether the forward passes of all parts are PyTorch's, or do nothing but compute."""
     check = _Check(module)
     usual = all(type(tensor) in _TENSORS for tensor in (*module.parameters(), *module.buffers()))
-    return usual and all(check.part(part) for part in check.parts)
+    return usual and all(check.part(part) for part in check.parts) and not (check.reads_lists and check.changes_lists)
 
 
 class Names(Protocol):
@@ -126,12 +153,15 @@ class _Check:
     Attributes:
         parts: the modules of the network.
         read: what the functions read, see :func:`names_read`.
+        reads_lists: whether a function reads a list, a dictionary or a record that is no local variable.
+        changes_lists: whether a function may change a list or a dictionary.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.parts = list(module.modules())
         self._classes = {cls for part in self.parts for cls in type(part).__mro__}
         self.read: list[tuple[Names, set[str]]] = []
+        self.reads_lists = self.changes_lists = False
         self._checked: set[FunctionType] = set()
 
     def part(self, part: nn.Module) -> bool:
@@ -140,7 +170,7 @@ class _Check:
         if any(base.__name__ == "GraphModule" for base in cls.__mro__):  # its nodes may call anything
             return False
         if all(map(_is_torchs, cls.__mro__[:-1])):
-            own = [value for name, value in vars(part).items() if name not in _OF_ALL_MODULES]
+            own = [value for name, value in vars(part).items() if name not in OF_ALL_MODULES]
             return all(
                 self._may_use(value, part) for value in own if callable(value) and not isinstance(value, _TENSORS)
             )
@@ -167,11 +197,16 @@ class _Check:
         codes = list(_codes(function.__code__))
         if vars(function) or any(map(_has_effects, codes)):
             return None
+        if any(_uses_arrays(code, function.__globals__) for code in codes):
+            return None
+        self.changes_lists |= any(not _CHANGING.isdisjoint(code.co_names) for code in codes)
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for code in codes:
             attributes = self._attributes(code)
             names = _names_of(code, function, self.parts, attributes)
-            used += [value for owner, read in names for value in map(owner.get, read)]
+            read_values = [(value, owner) for owner, read in names for value in map(owner.get, read)]
+            # global names of numpy are checked above
+            used += [value for value, owner in read_values if value is not numpy or not isinstance(owner, ChainMap)]
             used += [vars(owner)[name] for owner in self.parts for name in attributes if name in vars(owner)]
             self.read += names
         return used
@@ -188,12 +223,13 @@ class _Check:
         texts = {constant for constant in code.co_consts if isinstance(constant, str)}
         own = [part for part in self.parts if not _is_torchs(type(part))]  # names may be put together
         names = {name for part in own for place in (part, *_own_classes(part)) for name in vars(place)}
-        methods = {name for name in names if not name.startswith("__")} - _UNUSED - _OF_ALL_MODULES
+        methods = {name for name in names if not name.startswith("__")} - _UNUSED - OF_ALL_MODULES
         return methods | texts | set(code.co_names)
 
     def _may_use(self, value: object, part: nn.Module) -> bool:
         """Whether a forward pass that reads this value does nothing but compute."""
-        if isinstance(value, _PLAIN):
+        if frozen(value) is not None:
+            self.reads_lists |= may_change(value)
             return True
         if isinstance(value, tuple):
             return all(self._may_use(item, part) for item in value)
@@ -257,6 +293,13 @@ def _has_effects(code: CodeType) -> bool:
         or (instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars)
         for instruction in dis.get_instructions(code)
     )
+
+
+def _uses_arrays(code: CodeType, names: Mapping[str, object]) -> bool:
+    """Whether the code uses anything of numpy but its functions of numbers, such as ``np.sqrt(self.width)``."""
+    steps = list(dis.get_instructions(code))
+    used = [after.argval for step, after in pairwise(steps) if names.get(str(step.argval)) is numpy]
+    return any(name not in _NUMPY_OF_NUMBERS for name in used)
 
 
 class _Closure:

@@ -6,7 +6,8 @@ from operator import is_
 import torch
 from torch import Tensor, nn
 
-from fedcohort.training.forward_code import Names, names_read
+from fedcohort.training.constant_values import PLAIN, frozen
+from fedcohort.training.forward_code import OF_ALL_MODULES, Names, names_read
 
 __all__ = ["HOOKS", "NetworkWatch"]
 
@@ -65,11 +66,17 @@ class _Values:
     def __init__(self, names: Names, watched: Iterable[str]) -> None:
         self._names, self._watched = names, list(watched)
         self._values = [names.get(name) for name in self._watched]
+        self._contents = [
+            (name, contents)
+            for name, value in zip(self._watched, self._values, strict=True)
+            if not isinstance(value, PLAIN) and name not in OF_ALL_MODULES and (contents := frozen(value)) is not None
+        ]
 
     def unchanged(self) -> bool:
-        """Whether the names still have these values."""
+        """Whether the names still have these values, and lists, dictionaries and records the same contents."""
         now = map(self._names.get, self._watched)
-        return all(map(is_, now, self._values)) or all(map(self._is_equal, self._watched, self._values))
+        same = all(map(is_, now, self._values)) or all(map(self._is_equal, self._watched, self._values))
+        return same and all(frozen(self._names.get(name)) == contents for name, contents in self._contents)
 
     def _is_equal(self, name: str, value: object) -> bool:
         """Whether a name has this value, or an equal number or text."""
