@@ -299,6 +299,33 @@ class Remembers(FedAvg):
         return {}, {"last": problem.parameters["1.bias"]}
 
 
+class TurnsBack(FedAvg):
+    def backward(self, problem: Any) -> Any:
+        problem.backward()
+
+
+class Forgets(FedAvg):
+    def local_training(self, training: Any) -> Any:
+        return None
+
+
+class Changes(FedAvg):
+    def local_training(self, training: Any) -> Any:
+        training.epochs = 3
+        return training
+
+
+class Sends(FedAvg):
+    """Broadcasts what it is given."""
+
+    def __init__(self, sent: Any) -> None:
+        super().__init__()
+        self._sent = sent
+
+    def broadcast(self) -> Any:
+        return self._sent
+
+
 class Weighs(FedAvg):
     """Gives each update this weight."""
 
@@ -318,6 +345,11 @@ class Weighs(FedAvg):
         (Weighs(None), r"^Weighs\.weigh returned None for client "),
         (Uncalled(), r"^Uncalled\.correct would never be called; set corrects = True in the class Uncalled$"),
         (Remembers(), r"^round 1: client \d+: Remembers\.finish returned .*; it must return two dictionaries of the form .*memory$"),
+        (TurnsBack(), r"^round 1: client \d+: TurnsBack\.backward returned None; it must return what problem\.backward\(\) does: "),
+        (Forgets(), r"^Forgets\.local_training returned None; it must return settings: dataclasses\.replace\(training, …\)$"),
+        (Changes(), r"^Changes\.local_training changed the settings that it was given; return dataclasses\.replace\("),
+        (Sends(None), r"^Sends\.broadcast returned None; it must return a dictionary of the form \{'kind': \{'name': tensor\}\}"),
+        (Sends({"c": torch.ones(1)}), r"^Sends\.broadcast returned \{'c': tensor\(\[1\.\]\)\}; it must return a dictionary"),
         (Doubles(), r"^Doubles\.aggregate returned '1\.weight' .* and type torch\.float64; it must be .* and type torch\.float32$"),
         (Arrays(), r"^Arrays\.aggregate returned ndarray for '1\.weight'; it must return tensors$"),
         (Returns(), r"^Returns\.aggregate returned NoneType; it must return a model: tensors by name$"),
@@ -325,7 +357,9 @@ class Weighs(FedAvg):
         (Grows(), r"^Grows\.aggregate returned '1\.weight' of shape \[1, 64\] and type .*; it must be of shape \[64, 64\] "),
     ],
 )  # fmt: skip
-def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, message: str, tmp_path: Path) -> None:
+def test_methods_of_an_algorithm_that_return_something_else_are_named(
+    algorithm: FedAvg, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=message):
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
 

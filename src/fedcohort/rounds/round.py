@@ -24,6 +24,7 @@ from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
 from fedcohort.selection.cohort_checks import admitted
+from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 
@@ -85,7 +86,7 @@ class _Playing:
     def __init__(self, run_state: RunState, t: int) -> None:
         self.run_state, self.t = run_state, t
         self.watch, self.began = Stopwatch(), run_state.clock.now
-        self.sent_down = num_bytes([run_state.model, *run_state.algorithm.broadcast().values()])
+        self.sent_down = num_bytes([run_state.model, *broadcast_by(run_state.algorithm).values()])
         self.ledger = Ledger(num_bytes([run_state.model]), self.sent_down)
         self.available = run_state.clock.available(t)
 
