@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytest
@@ -241,6 +241,39 @@ def test_an_error_in_a_function_of_a_user_names_it_and_the_line(
     assert error.value.__cause__.__traceback__ is not None
 
 
+class DrawsHalf(UCB):
+    """Draws 1.5 clients, which numpy refuses in compiled code, whose place would not help."""
+
+    def select(self, round: Round) -> Cohort:
+        number: Any = 1.5
+        return Cohort(round.rng.choice(round.available, number, replace=False))
+
+
+def test_an_error_in_compiled_code_has_the_place_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^round 1: DrawsHalf\.select raised TypeError: .*{PLACE}"):
+        fedcohort.run(small(rounds=1), selector=DrawsHalf(), runs=tmp_path)
+
+
+class ReadsUpdates(UCB):
+    """Reads updates, which it has not declared."""
+
+    name: ClassVar[str] = "update"
+
+    def observe(self, outcome: Outcome) -> None:
+        outcome.billed_report(self.name)
+
+
+class ReadsNorms(ReadsUpdates):
+    name = "update_norm"
+
+
+@pytest.mark.parametrize("strategy", [ReadsUpdates, ReadsNorms])
+def test_updates_that_were_not_declared_cannot_be_read(strategy: type[ReadsUpdates], tmp_path: Path) -> None:
+    message = rf"^{strategy.__name__}\.observe reads '{strategy.name}', .*; declare needs = frozenset\(\{{'{strategy.name}'\}}\)$"
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(small(rounds=1), selector=strategy(), runs=tmp_path)
+
+
 class Training(nn.Module):
     """Raises an error while a client trains it."""
 
@@ -287,6 +320,10 @@ class Doubles(FedAvg):
 class Arrays(FedAvg):
     def aggregate(self, model: Any, updates: Iterable[Any], members: Any) -> Any:
         return {name: value.numpy() for name, value in super().aggregate(model, updates, members).items()}
+
+
+class NeedsHoldouts(FedAvg):
+    needs = frozenset({"holdouts"})
 
 
 class Uncalled(FedAvg):
@@ -343,6 +380,7 @@ class Weighs(FedAvg):
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
         (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
         (Weighs(None), r"^Weighs\.weigh returned None for client "),
+        (NeedsHoldouts(), r"^NeedsHoldouts\.needs: there is no 'holdouts'; did you mean 'holdout'\?"),
         (Uncalled(), r"^Uncalled\.correct would never be called; set corrects = True in the class Uncalled$"),
         (Remembers(), r"^round 1: client \d+: Remembers\.finish returned .*; it must return two dictionaries of the form .*memory$"),
         (TurnsBack(), r"^round 1: client \d+: TurnsBack\.backward returned None; it must return what problem\.backward\(\) does: "),

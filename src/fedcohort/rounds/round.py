@@ -147,6 +147,7 @@ class _Playing:
             outcome = tally.outcome(self.t, duration, results.validation if run_state.validates else None)
             run_state.selector.observe(outcome)
             tally.bill_reports(outcome)
+            tally.check_needs(outcome, type(run_state.selector).__name__)
 
     def recorded(self, cohort: Cohort, reasons: Reasons, tally: Tally, results: _Results) -> RoundRow:
         """The record of the round."""
