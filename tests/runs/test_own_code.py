@@ -402,6 +402,11 @@ def test_methods_of_an_algorithm_that_return_something_else_are_named(
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
 
 
+def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), algorithm=Weighs(0.0), runs=tmp_path)
+    assert run.rounds["note"].tolist() == ["uniform; all admitted updates have the weight 0"]
+
+
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
 def test_a_loss_that_returns_a_mean_is_named(plan: str, tmp_path: Path) -> None:
     file = tmp_path / "mean.py"

@@ -204,6 +204,8 @@ class _Playing:
             notes = ["empty round: no client available"]
         elif not tally.having("admitted"):
             notes.append("no update admitted: the model stays as it was")
+        elif not any(row.weight > 0 for row in tally.having("admitted")):
+            notes.append("all admitted updates have the weight 0")
         notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
 
