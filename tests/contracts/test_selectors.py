@@ -1,5 +1,6 @@
 """Every strategy fulfills the contract, and the check detects strategies that do not."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
@@ -170,6 +171,26 @@ class LeastSelected(Selector):
 
 def test_the_strategy_whose_rules_are_broken_below_fulfills_the_contract() -> None:
     check_selector(LeastSelected)
+
+
+@parameters
+class LeastCounted(LeastSelected):
+    """The same, with a dictionary in which every client is 0 at first."""
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.times: Counter[int] = Counter()
+
+    def select(self, round: Round) -> Cohort:
+        scores = -np.array([self.times[client] for client in round.available.tolist()], dtype=np.float64)
+        return Cohort(round.top(scores), why=Why(round.available, scores, note="least selected"))
+
+    def observe(self, outcome: Outcome) -> None:
+        self.times.update(outcome.cohort.clients.tolist())
+
+
+def test_a_counter_is_a_counter_again_after_a_resume() -> None:
+    check_selector(LeastCounted)
 
 
 class SavesNoState(LeastSelected):

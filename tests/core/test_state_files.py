@@ -4,6 +4,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import CorruptState, load_state, pack, save_state, unpack
+from fedcohort.core.state_files import CorruptState, as_before, load_state, pack, save_state, unpack
 
 FORMATS = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -215,3 +216,20 @@ def test_arrays_that_cannot_be_written_to_are_stored_without_a_warning() -> None
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_dictionaries_get_the_types_that_they_had_before_reading() -> None:
+    before = {"n": Counter({9: 1}), "by_client": defaultdict(list, {7: [1]}), "nested": {"n": Counter(), "list": []}}
+    state = {
+        "n": Counter({3: 2, 1: 5}), "by_client": defaultdict(list, {2: [0.5]}), "nested": {"n": Counter({"a": 1}), "list": [1, 2]},
+        "new": OrderedDict(a=1),
+    }  # fmt: skip
+    read = unpack(pack(state))
+    found = as_before(read, before)
+    assert found == state
+    assert [type(found[name]) for name in ("n", "by_client", "new")] == [Counter, defaultdict, dict]
+    assert type(found["nested"]["n"]) is Counter
+    assert list(found["n"]) == [3, 1]
+    assert (found["n"][100], found["by_client"][100]) == (0, [])
+    assert before["n"] == Counter({9: 1})
+    assert as_before([1], Counter()) == [1]

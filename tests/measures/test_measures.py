@@ -73,6 +73,7 @@ def test_worst_accuracy_by_hand():
     assert worst_accuracy(accuracies, 1.0) == pytest.approx(0.545)
     assert worst_accuracy(np.arange(30), 0.1) == pytest.approx(1.0)  # 3 of 30
     assert worst_accuracy(np.arange(100), 0.07) == pytest.approx(3.0)  # 7, although 0.07·100 > 7 in floating point
+    assert worst_accuracy([0.1, 0.2], 1e-12) == 0.1  # at least one client
     for share in (0.0, 1.1, NAN):
         with pytest.raises(UsageError, match="share = "):
             worst_accuracy([0.1], share)
@@ -132,6 +133,7 @@ def test_early_stop_depends_on_validation_only():
         (([0.1], [0.1, 0.2]), "validation has 1 entries, test 2"),
         (([], []), "validation has the shape"),
         (([NAN], [0.1]), "validation contains only NaN"),
+        (([0.1, NAN], [NAN, 0.1]), "validation and test: no round has both accuracies"),
         (([0.1], [0.1], 0), "patience = 0"),
         (([0.1], [0.1], 1, -0.1), "min_delta = -0.1"),
     ],
@@ -301,6 +303,8 @@ def test_random_selection_rejects_impossible_sizes(arguments):
         ([8, 0, 0, 0], 0.75, 0.0, 0.25),
         ([1, 3], 0.25, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 1.0),
         ([3, 0, 1], 0.5, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 2 / 3),
+        ([0.1, 0.1], 0.0, math.log(2), 1.0),
+        ([0.3, 0.0, 0.1], 0.5, 0.25 * math.log(4) + 0.75 * math.log(4 / 3), 2 / 3),
     ],
 )
 def test_gini_entropy_and_coverage_by_hand(counts, expected_gini, expected_entropy, expected_coverage):

@@ -129,6 +129,16 @@ def test_diverging_training_resets_the_weights_and_keeps_the_uncertainty() -> No
     assert len(state["rewards"]) == 2
 
 
+def test_weights_whose_squares_are_too_large_for_single_precision_are_reset() -> None:
+    """Scores contain their squares: without the reset they would be NaN, with a warning of numpy."""
+    head = Network(hidden=4, lr=1e21, steps=1)
+    state = head.start(2, 2, RNG(0))
+    head.learn(state, np.arange(2), np.ones((2, 2)), np.ones(2))
+    assert {name: value.tolist() for name, value in state["weights"].items()} == {
+        name: value.tolist() for name, value in state["initial"].items()
+    }
+
+
 def test_the_strategy_learns_which_clients_have_the_highest_reward() -> None:
     """The losses of clients 0 and 1 decrease, so their reward is highest; after 40 rounds they are selected."""
     neural = Neural(nu=0.01)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytest
@@ -241,6 +241,39 @@ def test_an_error_in_a_function_of_a_user_names_it_and_the_line(
     assert error.value.__cause__.__traceback__ is not None
 
 
+class DrawsHalf(UCB):
+    """Draws 1.5 clients, which numpy refuses in compiled code, whose place would not help."""
+
+    def select(self, round: Round) -> Cohort:
+        number: Any = 1.5
+        return Cohort(round.rng.choice(round.available, number, replace=False))
+
+
+def test_an_error_in_compiled_code_has_the_place_of_the_call(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^round 1: DrawsHalf\.select raised TypeError: .*{PLACE}"):
+        fedcohort.run(small(rounds=1), selector=DrawsHalf(), runs=tmp_path)
+
+
+class ReadsUpdates(UCB):
+    """Reads updates, which it has not declared."""
+
+    name: ClassVar[str] = "update"
+
+    def observe(self, outcome: Outcome) -> None:
+        outcome.billed_report(self.name)
+
+
+class ReadsNorms(ReadsUpdates):
+    name = "update_norm"
+
+
+@pytest.mark.parametrize("strategy", [ReadsUpdates, ReadsNorms])
+def test_updates_that_were_not_declared_cannot_be_read(strategy: type[ReadsUpdates], tmp_path: Path) -> None:
+    message = rf"^{strategy.__name__}\.observe reads '{strategy.name}', .*; declare needs = frozenset\(\{{'{strategy.name}'\}}\)$"
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(small(rounds=1), selector=strategy(), runs=tmp_path)
+
+
 class Training(nn.Module):
     """Raises an error while a client trains it."""
 
@@ -289,6 +322,10 @@ class Arrays(FedAvg):
         return {name: value.numpy() for name, value in super().aggregate(model, updates, members).items()}
 
 
+class NeedsHoldouts(FedAvg):
+    needs = frozenset({"holdouts"})
+
+
 class Uncalled(FedAvg):
     def correct(self, problem: Any, gradients: Any) -> None:
         gradients.clear()
@@ -297,6 +334,33 @@ class Uncalled(FedAvg):
 class Remembers(FedAvg):
     def finish(self, problem: Any) -> Any:
         return {}, {"last": problem.parameters["1.bias"]}
+
+
+class TurnsBack(FedAvg):
+    def backward(self, problem: Any) -> Any:
+        problem.backward()
+
+
+class Forgets(FedAvg):
+    def local_training(self, training: Any) -> Any:
+        return None
+
+
+class Changes(FedAvg):
+    def local_training(self, training: Any) -> Any:
+        training.epochs = 3
+        return training
+
+
+class Sends(FedAvg):
+    """Broadcasts what it is given."""
+
+    def __init__(self, sent: Any) -> None:
+        super().__init__()
+        self._sent = sent
+
+    def broadcast(self) -> Any:
+        return self._sent
 
 
 class Weighs(FedAvg):
@@ -316,8 +380,14 @@ class Weighs(FedAvg):
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
         (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
         (Weighs(None), r"^Weighs\.weigh returned None for client "),
+        (NeedsHoldouts(), r"^NeedsHoldouts\.needs: there is no 'holdouts'; did you mean 'holdout'\?"),
         (Uncalled(), r"^Uncalled\.correct would never be called; set corrects = True in the class Uncalled$"),
         (Remembers(), r"^round 1: client \d+: Remembers\.finish returned .*; it must return two dictionaries of the form .*memory$"),
+        (TurnsBack(), r"^round 1: client \d+: TurnsBack\.backward returned None; it must return what problem\.backward\(\) does: "),
+        (Forgets(), r"^Forgets\.local_training returned None; it must return settings: dataclasses\.replace\(training, …\)$"),
+        (Changes(), r"^Changes\.local_training changed the settings that it was given; return dataclasses\.replace\("),
+        (Sends(None), r"^Sends\.broadcast returned None; it must return a dictionary of the form \{'kind': \{'name': tensor\}\}"),
+        (Sends({"c": torch.ones(1)}), r"^Sends\.broadcast returned \{'c': tensor\(\[1\.\]\)\}; it must return a dictionary"),
         (Doubles(), r"^Doubles\.aggregate returned '1\.weight' .* and type torch\.float64; it must be .* and type torch\.float32$"),
         (Arrays(), r"^Arrays\.aggregate returned ndarray for '1\.weight'; it must return tensors$"),
         (Returns(), r"^Returns\.aggregate returned NoneType; it must return a model: tensors by name$"),
@@ -325,9 +395,16 @@ class Weighs(FedAvg):
         (Grows(), r"^Grows\.aggregate returned '1\.weight' of shape \[1, 64\] and type .*; it must be of shape \[64, 64\] "),
     ],
 )  # fmt: skip
-def test_an_aggregate_that_is_no_such_model_is_refused(algorithm: FedAvg, message: str, tmp_path: Path) -> None:
+def test_methods_of_an_algorithm_that_return_something_else_are_named(
+    algorithm: FedAvg, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match=message):
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
+
+
+def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), algorithm=Weighs(0.0), runs=tmp_path)
+    assert run.rounds["note"].tolist() == ["uniform; all admitted updates have the weight 0"]
 
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])

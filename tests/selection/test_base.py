@@ -133,6 +133,19 @@ def test_candidates_are_at_least_k_and_at_most_all_available_clients(count: int 
         assert candidates is round.available  # no draw
 
 
+def test_scores_and_weights_may_be_lists() -> None:
+    round = a_round(2, [3, 5, 8])
+    assert round.top([0.1, 0.3, 0.2]).tolist() == [5, 8]  # type: ignore[arg-type]
+    assert sorted(round.draw([0.0, 1.0, 2.0]).tolist()) == [5, 8]  # type: ignore[arg-type]
+
+
+def test_the_available_clients_are_read_only() -> None:
+    """The rules that check a cohort, and later rounds, use the same array."""
+    for round in (a_round(1, 3), a_round(1, [0, 2], m=3)):
+        with pytest.raises(ValueError, match="read-only"):
+            round.rng.shuffle(round.available)
+
+
 def test_values_of_the_available_clients_are_read_only() -> None:
     """If all clients are available, the result is the strategy's own array, and writing to it would change the state."""
     own = np.arange(3.0)

@@ -169,6 +169,21 @@ def test_declarations_are_sets() -> None:
             card = "x"  # type: ignore[assignment]
 
 
+def test_declarations_have_valid_names() -> None:
+    with pytest.raises(UsageError, match=r"^Bad\.needs: there is no 'histograms'; did you mean 'histogram'\?"):
+
+        class Bad(Selector):
+            needs = frozenset({"validation", "histograms"})
+
+    with pytest.raises(UsageError, match=r"^Worse\.gives: there is no 'weight'; did you mean 'weights'\?"):
+
+        class Worse(Selector):
+            gives = frozenset({"weight"})
+
+    with pytest.raises(UsageError, match=r"^Odd\.needs: there is no 'updates'; did you mean 'update"):
+        Odd().declare(needs=frozenset({"updates"}))
+
+
 def test_a_strategy_without_select_is_refused() -> None:
     class Incomplete(Selector):
         pass

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
-from fedcohort.selection import Cohort, Context, Progress
+from fedcohort.selection import Cohort, Context, Progress, StoppingRule
 from fedcohort.testing.base import HEALTHY, bits, small_federation
+from fedcohort.training.client_hooks import ending
 from fedcohort.training.stopping_rules import ConformalRule, LossesRule, build_rule
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
@@ -107,6 +109,48 @@ def test_a_rule_from_a_file(tmp_path: Path) -> None:
         assert update.work == update.report["epochs"]
         assert update.report["gain"] < 0.04 or update.report["epochs"] == 9
     engine.close()
+
+
+class Returns(StoppingRule):
+    """Returns what it is given."""
+
+    def __init__(self, returned: Any) -> None:
+        self._returned = returned
+
+    def check(self, progress: Progress) -> Any:
+        return self._returned
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (True, r"^Returns\.check returned True; return whether to stop and the numbers to report, such as \(True, "),
+        (None, r"^Returns\.check returned None; return whether to stop"),
+        ((True, None), r"^Returns\.check returned \(True, None\); return whether to stop"),
+        ((math.nan, {}), r"^Returns\.check returned nan for whether to stop; return True or False$"),
+        (("no", {}), r"^Returns\.check returned 'no' for whether to stop; return True or False$"),
+        ((False, {"gain": "1.0"}), r"^Returns\.check reports 'gain': '1\.0'; report numbers, by name$"),
+        ((False, {"gain": np.ones(3)}), r"^Returns\.check reports 'gain': array\(\[1\., 1\., 1\.\]\); report numbers, by name$"),
+        ((False, {"gain": None}), r"^Returns\.check reports 'gain': None; report numbers, by name$"),
+        ((False, {3: 1.0}), r"^Returns\.check reports 3: 1\.0; report numbers, by name$"),
+        ((False, {"loss": 0.0}), r"^Returns\.check reports 'loss', which is measured for every client; use another name$"),
+        ((False, {"update_norm": 0.0}), r"^Returns\.check reports 'update_norm', which is measured for every client"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_returns_something_else_is_named(returned: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ending(Returns(returned), progress([]))
+
+
+def test_a_rule_may_return_numbers_of_numpy_and_torch() -> None:
+    returned = np.bool_(True), {"gain": np.float32(0.5), "steps left": torch.tensor(2), "found": True}
+    assert ending(Returns(returned), progress([])) == (True, {"gain": 0.5, "steps left": 2.0, "found": 1.0})
+    assert ending(Returns((torch.tensor(False), {})), progress([])) == (False, {})
+
+
+def test_a_rule_without_check_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^StoppingRule: defines no check; a stopping rule is a class with check\("):
+        ending(StoppingRule(), progress([]))
 
 
 def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:

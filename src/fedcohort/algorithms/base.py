@@ -18,9 +18,10 @@ from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean, blend
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.state_files import as_before
 
 __all__ = [
     "LARGE_WEIGHT_MODES",
@@ -37,6 +38,9 @@ WeightMode = Literal["n_selected", "uniform", "n_total_delta", "scaled", "unbias
 
 LARGE_WEIGHT_MODES: tuple[WeightMode, ...] = ("scaled", "unbiased", "cohort")
 """Weight modes that can give large weights; in the other modes, weights are normalized or at most 1."""
+
+NEEDS = frozenset({"holdout", "public"})
+"""What an algorithm can require."""
 
 
 @dataclass(frozen=True)
@@ -225,16 +229,20 @@ class Algorithm:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self, name, as_before(value, getattr(self, name, None)))
 
 
 def check_hooks(algorithm: Algorithm) -> None:
-    """Refuse a class with a method that would never be called.
+    """Refuse a class with a method that would never be called, or with needs that do not exist.
 
     Raises:
-        UsageError: it overrides ``correct`` or ``correction`` without ``corrects = True``, or ``correction`` alone.
+        UsageError: it overrides ``correct`` or ``correction`` without ``corrects = True``, or ``correction`` alone; or it needs
+            something else than ``holdout`` and ``public``.
     """
     name = type(algorithm).__name__
+    unknown = min(set(algorithm.needs) - NEEDS, key=str, default=None)
+    if unknown is not None:
+        raise UsageError(f"{name}.needs: there is no {shown(unknown)}; {nearest(str(unknown), NEEDS)}")
     own = [hook for hook in ("correct", "correction") if getattr(type(algorithm), hook) is not getattr(Algorithm, hook)]
     if own and not algorithm.corrects:
         raise UsageError(f"{name}.{own[0]} would never be called; set corrects = True in the class {name}")

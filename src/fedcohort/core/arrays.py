@@ -1,6 +1,7 @@
 """Types of the numpy arrays that packages exchange, and order statistics that are fast for millions of numbers."""
 
 import math
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ Flags = NDArray[np.bool_]
 """Whether something holds, entry by entry."""
 Values = NDArray[np.float64]
 """Scores, losses, seconds."""
+
+Array = TypeVar("Array", bound=NDArray[Any])
 
 SAMPLE = 2**14
 """Sample size for estimating a quantile's position."""
@@ -61,8 +64,8 @@ def nth_lowest(values: Values, position: int) -> float:
     return float(np.partition(candidates, position - below)[position - below])
 
 
-def read_only(values: Values) -> Values:
+def read_only(values: Array) -> Array:
     """A view of an array that cannot be written."""
-    view = values.view()
+    view: Array = values.view()
     view.flags.writeable = False
     return view

@@ -1,6 +1,15 @@
 """What questions to clients, and the numbers that clients report, are called in texts for readers."""
 
-__all__ = ["EXCHANGES", "NUMBER_OF_SAMPLES", "REPORTS", "TRAINING", "disclosed", "exchange_in_words", "is_random"]
+__all__ = [
+    "EXCHANGES",
+    "MEASURED_BY_ALL",
+    "NUMBER_OF_SAMPLES",
+    "REPORTS",
+    "TRAINING",
+    "disclosed",
+    "exchange_in_words",
+    "is_random",
+]
 
 TRAINING = "its update and number of samples"
 """What clients disclose that train and are admitted."""
@@ -25,6 +34,9 @@ REPORTS = {
     "update_norm": "the norm of its update",
 }
 """The names of reports in the record, and what they are called."""
+
+MEASURED_BY_ALL = frozenset({"accuracy", "epochs", "loss", "samples", "square_loss", "steps", "update", "update_norm"})
+"""The names of reports that are measured for every client, or that the server computes: stopping rules use other names."""
 
 
 EXCHANGES = {

@@ -5,6 +5,7 @@ written one at a time, and a file is memory-mapped when it is read. A state can 
 such as the memories of all clients.
 """
 
+import copy
 import hashlib
 import io
 import json
@@ -23,7 +24,7 @@ from fedcohort.core.threads import in_background
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CorruptState", "UnsupportedStateError", "load_state", "pack", "save_state", "unpack"]
+__all__ = ["CorruptState", "UnsupportedStateError", "as_before", "load_state", "pack", "save_state", "unpack"]
 
 _NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32", "I16": "int16",
@@ -95,6 +96,24 @@ def unpack(data: bytes) -> dict[str, Any]:
         CorruptState: the bytes cannot be parsed.
     """
     return _parsed(np.frombuffer(bytearray(data), np.uint8))
+
+
+def as_before(value: Any, before: object) -> Any:
+    """A part of a state that was read, with dictionaries of the types that they have in the object that gets it.
+
+    Files hold plain dictionaries. ``before`` is the part that the object has now, such as a ``Counter`` or a ``defaultdict``.
+
+    >>> from collections import Counter
+    >>> as_before({"a": 2}, Counter())
+    Counter({'a': 2})
+    """
+    if not isinstance(value, dict) or not isinstance(before, dict):
+        return value
+    restored = copy.copy(before)
+    restored.clear()
+    for key, inner in value.items():
+        restored[key] = as_before(inner, before.get(key))
+    return restored
 
 
 def _pieces(state: Mapping[str, object]) -> Iterator[bytes | memoryview]:

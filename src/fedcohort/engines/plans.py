@@ -37,6 +37,7 @@ from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
+from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.stack import cannot_stack
@@ -106,7 +107,7 @@ def choose_plan(
         k: clients per round.
         clock: gives the time in seconds.
     """
-    settings = algorithm.local_training(training)
+    settings = settings_under(algorithm, training)
     module = build_module(model, federation, seed).to(dtype=DTYPES[training.precision])
     workers = workers or threads_for(module, federation.device)
     unstackable = cannot_stack(module, federation, algorithm, training)

@@ -73,7 +73,8 @@ def worst_accuracy(per_client: ArrayLike, share: float = 0.1) -> float:
     values = as_measured(per_client, "per_client")
     if not 0 < share <= 1:
         raise UsageError(f"share = {share}: must be above 0 and at most 1, such as 0.1")
-    return float(np.sort(values)[: math.ceil(round(share * len(values), 9))].mean())  # 0.07·100 is a little more than 7
+    count = max(math.ceil(round(share * len(values), 9)), 1)  # 0.07·100 is a little more than 7
+    return float(np.sort(values)[:count].mean())
 
 
 class AccuracyOverClients(NamedTuple):
@@ -106,7 +107,7 @@ class EarlyStop(NamedTuple):
     """The result of early stopping."""
 
     accuracy: float
-    """Test accuracy in ``round``; NaN if it was not measured in that round."""
+    """Test accuracy in ``round``."""
     round: int
     """Round with the best validation accuracy up to ``stopped``; the first, if several are equal."""
     stopped: int
@@ -134,6 +135,8 @@ def early_stop(validation: ArrayLike, test: ArrayLike, patience: int = 100, min_
     if not min_delta >= 0:
         raise UsageError(f"min_delta = {min_delta}: must be at least 0")
     val = np.where(np.isfinite(tested), val, np.nan)
+    if np.isnan(val).all():
+        raise UsageError("validation and test: no round has both accuracies; measure them in the same rounds")
     reference, improved, stopped = -math.inf, 0, len(val)
     for t, value in enumerate(val.tolist(), start=1):
         if value > reference + min_delta:

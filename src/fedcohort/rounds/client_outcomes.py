@@ -139,6 +139,20 @@ class Tally:
         self._read = set(outcome.billed & ALWAYS & self._reports.keys())
         self.bytes_up += 4 * sum(len(self._reports[name]) for name in self._read)
 
+    def check_needs(self, outcome: Outcome, strategy: str) -> None:
+        """Refuse a strategy that reads updates which it has not declared: it would learn from NaN.
+
+        Raises:
+            UsageError: it did; the message says what to declare.
+        """
+        available = self._needs | self._reports.keys() | ({"update_norm"} if "update" in self._needs else set())
+        missing = sorted(outcome.billed & {"update", "update_norm"} - available)
+        if missing:
+            raise UsageError(
+                f"{strategy}.observe reads {missing[0]!r}, which clients' updates are not kept for; declare needs = "
+                f"frozenset({{{missing[0]!r}}})"
+            )
+
     def _is_sent(self, name: str) -> bool:
         return not name.startswith(MEASURED) and name not in self._derived
 

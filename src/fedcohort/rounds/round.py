@@ -24,6 +24,7 @@ from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
 from fedcohort.selection.cohort_checks import admitted
+from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
 
@@ -85,7 +86,7 @@ class _Playing:
     def __init__(self, run_state: RunState, t: int) -> None:
         self.run_state, self.t = run_state, t
         self.watch, self.began = Stopwatch(), run_state.clock.now
-        self.sent_down = num_bytes([run_state.model, *run_state.algorithm.broadcast().values()])
+        self.sent_down = num_bytes([run_state.model, *broadcast_by(run_state.algorithm).values()])
         self.ledger = Ledger(num_bytes([run_state.model]), self.sent_down)
         self.available = run_state.clock.available(t)
 
@@ -146,6 +147,7 @@ class _Playing:
             outcome = tally.outcome(self.t, duration, results.validation if run_state.validates else None)
             run_state.selector.observe(outcome)
             tally.bill_reports(outcome)
+            tally.check_needs(outcome, type(run_state.selector).__name__)
 
     def recorded(self, cohort: Cohort, reasons: Reasons, tally: Tally, results: _Results) -> RoundRow:
         """The record of the round."""
@@ -202,6 +204,8 @@ class _Playing:
             notes = ["empty round: no client available"]
         elif not tally.having("admitted"):
             notes.append("no update admitted: the model stays as it was")
+        elif not any(row.weight > 0 for row in tally.having("admitted")):
+            notes.append("all admitted updates have the weight 0")
         notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
 

@@ -7,8 +7,8 @@ f(x; θ) has one hidden layer of ReLUs (with ``hidden = 0``, it is θᵀx). U ha
     with the rewards: append (x_i, r_i) to the replay (at most ``replay`` pairs; the oldest are dropped), then take 100 steps of
     full-batch gradient descent on the mean squared error, learning rate 0.01, weight decay λ/len
 
-If a weight is no longer finite after training, θ is reset to its initial value, and U is kept. With one hidden layer, the gradients
-need no autograd: ∂f/∂b₁ = w₂·1[z > 0], ∂f/∂W₁ = that times x, ∂f/∂w₂ = max(z, 0), ∂f/∂b₂ = 1.
+If a weight or its square is no longer finite after training, θ is reset to its initial value, and U is kept. With one hidden layer,
+the gradients need no autograd: ∂f/∂b₁ = w₂·1[z > 0], ∂f/∂W₁ = that times x, ∂f/∂w₂ = max(z, 0), ∂f/∂b₂ = 1.
 
 NeuralUCB: Zhou, Li, Gu 2020, arXiv:1911.04462; neural Thompson sampling: Zhang et al. 2021, arXiv:2010.00827, and its code
 ZeroWeight/NeuralTS (``learner_diag.py``). The application to clients is ours: we did not have access to the text of Cao, Pan, Zhu, Liu
@@ -98,7 +98,8 @@ class Network:
         state["x"] = np.concatenate([state["x"], x])[-self.replay :]
         state["rewards"] = np.concatenate([state["rewards"], rewards])[-self.replay :]
         weights = self._train(state["weights"], state["x"], state["rewards"])
-        finite = all(np.isfinite(value).all() for value in weights.values())
+        with np.errstate(over="ignore"):  # scores contain squares of weights, in single precision
+            finite = all(np.isfinite(np.square(value, dtype=np.float32)).all() for value in weights.values())
         state["weights"] = weights if finite else {name: value.copy() for name, value in state["initial"].items()}
 
     def _predict(self, w: dict[str, Values], u: dict[str, Values], x: Values) -> tuple[Values, Values]:

@@ -10,8 +10,9 @@ in a real federation.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, TypeVar
 
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.state_files import as_before
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.joining import extended_state
 from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
@@ -22,6 +23,12 @@ UpdateT = TypeVar("UpdateT", bound=Reported)
 
 DECLARED = ("needs", "gives", "variable_size")
 """What a strategy declares about itself, on the class or with :meth:`Selector.declare`."""
+
+VALID = {
+    "needs": frozenset({"histogram", "validation", "holdout", "update_norm", "update"}),
+    "gives": frozenset({"inclusion", "weights"}),
+}
+"""The names that a strategy can declare."""
 
 
 class Selector:
@@ -53,6 +60,7 @@ class Selector:
         """
         for name, value in (("needs", needs), ("gives", gives), ("variable_size", variable_size)):
             if value is not None:
+                _check_names(type(self).__name__, name, value)
                 setattr(self, name, value)
 
     def refuses(self, labels: LabelKind) -> str:
@@ -71,6 +79,7 @@ class Selector:
                 raise UsageError(
                     f"{cls.__name__}.{name} = {shown(declared)}: should be a set, such as frozenset({{'validation'}})"
                 )
+            _check_names(cls.__name__, name, declared)
 
     def setup(self, census: Census) -> None:
         """Prepare for a run. Called once, before the first round and before a state is loaded; overrides call this one first."""
@@ -116,4 +125,13 @@ class Selector:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self, name, as_before(value, getattr(self, name, None)))
+
+
+def _check_names(strategy: str, name: str, declared: object) -> None:
+    """Refuse names that no strategy can declare, which would have no effect."""
+    if name not in VALID or not isinstance(declared, Set):
+        return
+    unknown = min(declared - VALID[name], key=str, default=None)
+    if unknown is not None:
+        raise UsageError(f"{strategy}.{name}: there is no {shown(unknown)}; {nearest(str(unknown), VALID[name])}")

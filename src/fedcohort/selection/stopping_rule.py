@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 
 __all__ = ["Progress", "StoppingRule"]
 
@@ -48,5 +49,13 @@ class StoppingRule:
     """
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
-        """Decide whether to stop now; also returns what to report if this check is the last one."""
-        raise NotImplementedError
+        """Decide whether to stop now; also returns what to report if this check is the last one.
+
+        Reports are numbers by name, but not by a name of what every client measures, such as ``loss`` or ``steps``.
+
+        Raises:
+            UsageError: a class does not define it.
+        """
+        raise UsageError(
+            f"{type(self).__name__}: defines no check; a stopping rule is a class with check(self, progress)"
+        )

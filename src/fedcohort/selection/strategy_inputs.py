@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.errors import UsageError
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.draws import successive
@@ -60,7 +60,7 @@ class Round:
     Attributes:
         t: round number, from 1.
         k: number of clients to choose, at most ``len(available)``. With over-commitment, this is more than the server waits for.
-        available: ids of the available clients, ascending, int64.
+        available: ids of the available clients, ascending, int64; read-only.
         rng: random generator of this round. It depends only on the seed and the round, not on earlier draws.
         clock: simulated time so far.
         durations: last known time of each client for a round of nominal work, float64 [m]; NaN if never measured. For a client that
@@ -83,6 +83,7 @@ class Round:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "available", read_only(self.available))
         for name in ("compute_times", "upload_times"):
             if len(getattr(self, name)) != len(self.durations):
                 object.__setattr__(self, name, np.full(len(self.durations), np.nan))
@@ -109,7 +110,7 @@ class Round:
         The result is in the order of the draws. ``weights`` is aligned with ``among``; clients without a weight (0 or less, or NaN)
         come last, in random order.
         """
-        pool = self.available if among is None else among
+        pool, weights = self.available if among is None else among, np.asarray(weights)
         _check_aligned(weights, pool, "weights")
         return pool[successive(weights, self.k if count is None else count, self.rng)]
 
@@ -118,7 +119,7 @@ class Round:
 
         ``scores`` is aligned with ``among``. Ties are random (R2), and a NaN score is selected with probability count/n (R4).
         """
-        pool = self.available if among is None else among
+        pool, scores = self.available if among is None else among, np.asarray(scores)
         count = self.k if count is None else count
         _check_aligned(scores, pool, "scores")
         if 0 < count < len(pool) and np.isnan(scores.max()):

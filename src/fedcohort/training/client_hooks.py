@@ -1,4 +1,4 @@
-"""Calls of the client half of an algorithm, with checks of what a user's own class returns."""
+"""Calls of the client half of an algorithm and of a stopping rule, with checks of what a user's own class returns."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors
+from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.report_names import MEASURED_BY_ALL
+from fedcohort.selection import Progress, StoppingRule
 
-__all__ = ["Gradients", "corrected", "finished"]
+__all__ = ["Gradients", "broadcast_by", "corrected", "differentiated", "ending", "finished", "settings_under"]
 
 
 class Gradients(dict[str, Tensor]):
@@ -30,6 +33,54 @@ class Gradients(dict[str, Tensor]):
     def __ior__(self, given: Any) -> "Gradients":  # type: ignore[override,misc]
         self.update(given)
         return self
+
+
+def settings_under(algorithm: Algorithm, training: Training) -> Training:
+    """The settings of local training under the algorithm.
+
+    Raises:
+        UsageError: it returns something else, or changes the settings that it is given.
+    """
+    given = dict(vars(training))
+    returned: object = algorithm.local_training(training)
+    where = f"{type(algorithm).__name__}.local_training"
+    if vars(training) != given:
+        raise UsageError(f"{where} changed the settings that it was given; return dataclasses.replace(training, …)")
+    if not isinstance(returned, Training):
+        raise UsageError(
+            f"{where} returned {shown(returned)}; it must return settings: dataclasses.replace(training, …)"
+        )
+    return returned
+
+
+def broadcast_by(algorithm: Algorithm) -> dict[str, Tensors]:
+    """What the algorithm sends to clients beside the model.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    returned: object = algorithm.broadcast()
+    if isinstance(returned, dict) and _are_groups(returned):
+        return returned
+    raise UsageError(
+        f"{type(algorithm).__name__}.broadcast returned {shown(returned)}; it must return a dictionary of the form "
+        "{'kind': {'name': tensor}}, which may be empty"
+    )
+
+
+def differentiated(algorithm: Algorithm, problem: Problem) -> tuple[Tensor, Tensor]:
+    """Let the algorithm put the gradients of a step into the parameters; returns the losses and the right predictions of the batch.
+
+    Raises:
+        UsageError: it returns something else.
+    """
+    returned: object = algorithm.backward(problem)
+    if isinstance(returned, tuple) and len(returned) == 2 and all(isinstance(part, Tensor) for part in returned):
+        return returned
+    raise UsageError(
+        f"{type(algorithm).__name__}.backward returned {shown(returned)}; it must return what problem.backward() does: the losses "
+        "of the batch, and the number of right predictions, as tensors"
+    )
 
 
 def corrected(algorithm: Algorithm, problem: Problem, gradients: Tensors) -> None:
@@ -62,6 +113,39 @@ def finished(algorithm: Algorithm, problem: Problem) -> tuple[dict[str, Tensors]
         f"{type(algorithm).__name__}.finish returned {wrong}; it must return two dictionaries of the form "
         "{'kind': {'name': tensor}}: what is sent beside the model, and the client's new memory"
     )
+
+
+def ending(rule: StoppingRule, progress: Progress) -> tuple[bool, dict[str, float]]:
+    """Whether the rule ends the training after this epoch, and the numbers that it reports.
+
+    Raises:
+        UsageError: it returns something else, or reports a number that every client measures.
+    """
+    where = f"{type(rule).__name__}.check"
+    returned: object = rule.check(progress)
+    if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+        raise UsageError(
+            f"{where} returned {shown(returned)}; return whether to stop and the numbers to report, such as (True, {{'gain': 0.1}})"
+        )
+    ends, report = _number(returned[0]), {name: _number(value) for name, value in returned[1].items()}
+    if ends not in (0.0, 1.0):
+        raise UsageError(f"{where} returned {shown(returned[0])} for whether to stop; return True or False")
+    for name, value in report.items():
+        if not isinstance(name, str) or value is None:
+            raise UsageError(f"{where} reports {shown(name)}: {shown(returned[1][name])}; report numbers, by name")
+        if name in MEASURED_BY_ALL:
+            raise UsageError(f"{where} reports {name!r}, which is measured for every client; use another name")
+    return bool(ends), {name: value for name, value in report.items() if value is not None}
+
+
+def _number(value: Any) -> float | None:
+    """``value`` as a number; None if it is none."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):  # the last one is of a tensor with several entries
+        return None
 
 
 def _are_groups(part: object) -> bool:

@@ -11,7 +11,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
-from fedcohort.training.client_hooks import corrected, finished
+from fedcohort.training.client_hooks import corrected, differentiated, ending, finished
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
@@ -124,7 +124,7 @@ class Session:
             if len(batch) < setup.smallest_batch:
                 continue
             problem.batch = batch
-            losses, right = setup.algorithm.backward(problem)
+            losses, right = differentiated(setup.algorithm, problem)
             if setup.training.clip_norm:
                 torch.nn.utils.clip_grad_norm_(setup.parameters.values(), setup.training.clip_norm)
             if setup.algorithm.corrects:
@@ -147,7 +147,7 @@ class Session:
             trained=problem.trained_probabilities,
             tested=problem.tested_probabilities,
         )
-        ends, report = stop.check(progress)
+        ends, report = ending(stop, progress)
         self.checks.append(report)
         return ends
 

@@ -10,6 +10,7 @@ from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.federation.federation import Federation
+from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import channels_last, in_fast_layout
@@ -67,7 +68,7 @@ class LocalSetup:
     ) -> None:
         self.federation = federation
         self.algorithm = algorithm
-        self.training = algorithm.local_training(training)
+        self.training = settings_under(algorithm, training)
         check_images(training.augment, federation.sample_shape)
         self.loss = self.training.build_loss()
         self.seed = seed

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
-from fedcohort.training.client_hooks import corrected, finished
+from fedcohort.training.client_hooks import corrected, differentiated, finished
 from fedcohort.training.client_report import NO_STEP
 from fedcohort.training.optimizers import Optimizer, build_optimizer, laid_out
 from fedcohort.training.stack.batch_plan import Plan
@@ -104,7 +104,7 @@ class Group:
         problem, setup, optimizer = self.problem, self.setup, self.optimizer
         assert optimizer is not None
         problem.begin([plan.rows[step] for plan in problem.plans])
-        losses, right = setup.algorithm.backward(problem)
+        losses, right = differentiated(setup.algorithm, problem)
         gradients = problem.gradients
         if setup.training.clip_norm:
             clip(gradients, setup.training.clip_norm)

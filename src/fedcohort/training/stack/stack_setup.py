@@ -15,6 +15,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Flags, Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
+from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.model_states import DTYPES, state_of, to_device
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
@@ -106,7 +107,7 @@ class StackSetup:
         self.module = module
         self.federation = federation
         self.algorithm = algorithm
-        self.training = training = algorithm.local_training(training)
+        self.training = training = settings_under(algorithm, training)
         self.loss = training.build_loss()
         self.seed = seed
         self.sizes = federation.num_samples
