@@ -93,6 +93,11 @@ with torch.no_grad():
 with torch.inference_mode():
     play("b")
 """,
+    "inside torch's autocast": """
+import torch
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    play("a")
+""",
     "float64 as torch's default": """
 import torch
 torch.set_default_dtype(torch.float64)

@@ -406,6 +406,8 @@ def bad_folder(root, problem):
     if problem == "two labels":
         features = {"image": datasets.Image(), "fine": two, "coarse": two}
         return hub_folder(root, {"train": {"image": good["image"], "fine": [0, 1], "coarse": [1, 1]}}, features)
+    if problem == "no label":
+        return hub_folder(root, {"train": {"image": good["image"]}}, {"image": datasets.Image()})
     assert problem == "plain label"
     return hub_folder(root, {"train": good, "test": good}, classes)
 
@@ -425,6 +427,7 @@ def bad_folder(root, problem):
             "two labels",
             r"2 columns of type ClassLabel; choose one with label_column .*fine \(int64\), coarse \(int64\)",
         ),
+        ("no label", "the images have no classes; put those of each class into a folder of its own"),
         ("plain label", "no columns of type ClassLabel; choose one with label_column .*label"),
     ],
 )

@@ -1,6 +1,7 @@
 """Data that users name: functions, CSV, Parquet and .npz files; what reaches the model; clients of training and test samples."""
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from fedcohort.federation.load_dataset import NAMES, load
 from fedcohort.federation.own_data import shared, stored
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.partitions.natural import Natural
+from fedcohort.federation.tables import with_held_out_test
 
 HOSPITALS = ["Aalborg", "Bergen", "Cork", "Dijon"]
 
@@ -383,6 +385,60 @@ def test_labels_that_may_be_one_are_mentioned(tmp_path, caplog, labels, line):
 
 
 @pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda t: t.assign(split=np.arange(80) % 5 == 0),
+            "column 'split' has no texts, so it does not choose the test samples",
+        ),
+        (lambda t: t.assign(split=["train", "train", "train", "train", "test"] * 16), ""),
+        (
+            lambda t: t.assign(client=["007", "7", "08", "9"] * 20),
+            "column 'client' has integers, so that '007' and '7' are the same",
+        ),
+        (lambda t: t.assign(client=["007", "06", "8", "9"] * 20), ""),
+        (
+            lambda t: t.assign(label=["00", "1", "0", "1"] * 20),
+            "column 'label' has integers, so that '00' and '0' are the same",
+        ),
+        (
+            lambda t: t.assign(client=[f"p{i // 2}" for i in range(80)]),
+            "only 1 of 80 samples are test samples, because clients",
+        ),
+    ],
+)
+def test_what_few_tables_mean_is_mentioned(tmp_path, caplog, change, line):
+    load(save_table(change(patients()), tmp_path / "t.csv"))
+    assert line in caplog.text
+    assert bool(caplog.text) == bool(line)
+
+
+def test_a_feature_with_the_name_split_is_not_mentioned_if_it_is_chosen(tmp_path, caplog):
+    path = save_table(patients().assign(split=np.arange(80) % 9), tmp_path / "t.csv")
+    assert load(path, feature_columns=["split", "age"]).train_features.shape[1] == 2
+    assert not caplog.text
+
+
+def test_the_test_sample_of_very_few_is_of_a_client_with_two():
+    data = with_held_out_test(np.arange(3.0)[:, None], [0, 1, 1], ["a", "b", "b"], "data.name", "few")
+    assert data.train_features.ravel().tolist() == [0.0, 2.0]
+    assert data.test_clients is not None
+    assert data.test_clients.tolist() == [1]
+
+
+def test_decimal_numbers_are_features_and_numeric_labels(tmp_path):
+    table = patients()
+    plain = load(save_table(table, tmp_path / "plain.parquet"))
+    exact = table.assign(pressure=[Decimal(repr(value)) for value in table.pressure])
+    assert load(save_table(exact, tmp_path / "exact.parquet")).fingerprint == plain.fingerprint
+    plain, exact_too = (
+        load(str(tmp_path / name), label_column="pressure", feature_columns=["age"], numeric=True)
+        for name in ("plain.parquet", "exact.parquet")
+    )
+    assert exact_too.fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         (
@@ -404,6 +460,16 @@ def test_labels_that_may_be_one_are_mentioned(tmp_path, caplog, labels, line):
         (lambda t: t[["label"]], r"has no columns of features"),
         (lambda t: t[:0], r"has no rows"),
         (lambda t: t[:1], r"has one row; at least two are needed"),
+        (
+            lambda t: t.assign(split=["test", None, *["train"] * 78]),
+            r"column 'split': 1 of 80 values are missing; write",
+        ),
+        (
+            lambda t: t.assign(ok=[True, None, *[False] * 78]),
+            r"column 'ok': 1 of 80 values are missing; fill in a value",
+        ),
+        (lambda t: t.assign(age=[1.5, np.inf, *t.age[2:]]), r"column 'age' has inf in row 2; fill in a value"),
+        (lambda t: t.assign(client=[f"p{i}" for i in range(80)]), r"every client has only one sample, .*client_column"),
         (lambda t: t.assign(client="NA"), r"80 of 80 values are missing; .*; in a CSV file, texts such as NA and None"),
     ],
 )

@@ -65,6 +65,17 @@ def test_inference_mode_of_the_calling_program_does_not_end_a_run(tmp_path: Path
         assert torch.is_inference_mode_enabled()
 
 
+def test_autocast_of_the_calling_program_does_not_change_a_run(tmp_path: Path) -> None:
+    """The calling thread trains a single client, and threads train several."""
+    import torch
+
+    experiment = small(rounds=2, model="mlp", selection={"name": "uniform", "k": 1})
+    expected = record(fedcohort.run(experiment, runs=tmp_path / "a"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert record(fedcohort.run(experiment, runs=tmp_path / "b")) == expected
+        assert torch.is_autocast_enabled("cpu")
+
+
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     first = fedcohort.run(small(), runs=tmp_path)
     second = fedcohort.run(small(seed=1), runs=tmp_path)

@@ -37,16 +37,22 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """Run the block as torch is by default: with float32 as number format, with gradients, outside of inference mode.
+    """Run the block as torch is by default: with float32 as number format, with gradients, outside of inference mode and of autocast.
 
-    The caller's program may have changed these settings; they are restored afterwards.
+    The caller's program may have changed these settings; they are restored afterwards. Most of them are those of the calling thread,
+    and other threads have torch's own: the results would depend on which thread trains a client.
     """
     import torch
 
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
+            torch.autocast("cuda", enabled=False),
+        ):
             yield
     finally:
         torch.set_default_dtype(before)

@@ -193,6 +193,10 @@ def _column(features: Any, column_type: type, parameter: str, requested: str | N
             f"{where}: no columns of type Image (columns: {brief(columns, 60)}), and folders are for images; put tables into one file "
             "(.csv, such as by pandas.concat) with a column of clients, or name a function in a Python file that returns the data"
         )
+    if requested is None and not matching and len(features) == 1:
+        raise UsageError(
+            f"{where}: the images have no classes; put those of each class into a folder of its own, <class>/, at least two of them"
+        )
     if requested is None:
         problem = f"{len(matching) or 'no'} columns of type {column_type.__name__}; choose one with {parameter}"
         raise UsageError(f"{where}: {problem} (columns: {columns})")

@@ -24,7 +24,7 @@ from fedcohort.federation.named_arrays import from_archive
 from fedcohort.federation.own_data_names import content_of
 from fedcohort.federation.samples_of_function import dataset_of_result
 from fedcohort.federation.table_columns import CLIENT, LABEL, SPLIT, Columns
-from fedcohort.federation.table_files import column_names, read_table
+from fedcohort.federation.table_files import column_names, mention_equal_numbers, read_table
 from fedcohort.federation.tables import from_table
 
 __all__ = ["Stored", "load_own", "shared", "stored"]
@@ -89,7 +89,11 @@ def _read(path: Path, columns: Columns, where: str) -> Dataset:
             raise UsageError(f"{where}: is too large for the memory of this machine") from None
         except Exception as error:
             raise UsageError(f"{where}: cannot be read ({described(error)})") from None
-    return from_table(read_table(path, where), columns, where, path.name, standardise=True)
+    frame = read_table(path, where)
+    mention_equal_numbers(
+        path, frame, [columns.client or CLIENT, *([] if columns.numeric else [columns.label or LABEL])], where
+    )
+    return from_table(frame, columns, where, path.name, standardise=True)
 
 
 def _called(name: str, columns: Columns) -> Dataset:

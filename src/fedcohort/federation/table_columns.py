@@ -137,6 +137,7 @@ def check_separator(names: Sequence[str], where: str, *, in_function: bool = Tru
 
 def numbers_of(column: "pd.Series[Any]", where: str) -> NDArray[np.float64]:
     """The numeric labels in a column."""
+    column = _in_floats(column)
     _check_complete([column], where, "give every sample a label, or leave it out")
     if getattr(column.dtype, "kind", "O") not in "biuf":
         raise UsageError(
@@ -171,6 +172,8 @@ def _texts(values: NDArray[np.generic]) -> NDArray[np.generic] | None:
 def split_of(frame: "pd.DataFrame", where: str) -> NDArray[np.bool_] | None:
     """True for the test samples; None if the table does not divide its samples."""
     values = frame[SPLIT].to_numpy() if SPLIT in frame else np.zeros(0)
+    if any(isinstance(value, str) for value in values.tolist()):
+        _check_complete([frame[SPLIT]], where, "write 'train' or 'test' in every row")
     texts = _texts(values) if len(values) else None
     if texts is None:
         return None
@@ -198,15 +201,23 @@ def features_of(
         )
     if not chosen:
         raise UsageError(f"{where}: has no columns of features (columns: {names_of_columns(frame)})")
+    if not divided and SPLIT in frame and SPLIT not in (label, client, *(columns.features or ())):
+        used = "a feature" if SPLIT in chosen else "not used"
+        log.warning(
+            "%s: column %r has no texts, so it does not choose the test samples and is %s; to choose them, write 'train' or 'test' in "
+            "every row", where, SPLIT, used,
+        )  # fmt: skip
     if len(frame) < 2:
         raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     first = frame[chosen[0]].iloc[0]
     if len(chosen) == 1 and isinstance(first, list | tuple | np.ndarray):
         return _stacked(frame[chosen[0]], where)
-    _check_numbers([frame[column] for column in chosen], where, with_clients=client is not None)
-    _check_complete([frame[column] for column in chosen], where, FILL)
+    features = [_in_floats(frame[column]) for column in chosen]
+    _check_numbers(features, where, with_clients=client is not None)
+    _check_complete(features, where, FILL)
+    _check_finite(features, where)
     _mention_ids(frame[chosen], where)
-    return np.stack([_numbers(frame[column]) for column in chosen], axis=1)
+    return np.stack([_numbers(column) for column in features], axis=1)
 
 
 def _mention_ids(features: "pd.DataFrame", where: str) -> None:
@@ -257,6 +268,15 @@ def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str) -> 
             )
 
 
+def _in_floats(column: "pd.Series[Any]") -> "pd.Series[Any]":
+    """A column of decimal numbers, or of truth values of which some are missing, as floats; other columns as they are."""
+    import pandas as pd
+
+    if column.dtype == object and pd.api.types.infer_dtype(column, skipna=True) in ("boolean", "decimal"):
+        return column.astype(np.float64)
+    return column
+
+
 def _numbers(column: "pd.Series[Any]") -> NDArray[np.generic]:
     """A column of numbers; truth values become 0 and 1."""
     kind = column.dtype.kind
@@ -271,6 +291,15 @@ def _check_complete(columns: "Sequence[pd.Series[Any]]", where: str, remedy: str
     if holes := [column for column in columns if column.isna().any()]:
         missing = " and ".join(str(int(column.isna().sum())) for column in holes[:2]) + (" and …" if holes[2:] else "")
         raise UsageError(f"{where}: {_columns_of(holes)}: {missing} of {len(holes[0])} values are missing; {remedy}")
+
+
+def _check_finite(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
+    """Refuse a column with infinite numbers, with the first of them."""
+    for column in columns:
+        if column.dtype.kind == "f" and len(rows := np.flatnonzero(np.isinf(column.to_numpy()))):
+            raise UsageError(
+                f"{where}: {_columns_of([column])} has {column.iloc[rows[0]]} in row {rows[0] + 1}; {FILL}"
+            )
 
 
 def _columns_of(columns: "Sequence[pd.Series[Any]]") -> str:

@@ -1,6 +1,8 @@
 """Read tables from CSV and Parquet files."""
 
+import logging
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,9 @@ from fedcohort.federation.table_columns import check_column_names, check_separat
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["column_names", "read_table"]
+__all__ = ["column_names", "mention_equal_numbers", "read_table"]
+
+log = logging.getLogger("fedcohort")
 
 
 def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFrame":
@@ -55,6 +59,33 @@ def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFra
         raise UsageError(f"{where}: is not UTF-8 text; save it as UTF-8{in_function}") from None
     except Exception as error:  # pandas and pyarrow have several error types for damaged files
         raise UsageError(f"{where}: cannot be read ({described(error)})") from None
+
+
+def mention_equal_numbers(path: Path, frame: "pd.DataFrame", columns: Iterable[str], where: str) -> None:
+    """Mention different texts of a CSV file that are the same integer, such as ``007`` and ``7``: they may be two clients, or classes.
+
+    Args:
+        path: the file.
+        frame: what :func:`read_table` made of it.
+        columns: columns with clients or classes; those that are not in the table are left out.
+        where: where the table comes from, for messages.
+    """
+    import pandas as pd
+
+    integers = [name for name in columns if name in frame and frame[name].dtype.kind in "iu"]
+    if not integers or path.suffix.lower() == ".parquet":
+        return
+    texts = pd.read_csv(path, index_col=False, usecols=integers, dtype=str)
+    for name in integers:
+        different = pd.Series(texts[name].str.strip().unique())
+        numbers = pd.to_numeric(different)
+        if numbers.duplicated().any():
+            same = different[numbers == numbers[numbers.duplicated()].iloc[0]]
+            log.warning(
+                "%s: column %r has integers, so that %s are the same; if they are not, read the table in a function "
+                "(data.name = 'my.py:load') with pandas.read_csv(…, dtype={%r: str})",
+                where, name, " and ".join(map(repr, same[:2])), name,
+            )  # fmt: skip
 
 
 def column_names(path: Path) -> list[str]:

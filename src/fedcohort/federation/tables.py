@@ -1,5 +1,6 @@
 """Tables as data sets: their columns as features, labels and ids of clients."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TEST_SHARE", "from_table", "with_held_out_test"]
 
+log = logging.getLogger("fedcohort")
+
 TEST_SHARE = 0.2
 """Share of the samples of each client, or without clients of each class, that becomes the test set if there is none."""
+
+FEW = 0.05
+"""Share of the samples below which a line mentions that few of them are test samples."""
 
 
 def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *, standardise: bool) -> Dataset:
@@ -124,8 +130,13 @@ def with_held_out_test(
         )
         raise UsageError(f"{where}: has {sizes}; give one of each for every sample")
     in_test = held_out(groups if ids is None else numbered(ids), TEST_SHARE)
-    if not in_test.any():  # very few samples: one of them
-        in_test[0] = len(in_test) > 1
+    if not in_test.any() and len(in_test) > 1:  # very few samples: one of them
+        in_test[_only_test_sample(ids, where)] = True
+    if ids is not None and in_test.sum() < FEW * len(in_test):
+        log.warning(
+            "%s: only %d of %d samples are test samples, because clients with fewer than 3 samples have none; choose the test samples "
+            "in a column 'split', or return them in a pair of their own", where, in_test.sum(), len(in_test),
+        )  # fmt: skip
     return from_arrays(
         (features[~in_test], targets[~in_test]),
         (features[in_test], targets[in_test]),
@@ -136,6 +147,23 @@ def with_held_out_test(
         standardise=standardise,
         numeric=numeric,
     )
+
+
+def _only_test_sample(ids: NDArray[Any] | None, where: str) -> int:
+    """The number of the first sample whose client has another one, too; without clients, of the first sample.
+
+    Raises:
+        UsageError: every client has one sample.
+    """
+    if ids is None:
+        return 0
+    _, clients, sizes = np.unique(ids, return_inverse=True, return_counts=True)
+    if sizes.max() == 1:
+        raise UsageError(
+            f"{where}: every client has only one sample, so no client can train on one and be tested on another; choose another "
+            "column with data.client_column, or leave out the clients"
+        )
+    return int(np.flatnonzero(sizes[clients] > 1)[0])
 
 
 def _class_names(labels: NDArray[np.int64]) -> list[str] | None:
