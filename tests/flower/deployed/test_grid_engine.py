@@ -121,7 +121,11 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
     ),
     "more passes than a float holds": (
         first(lambda row: row.update(passes=10**400)),
-        "must be finite and at least 0",
+        "must be a number from 0 to 2**53",
+    ),
+    "passes whose sum is infinite": (
+        first(lambda row: row.update(passes=1e308)),
+        "malformed: message.clients.passes = 1e+308: must be a number from 0 to 2**53",
     ),
     "a text as a number": (
         first(lambda row: row["report"].update(loss="\x1b[2J\ud800")),

@@ -83,11 +83,11 @@ class Words:
         return value
 
     def number(self, name: str) -> float:
-        """A number from 0, not infinite and not NaN."""
+        """A number from 0 and below 2**53, so that sums of them are finite; not NaN."""
         value = self._of(name, (int, float), "a number")
         number = _as_float(value)
-        if number is None or not math.isfinite(number) or number < 0:
-            raise BadMessage(f"{self.where}.{name} = {value}: must be finite and at least 0")
+        if number is None or not 0 <= number < 2**53:
+            raise BadMessage(f"{self.where}.{name} = {value}: must be a number from 0 to 2**53")
         return number
 
     def flag(self, name: str) -> bool:
