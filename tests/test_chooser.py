@@ -1,6 +1,7 @@
 """Selection for a server of one's own: rounds, checks, and a state that is data."""
 
 import copy
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -289,6 +290,15 @@ def test_a_state_of_another_chooser_is_refused(other: Any, message: str, tmp_pat
         other().restore(tmp_path / "state")
 
 
+def test_what_is_no_state_is_refused() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    refuses("state = None: give what state_dict() returned", own.load_state_dict, None)
+    as_json = own.state_dict() | {"durations": own.durations.tolist()}
+    refuses("the saved state has durations = [nan", own.load_state_dict, as_json)
+    refuses("path = None", own.restore, None)
+    refuses("give select(available, ask=…)", Chooser(PowerOfChoice(d=6), CENSUS).select, range(M), ask=3)
+
+
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"rubbish" * 10)
     with pytest.raises(UsageError, match=r"state: cannot be restored"):
@@ -348,6 +358,22 @@ def test_settings_that_cannot_be_used_are_refused() -> None:
     refuses("census = 3: give a fedcohort.selection.Census", Chooser, Uniform(), 3)
     refuses("census.num_samples = [1, -2]: must be whole numbers", Chooser, Uniform(), census([1, -2], 1, 1))
     refuses("census.num_samples = ['a']: must be numbers", Chooser, Uniform(), census(["a"], 1, 1))
+    for samples in ([1, 2**63], [1.0, 1e30], [1.0, np.inf]):  # int64 cannot hold them
+        refuses("census.num_samples = [1", Chooser, Uniform(), census(samples, 1, 1))
+    wrong_settings: dict[str, Any] = {
+        "num_classes": "3",
+        "epochs": 0,
+        "num_parameters": -1,
+        "batch_size": 2.5,
+        "rounds": "9",
+    }
+    for name, value in wrong_settings.items():
+        refuses(
+            f"census.{name} = {value!r}: should be a whole",
+            Chooser,
+            Uniform(),
+            dataclasses.replace(CENSUS, **{name: value}),
+        )
     wrong = Census(np.full(3, 5), 2, 1, histogram=np.zeros((2, 2), np.int64))
     refuses("census.histogram: has the shape [2, 2]; must be [3, 2]", Chooser, Uniform(), wrong)
 
@@ -388,6 +414,13 @@ def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
         (ClientResult(weight=-1.0), "the weight of client"),
         (ClientResult({"loss": None}), "the report 'loss' of client"),  # type: ignore[dict-item]
         (ClientResult({"loss": "1"}), "the report 'loss' of client"),  # type: ignore[dict-item]
+        (ClientResult({"loss": 10**400}), "the report 'loss' of client"),
+        (ClientResult([1.0]), "results: reports of client"),  # type: ignore[arg-type]
+        (ClientResult({1: 1.0}), "results: reports of client"),  # type: ignore[dict-item]
+        (ClientResult(failure=True), "results: failure of client"),  # type: ignore[arg-type]
+        (ClientResult(failure=ValueError("no")), "results: failure of client"),  # type: ignore[arg-type]
+        (ClientResult(late=1.0), "results: late of client"),  # type: ignore[arg-type]
+        (ClientResult(admitted="no"), "results: admitted of client"),  # type: ignore[arg-type]
     ],
 )
 def test_results_must_be_numbers(result: ClientResult, words: str) -> None:
@@ -400,6 +433,16 @@ def test_numbers_of_a_round_must_be_possible() -> None:
     own = Chooser(Uniform(), CENSUS)
     clients = own.select(range(M)).clients.tolist()
     refuses("results: clients [a] were not selected", own.outcome, {clients[0]: ClientResult(), "a": ClientResult()})
+    refuses("results = [1]: give a ClientResult", own.outcome, [1])
+    refuses("outcome = 5: give what outcome(…) returned", own.observe, 5)
+    refuses(
+        "class_accuracy: has the shape [2]; give one number for each class",
+        own.outcome,
+        {},
+        class_accuracy=[1, 1],
+    )
+    refuses("class_accuracy = [90, 1, 1]: must be numbers of at most 1", own.outcome, {}, class_accuracy=[90, 1, 1])
+    refuses("validation_losses = 'a': must be numbers", own.outcome, {}, validation_losses="a")
     refuses("duration = -100: must be seconds of at least 0", own.outcome, {}, duration=-100)
     refuses("accuracy = 90.0: must be a number of at most 1; 90% is 0.9", own.outcome, {}, accuracy=90.0)
     outcome = own.outcome({client: ClientResult(duration=1.0) for client in clients})

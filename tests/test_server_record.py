@@ -238,6 +238,62 @@ def test_rounds_are_added_in_order(tmp_path: Path) -> None:
     assert fedcohort.open_run(tmp_path / "run").client_accuracy.to_numpy().tolist() == [[0.5] * M]
 
 
+def test_a_round_that_was_refused_is_added_again_without_billing_it_twice(tmp_path: Path) -> None:
+    own, plain = chooser(Uniform()), chooser(Uniform())
+    wrong: list[dict[str, Any]] = [
+        {"test_accuracy": 90.0},
+        {"test_accuracy": None},
+        {"test_loss": "a"},
+        {"class_accuracy": [0.5]},
+        {"client_accuracy": "abc"},
+        {"client_accuracy": [0.1] * 3},
+        {"note": 5},
+    ]
+    with (
+        ServerRecord(tmp_path / "own", own, rounds=1) as record,
+        ServerRecord(tmp_path / "plain", plain, rounds=1) as other,
+    ):
+        for each in (own, plain):
+            cohort = each.select(range(M), model_bytes=100)
+            outcome = each.outcome({client: ClientResult(duration=1.0) for client in cohort.clients.tolist()})
+            each.observe(outcome)
+        for settings in wrong:
+            refuses(next(iter(settings)), record.add, outcome, **settings)
+        record.add(outcome)
+        other.add(outcome)
+    ledgers = [fedcohort.open_run(tmp_path / name).ledger.drop(columns="seconds") for name in ("own", "plain")]
+    assert ledgers[0].equals(ledgers[1])
+
+
+def test_words_and_numbers_of_clients_that_cannot_be_stored(tmp_path: Path) -> None:
+    """A client of the server can send any text and any number: the record has escapes in place of lone surrogates."""
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        first, second, _ = own.select(range(M)).clients.tolist()
+        results = {
+            first: ClientResult(failure="no\ud800"),
+            second: ClientResult({"steps": 1e300, "own\ud800": 2.0}, duration=1.0),
+        }
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome, note="\ud800")
+    run = fedcohort.open_run(tmp_path / "run")
+    run.verify()
+    rows = run.clients.set_index("client")
+    assert rows.loc[first, "detail"] == r"no\ud800"
+    assert rows.loc[second, "steps"] == 0
+    assert r"\ud800" in run.rounds["note"].iloc[0]
+    for argument in ({"label": "\ud800"}, {"client_names": ["\ud800", *NAMES[1:]]}, {"classes": ["a", "b", "\ud800"]}):
+        refuses(
+            r"has '\ud800', which is not valid Unicode",
+            ServerRecord,
+            tmp_path / "other",
+            chooser(),
+            rounds=1,
+            **argument,
+        )
+
+
 def test_other_runs_are_left_alone(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=3) as record:

@@ -9,49 +9,61 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.given_values import as_float
+from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.selection import Census, Outcome
 
 __all__ = [
+    "as_numbers",
     "at_most_one",
     "check_reported",
+    "check_state",
     "checked_answers",
     "checked_census",
     "checked_update",
     "checked_upload_times",
+    "class_accuracies",
     "duration_of",
     "ids_of",
 ]
+
+
+MOST_SAMPLES = 2**53
+"""Number that no number of samples reaches; larger floats cannot tell whole numbers apart."""
 
 
 def checked_census(census: Census) -> Census:
     """The census with arrays of integers, which may have been given as lists.
 
     Raises:
-        UsageError: the numbers are not whole, negative, or not one for each client.
+        UsageError: a setting is no whole number or too small, or numbers are not whole, negative, or not one for each client.
     """
     if not isinstance(census, Census):
         raise UsageError(f"census = {shown(census)}: give a fedcohort.selection.Census")
+    least = {"num_classes": 0, "epochs": 1, "num_parameters": 0, "batch_size": 0, "rounds": 0}
+    settings: dict[str, Any] = {
+        name: whole_number(f"census.{name}", getattr(census, name), at_least) for name, at_least in least.items()
+    }
     samples = _counts(census.num_samples, "num_samples", dimensions=1)
+    census = dataclasses.replace(census, num_samples=samples, **settings)
     if census.histogram is None:
-        return dataclasses.replace(census, num_samples=samples)
+        return census
     histogram = _counts(census.histogram, "histogram", dimensions=2)
     if histogram.shape != (len(samples), census.num_classes):
         raise UsageError(
             f"census.histogram: has the shape {list(histogram.shape)}; must be [{len(samples)}, {census.num_classes}], one row for "
             "each client and one column for each class"
         )
-    return dataclasses.replace(census, num_samples=samples, histogram=histogram)
+    return dataclasses.replace(census, histogram=histogram)
 
 
 def _counts(given: object, name: str, dimensions: int) -> NDArray[np.int64]:
     """An array of whole numbers ≥ 0."""
     values = _array(given, f"census.{name}")
     whole = values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values == np.floor(values)).all())
-    if values.ndim != dimensions or not whole or (values < 0).any():
+    if values.ndim != dimensions or not whole or (values < 0).any() or (values >= MOST_SAMPLES).any():
         raise UsageError(
-            f"census.{name} = {shown(given)}: must be whole numbers of at least 0, with {dimensions} dimension(s)"
+            f"census.{name} = {shown(given)}: must be whole numbers from 0 to 2**53, with {dimensions} dimension(s)"
         )
     return values.astype(np.int64)
 
@@ -153,6 +165,54 @@ def at_most_one(name: str, value: object) -> float:
     if number is None or number > 1:
         raise UsageError(f"{name} = {shown(value)}: must be a number of at most 1; 90% is 0.9")
     return number
+
+
+def class_accuracies(given: object, classes: int) -> Values:
+    """Accuracies of the classes, float64 [K]; empty without any.
+
+    Raises:
+        UsageError: they are not one for each class, or above 1.
+    """
+    values = as_numbers(given, "class_accuracy")
+    if values.size and values.shape != (classes,):
+        raise UsageError(
+            f"class_accuracy: has the shape {list(values.shape)}; give one number for each class of the census, [{classes}], or none"
+        )
+    if (values > 1).any():
+        raise UsageError(f"class_accuracy = {shown(given)}: must be numbers of at most 1; 90% is 0.9")
+    return values
+
+
+def as_numbers(given: object, name: str) -> Values:
+    """An array of numbers, float64; ``name`` is the argument.
+
+    Raises:
+        UsageError: it is none.
+    """
+    return _array(given, name).astype(np.float64)
+
+
+def check_state(state: object, identity: Mapping[str, Any], arrays: Iterable[str]) -> None:
+    """Refuse what is no state of a chooser, and the state of another one.
+
+    Args:
+        state: what the server gave.
+        identity: the chooser's strategy and settings, by name.
+        arrays: names of arrays in a state.
+
+    Raises:
+        UsageError: the message names the difference.
+    """
+    if not isinstance(state, Mapping):
+        raise UsageError(f"state = {shown(state)}: give what state_dict() returned")
+    for name, value in identity.items():
+        if state.get(name) != value:
+            raise UsageError(f"the saved state has {name} = {state.get(name)!r}, but this chooser has {value!r}")
+    for name in arrays:
+        if not isinstance(state.get(name), np.ndarray):
+            raise UsageError(
+                f"the saved state has {name} = {shown(state.get(name))}, which is no array; use save and restore"
+            )
 
 
 def checked_upload_times(given: object, outcome: Outcome) -> Values:

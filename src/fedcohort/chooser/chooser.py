@@ -15,19 +15,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedcohort.chooser.argument_checks import (
+    as_numbers,
     at_most_one,
     check_reported,
+    check_state,
     checked_answers,
     checked_census,
     checked_upload_times,
+    class_accuracies,
     duration_of,
     ids_of,
 )
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import whole_number
+from fedcohort.core.paths import as_path
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.rounds.client_result import ClientResult, check_results
@@ -137,11 +141,7 @@ class Chooser:
     def _checked_results(self, results: Mapping[int, ClientResult]) -> Cohort:
         """The current cohort; refuses results of other clients, and what are no results."""
         cohort = self._current()
-        strangers = set(results) - set(cohort.clients.tolist())
-        if strangers:
-            listed = ", ".join(sorted(map(str, strangers))[:5])
-            raise UsageError(f"results: clients [{listed}] were not selected in round {self.t}")
-        check_results(results)
+        check_results(results, cohort.clients, self.t)
         return cohort
 
     def outcome(
@@ -194,8 +194,8 @@ class Chooser:
             durations=np.array([math.nan if r.failure else waited if r.late else r.duration for r in rows], np.float64),
             duration=waited,
             accuracy=math.nan if accuracy is None else at_most_one("accuracy", accuracy),
-            class_accuracy=np.asarray(class_accuracy, np.float64),
-            validation_losses=np.asarray(validation_losses, np.float64),
+            class_accuracy=class_accuracies(class_accuracy, self.census.num_classes),
+            validation_losses=as_numbers(validation_losses, "validation_losses"),
         )
 
     def observe(self, outcome: Outcome, *, upload_times: ArrayLike | None = None) -> None:
@@ -210,6 +210,8 @@ class Chooser:
                 report that the strategy reads; nothing has changed.
         """
         cohort = self._current()
+        if not isinstance(outcome, Outcome):
+            raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
         if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
             raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
         uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
@@ -259,9 +261,7 @@ class Chooser:
         Raises:
             UsageError: the state belongs to another strategy, seed, k or number of clients.
         """
-        for name, value in self._identity().items():
-            if state.get(name) != value:
-                raise UsageError(f"the saved state has {name} = {state.get(name)!r}, but this chooser has {value!r}")
+        check_state(state, self._identity(), ("durations", "compute_times", "upload_times"))
         state = copy.deepcopy(dict(state))
         for name in ("t", "clock", "durations", "compute_times", "upload_times"):
             setattr(self, name, state[name])
@@ -275,7 +275,7 @@ class Chooser:
             UsageError: the file cannot be written.
         """
         try:
-            replace_file(Path(path), pack(self.state_dict()))
+            replace_file(as_path(path, "path"), pack(self.state_dict()))
         except OSError as error:
             raise UsageError(f"{path}: cannot be written ({error.strerror or error})") from None
 
@@ -286,7 +286,7 @@ class Chooser:
             UsageError: the file is damaged, or its state belongs to another chooser.
         """
         try:
-            state = load_state(Path(path))
+            state = load_state(as_path(path, "path"))
         except (OSError, CorruptState) as error:
             raise UsageError(f"{path}: cannot be restored ({error})") from None
         self.load_state_dict(state)
@@ -315,7 +315,7 @@ class Chooser:
         strategy = type(self.selector).__name__
 
         def answer(question: Question, clients: Indices) -> Values:
-            if ask is None:
+            if not callable(ask):
                 raise UsageError(
                     f"{strategy} asks clients for {question.kind} in round {t}: give select(available, ask=…)"
                 )

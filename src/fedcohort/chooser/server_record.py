@@ -1,5 +1,6 @@
 """Record the decisions of a server of your own, so that FedCohort's commands can explain, measure and compare them."""
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +9,12 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.chooser.argument_checks import as_numbers, at_most_one, class_accuracies
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.given_values import whole_number
+from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow, RoundRow, Run
@@ -25,6 +27,8 @@ __all__ = ["ServerRecord"]
 
 NO_RESULT = "no result"
 """Why a client without a :class:`ClientResult` has no update."""
+MOST_STEPS = 2**53
+"""Number of steps from which on a client's report of them is not recorded."""
 
 
 class ServerRecord(DecisionRecord):
@@ -64,6 +68,7 @@ class ServerRecord(DecisionRecord):
         if not isinstance(chooser, Chooser):
             raise UsageError(f"chooser = {shown(chooser)}: give a fedcohort.Chooser")
         census, names = chooser.census, [str(each) for each in client_names]
+        _check_names([str(label)], 1, "label", "row")
         _check_names(names, census.num_clients, "client_names", "clients")
         _check_names([str(each) for each in classes], census.num_classes, "classes", "classes")
         super().__init__(
@@ -112,11 +117,17 @@ class ServerRecord(DecisionRecord):
                 f"outcome: is that of round {outcome.t}; the record has {self._last} rounds and the chooser {chooser.t}: "
                 "add every round once, before the next one begins"
             )
-        row = self._row(outcome, note)
+        if (loss := as_float(test_loss)) is None:
+            raise UsageError(f"test_loss = {shown(test_loss)}: must be a number, or NaN without a test")
+        if not isinstance(note, str):
+            raise UsageError(f"note = {shown(note)}: must be text")
+        accuracy = at_most_one("test_accuracy", test_accuracy)
+        of_classes = class_accuracies(class_accuracy, chooser.census.num_classes)
+        of_clients = None if client_accuracy is None else self._of_clients(client_accuracy)
+        row = self._row(outcome, _storable(note))
         row.add_validation(outcome.accuracy, _mean(outcome.validation_losses))
-        row.add_test(float(test_accuracy), float(test_loss), np.asarray(class_accuracy, np.float64).tolist())
-        if client_accuracy is not None:
-            row.client_accuracy = self._of_clients(client_accuracy)
+        row.add_test(accuracy, loss, of_classes.tolist())
+        row.client_accuracy = of_clients
         self.write(row)
         self._last = chooser.t
 
@@ -160,7 +171,7 @@ class ServerRecord(DecisionRecord):
 
     def _of_clients(self, values: ArrayLike) -> Values:
         """One number for each client, checked."""
-        found, m = np.asarray(values, np.float64), self._chooser.census.num_clients
+        found, m = as_numbers(values, "client_accuracy"), self._chooser.census.num_clients
         if found.shape != (m,):
             raise UsageError(
                 f"client_accuracy: has the shape {list(found.shape)}; give one number for each client, [{m}]"
@@ -183,8 +194,9 @@ class ServerRecord(DecisionRecord):
             )
         )
         more = sorted({name for row in rows for name in row.reports} | set(billed))
-        chooser.ledger.training(
-            cohort.clients, uploads=uploads, up=uploads * (chooser.ledger.model_bytes + 4 * len(more)), passes=passes,
+        ledger = copy.deepcopy(chooser.ledger)  # if the round cannot be written, it can be added again
+        ledger.training(
+            cohort.clients, uploads=uploads, up=uploads * (ledger.model_bytes + 4 * len(more)), passes=passes,
             seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
         )  # fmt: skip
         selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
@@ -204,7 +216,7 @@ class ServerRecord(DecisionRecord):
             note=self._note(outcome, admitted, note),
             clients=rows,
             decisions=decisions(cohort),
-            ledger=chooser.ledger.rows,
+            ledger=ledger.rows,
             wall={"selection": selection, "training": total - selection, "total": total},
         )
 
@@ -220,14 +232,14 @@ class ServerRecord(DecisionRecord):
                 ClientRow(
                     client,
                     status,
-                    detail,
+                    _storable(detail),
                     num_samples=int(self._chooser.census.num_samples[client]),
-                    steps=int(steps) if math.isfinite(steps) else 0,
+                    steps=int(steps) if 0 <= steps < MOST_STEPS else 0,
                     duration=float(outcome.durations[i]),
                     weight=result.weight if status == "admitted" else 0.0,
                     loss=reports.get("loss", math.nan),
                     accuracy=reports.get("accuracy", math.nan),
-                    reports={name: float(value) for name, value in reports.items() if name not in ALWAYS},
+                    reports={_storable(name): float(value) for name, value in reports.items() if name not in ALWAYS},
                 )
             )
         total = sum(row.weight for row in rows)
@@ -261,10 +273,17 @@ def _status(result: ClientResult, *, trained: bool, admitted: bool) -> tuple[str
     return "diverged", "its update has NaN or infinite entries and was dropped"
 
 
+def _storable(text: str) -> str:
+    """Text with escapes in place of lone surrogates, which a file cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _check_names(names: Sequence[str], number: int, argument: str, things: str) -> None:
     """Refuse names that are not one for each."""
     if names and len(names) != number:
         raise UsageError(f"{argument}: has {len(names)} names, but the census has {number} {things}; give one for each")
+    if wrong := [name for name in names if name != _storable(name)]:
+        raise UsageError(f"{argument}: has {shown(wrong[0])}, which is not valid Unicode; give another name")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"{argument}: has {shown(twice)} twice; names must differ")

@@ -14,7 +14,7 @@ def as_float(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer can be too large
         return None
 
 

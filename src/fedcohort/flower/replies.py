@@ -11,6 +11,7 @@ import torch
 from flwr.app import ArrayRecord, Message
 
 from fedcohort.algorithms import ModelState
+from fedcohort.core.errors import one_line
 from fedcohort.flower.roster import failure_of
 from fedcohort.flower.wire import LARGEST_COUNT, MalformedReply
 
@@ -156,7 +157,10 @@ def _refuse_other_names(checked: list[Checked]) -> None:
     for row in checked:
         if row.message is not None and names[row.client] != usual:
             row.message, row.state = None, {}
-            row.failure = f"malformed reply: its records or metrics have other names ({_listed(names[row.client])}) than most replies"
+            listed = _listed(names[row.client])
+            row.failure = one_line(
+                f"malformed reply: its records or metrics have other names ({listed}) than most replies"
+            )
 
 
 def _names(message: Message) -> tuple[str, ...]:

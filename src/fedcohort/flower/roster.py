@@ -17,7 +17,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedcohort.core.arrays import Indices
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, one_line
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
@@ -44,7 +44,7 @@ def failure_of(message: Message) -> str:
     """The cause of an error reply, in words."""
     cause = _CAUSES.get(message.error.code, f"Flower's error {message.error.code}")
     lines = [line.strip() for line in (message.error.reason or "").splitlines() if line.strip()]
-    return f"{cause}: {lines[-1][:300]}" if lines else cause
+    return one_line(f"{cause}: {lines[-1]}") if lines else cause
 
 
 class Roster:

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from fedcohort.core.arrays import Values
+from fedcohort.core.errors import one_line
 from fedcohort.selection import Cohort, Question
 
 __all__ = [
@@ -33,7 +34,10 @@ LONGEST = 2**20
 
 
 class MalformedReply(Exception):  # noqa: N818 - the server records it, and continues
-    """A reply that cannot be used; the message says why."""
+    """A reply that cannot be used; the message says why, in one line without control characters."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(one_line(text))
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ def numbers_of(message: Message, question: Question) -> Values:
     """
     record = message.content.get(KEY)
     if isinstance(record, ConfigRecord) and "refused" in record:
-        raise MalformedReply(f"refused: {str(record['refused'])[:300]}")
+        raise MalformedReply(f"refused: {record['refused']!s}")
     numbers = record.get("answer") if isinstance(record, MetricRecord) else None
     if not isinstance(numbers, list) or len(numbers) != question.numbers:
         raise MalformedReply(f"its answer is not {question.numbers} number{'s' * (question.numbers > 1)}")

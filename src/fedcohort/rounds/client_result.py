@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float
 
@@ -51,19 +52,41 @@ def _is_finite(update: Any) -> bool:
         return True
 
 
-def check_results(results: Mapping[int, ClientResult]) -> None:
-    """Refuse what is no :class:`ClientResult`, and numbers in it that are none or negative.
+def check_results(results: Mapping[int, ClientResult], clients: Indices, t: int) -> None:
+    """Refuse results of other clients, what is no :class:`ClientResult`, and values in it that cannot be used.
+
+    Args:
+        results: what the server gave.
+        clients: the clients of the cohort, int64 [n].
+        t: the round.
 
     Raises:
         UsageError: the message names the client.
     """
+    if not isinstance(results, Mapping):
+        raise UsageError(f"results = {shown(results)}: give a ClientResult(…) by the id of each client")
+    if strangers := set(results) - set(clients.tolist()):
+        listed = ", ".join(sorted(map(str, strangers))[:5])
+        raise UsageError(f"results: clients [{listed}] were not selected in round {t}")
     for client, result in results.items():
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
+        _check_kinds(result, client)
         _check_number(result.duration, f"the duration of client {client}", "seconds of at least 0, or NaN", least=0.0)
         _check_number(result.weight, f"the weight of client {client}", "a number of at least 0, or NaN", least=0.0)
         for name, value in result.reports.items():
             _check_number(value, f"the report {name!r} of client {client}", "a number, or NaN", least=-math.inf)
+
+
+def _check_kinds(result: ClientResult, client: int) -> None:
+    """Refuse reasons that are no text, an admission that is neither true nor false, and reports without names."""
+    for name in ("failure", "late"):
+        if not isinstance(reason := getattr(result, name), str):
+            raise UsageError(f"results: {name} of client {client} is {shown(reason)}; give the reason as text, or ''")
+    if not isinstance(result.admitted, bool | np.bool_):
+        raise UsageError(f"results: admitted of client {client} is {shown(result.admitted)}; give True or False")
+    if not isinstance(result.reports, Mapping) or not all(isinstance(name, str) for name in result.reports):
+        raise UsageError(f"results: reports of client {client} is {shown(result.reports)}; give numbers by name")
 
 
 def _check_number(value: object, what: str, wanted: str, least: float) -> None:

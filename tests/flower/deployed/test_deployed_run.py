@@ -13,12 +13,15 @@ from safetensors.torch import load_file
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.core.state_files import pack
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower import play_deployment
+from fedcohort.flower.sites.envelope import reply_message
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed
+from fedcohort.flower.sites.protocol import HELLO
 from fedcohort.flower.sites.site import Site
 from fedcohort.flower.sites.site_file import installed_plugins
 from fedcohort.runs.play_run import Progress
@@ -26,7 +29,7 @@ from fedcohort.runs.prepare_run import federate
 from fedcohort.selection import STRATEGIES
 from fedcohort.testing import LoopGrid
 from tests.experiments import small
-from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, sites_of
+from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, sites_of, words_of
 
 ROUNDS, SITES = 5, 3
 CASES: dict[str, dict[str, Any]] = {
@@ -298,6 +301,25 @@ def test_a_lost_node_costs_one_round_its_clients(tmp_path: Path) -> None:
     lost = run.clients.query("round == 1 and status == 'failed'")
     assert sorted(lost["client"]) == [2, 5, 8, 11]
     assert lost["detail"].str.startswith("unreachable: ").all()
+
+
+def test_a_site_whose_words_cannot_be_stored_does_not_end_the_run(tmp_path: Path) -> None:
+    """Its clients fail, with the reason in characters that can be printed; its answers count as none."""
+
+    def hostile(position: int, message: Message, reply: Message) -> Message:
+        words = words_of(reply)
+        if position != 0 or "clients" not in words or words_of(message)["kind"] == HELLO:
+            return reply
+        for row in words["clients"]:
+            row |= {"answer": [10**400]} if "answer" in row else {"failure": "\x1b[2J\ud800"}
+        return reply_message(pack(words), message)
+
+    experiment = small(rounds=3, selection={"name": "powd", "k": 10, "d": 12})
+    run = played(grid(experiment, tamper=hostile), experiment, tmp_path)
+    failed = run.clients.query("status == 'failed'")
+    assert len(failed)
+    assert set(failed["detail"]) == {r"\x1b[2J\ud800"}
+    assert run.rounds["trained"].tolist() == [10 - sum(failed["round"] == t) for t in (1, 2, 3)]
 
 
 REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {

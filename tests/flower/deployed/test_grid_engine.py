@@ -115,6 +115,35 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
         first(lambda row: row["report"].update(loss=float("nan"))),
         "malformed: message.clients.report.report holds nan",
     ),
+    "a number that is too large for a float": (
+        first(lambda row: row["report"].update(loss=10**400)),
+        "malformed: message.clients.report.report holds 1000",
+    ),
+    "more passes than a float holds": (
+        first(lambda row: row.update(passes=10**400)),
+        "must be a number from 0 to 2**53",
+    ),
+    "passes whose sum is infinite": (
+        first(lambda row: row.update(passes=1e308)),
+        "malformed: message.clients.passes = 1e+308: must be a number from 0 to 2**53",
+    ),
+    "a text as a number": (
+        first(lambda row: row["report"].update(loss="\x1b[2J\ud800")),
+        r"malformed: message.clients.report.report holds \x1b[2J\ud800, which is no number",
+    ),
+    "a report whose name cannot be stored": (
+        first(lambda row: row["report"].update({"\ud800": 1.0})),
+        r"malformed: it reports '\ud800', a name with characters that cannot be printed",
+    ),
+    "an error that cannot be printed": (
+        first(lambda row: row.update(error="no\x1b[2J\ud800")),
+        r"error: no\x1b[2J\ud800",
+    ),
+    "a failure that cannot be printed": (first(lambda row: row.update(failure="no\x1b[2J\ud800")), r"no\x1b[2J\ud800"),
+    "a refusal that cannot be printed": (
+        changed(lambda words: words.update(refused="no\x1b[2J\ud800")),
+        r"refused: no\x1b[2J\ud800",
+    ),
     "a measured report": (
         first(lambda row: row["report"].update(test_accuracy=1.0)),
         "malformed: it reports 'test_accuracy'",

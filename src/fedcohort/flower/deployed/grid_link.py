@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fedcohort.core.errors import one_line
 from fedcohort.flower.exchange import pulled
 from fedcohort.flower.roster import failure_of
 from fedcohort.flower.sites.envelope import bytes_in, request_message
@@ -31,8 +32,8 @@ class Cause(StrEnum):
     MALFORMED = "malformed"
 
     def because(self, reason: object) -> str:
-        """The failure in words."""
-        return f"{self.value}: {reason}"
+        """The failure in one line without control characters; the reason can be what a site sent."""
+        return one_line(f"{self.value}: {reason}")
 
 
 _CAUSES = {3: Cause.UNREACHABLE, 4: Cause.UNREACHABLE, 5: Cause.UNREACHABLE, 6: Cause.REFUSED}

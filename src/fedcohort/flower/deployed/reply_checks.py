@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.core.errors import one_line
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.flower.sites.protocol import BadMessage, Words
 
@@ -75,7 +76,7 @@ class Expected:
             passes=words.number("passes"),
             work=words.number("work"),
             sent=sent,
-            failure=words.text("failure") if words.has("failure") else None,
+            failure=one_line(words.text("failure")) if words.has("failure") else None,
         )
 
     def _state(self, state: Tensors, sent: frozenset[str] | None) -> ModelState:
@@ -119,6 +120,8 @@ def _report(words: Words) -> dict[str, float]:
         raise BadMessage(
             f"its report has {len(names)} names; at most {MOST_REPORTS} of {LONGEST_NAME} letters are read"
         )
+    if hidden := [name for name in names if not name.isprintable()]:
+        raise BadMessage(f"it reports {hidden[0]!r}, a name with characters that cannot be printed")
     if reserved := [name for name in names if name.startswith(MEASURED)]:
         raise BadMessage(f"it reports {reserved[0]!r}, which only the server can measure")
     values = Words({"report": list(words.values.values())}, words.where).numbers("report")

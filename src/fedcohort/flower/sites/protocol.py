@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors
+from fedcohort.core.errors import one_line
 from fedcohort.core.state_files import pack, unpack
 
 __all__ = ["ASK", "HELLO", "LONGEST", "TRAIN", "VERSION", "BadMessage", "Words", "packed", "unpacked"]
@@ -20,7 +21,10 @@ LONGEST = 300
 
 
 class BadMessage(Exception):  # noqa: N818 - the reader records it, and continues
-    """A message that cannot be used; the text says why."""
+    """A message that cannot be used; the text says why, in one line without control characters: parts of it are what a peer sent."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(one_line(text))
 
 
 def packed(words: Mapping[str, object]) -> bytes:
@@ -79,11 +83,12 @@ class Words:
         return value
 
     def number(self, name: str) -> float:
-        """A number from 0, not infinite and not NaN."""
+        """A number from 0 and below 2**53, so that sums of them are finite; not NaN."""
         value = self._of(name, (int, float), "a number")
-        if isinstance(value, bool) or not math.isfinite(value) or value < 0:
-            raise BadMessage(f"{self.where}.{name} = {value}: must be finite and at least 0")
-        return float(value)
+        number = _as_float(value)
+        if number is None or not 0 <= number < 2**53:
+            raise BadMessage(f"{self.where}.{name} = {value}: must be a number from 0 to 2**53")
+        return number
 
     def flag(self, name: str) -> bool:
         """True or False."""
@@ -111,11 +116,13 @@ class Words:
 
     def numbers(self, name: str, finite: bool = True) -> list[float]:
         """A list of numbers; NaN and infinity only without ``finite``."""
-        values = self._of(name, list, "a list")
-        for value in values:
-            if isinstance(value, bool) or not isinstance(value, int | float) or (finite and not math.isfinite(value)):
+        numbers = []
+        for value in self._of(name, list, "a list"):
+            number = _as_float(value)
+            if number is None or (finite and not math.isfinite(number)):
                 raise BadMessage(f"{self.where}.{name} holds {str(value)[:40]}, which is no number")
-        return [float(value) for value in values]
+            numbers.append(number)
+        return numbers
 
     def tensors(self, name: str) -> Tensors:
         """Tensors by name."""
@@ -134,3 +141,13 @@ class Words:
         if not isinstance(value, kind):
             raise BadMessage(f"{self.where}.{name} is not {words}")
         return value
+
+
+def _as_float(value: object) -> float | None:
+    """A number as a float, infinite if it is an integer that is too large for one; None if it is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
