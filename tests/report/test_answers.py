@@ -527,3 +527,13 @@ def test_rows_with_the_same_accuracy_are_both_named(tmp_path: Path) -> None:
         "'uniform' and 'mine' have the highest test accuracy after the last round: "
     )
     assert "have the same mean test accuracy (95% interval " in found["How sure?"]
+    two = said(
+        [
+            *runs_of(tmp_path / "two", "uniform", FIRST[:2]),
+            *runs_of(tmp_path / "two", "mine", FIRST[1::-1], selection=UCB),
+        ]
+    )
+    assert (
+        "have the same mean test accuracy. They share only 2 seeds: it is not known whether one of them is better."
+        in two["How sure?"]
+    )

@@ -76,6 +76,24 @@ def call(width: int, *arguments: object) -> str:
     return result.stdout
 
 
+def test_headings_with_commas_are_told_apart() -> None:
+    """In "personal, worst tenth, best", a reader saw a column "worst tenth", which was shown."""
+    assert terminal.layout.about_hidden(["best", "bytes"]) == "Hidden for lack of width: best, bytes."
+    found = terminal.layout.about_hidden(["personal, worst tenth", "best"])
+    assert found == "Hidden for lack of width: personal, worst tenth; best."
+
+
+@pytest.mark.parametrize(("width", "below"), [(60, True), (120, False)])
+def test_names_of_rows_have_room_beside_the_differences_of_a_measure(runs: Path, width: int, below: bool) -> None:
+    """With 60 characters, names of strategies had three letters a line, and verdicts were cut."""
+    printed = call(width, "compare", runs, "--measure", "bytes")
+    lines = printed[printed.index("bytes: bytes sent and received") : printed.index("Runs: ")].splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    assert any(line.startswith("uniform ") for line in lines)
+    assert any(line.strip() == "baseline" for line in lines) == below
+
+
 @pytest.mark.parametrize(("width", "hidden"), [(60, True), (80, False), (120, False)])
 def test_quantiles_of_many_clients_are_not_cut(width: int, hidden: bool) -> None:
     """With 60 characters, most quantiles were "0.…"."""

@@ -5,6 +5,7 @@ import io
 import re
 import struct
 import types
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,27 @@ def test_a_display_of_many_rows_stays_small() -> None:
 
 
 def test_a_chart_that_is_too_large_is_left_out(compared: fedcohort.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.report.notebook._chart", lambda *_: bytes(200_000))
+    monkeypatch.setattr("fedcohort.report.notebook._LARGEST_CHART", 100)
     content = compared._repr_mimebundle_()
     assert "<img" not in content["text/html"]
     assert size_of_png(content["image/png"])[1] > 100  # the picture of the table
+
+
+def test_a_large_chart_has_fewer_pixels(compared: fedcohort.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With five strategies or so, the chart was left out without a word."""
+    png = compared._repr_mimebundle_()["image/png"]
+    monkeypatch.setattr("fedcohort.report.notebook._LARGEST_CHART", len(png) - 1)
+    content = compared._repr_mimebundle_()
+    assert "<img" in content["text/html"]
+    assert size_of_png(content["image/png"])[0] == pytest.approx(size_of_png(png)[0] / 2, abs=1)
+
+
+def test_problems_of_runs_are_displayed(compared: fedcohort.Comparison) -> None:
+    """The terminal and the page named them, and a notebook did not."""
+    html = str(compared._repr_mimebundle_()["text/html"])
+    assert compared.health
+    assert all(escape(finding.text) in html for finding in compared.health)
+    assert "verdict, p (Holm)" in html
 
 
 def test_a_comparison_writes_its_figures(compared: fedcohort.Comparison, tmp_path: Path) -> None:

@@ -275,10 +275,9 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     if len(own) < FEWEST:
         enough = needed_for(compared.verdicts, compared.planned)
         seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
-        return (
-            f"{head}. They share only {seeds}: it is not known whether the difference "
-            f"is due to chance.{'' if useless else f' Run {enough} seeds or more.'}"
-        )
+        unknown = "one of them is better" if abs(mean) < 1e-12 else "the difference is due to chance"
+        more = "" if useless else f" Run {enough} seeds or more."
+        return f"{head}. They share only {seeds}: it is not known whether {unknown}.{more}"
     clear, alone = p_value <= LEVEL, measures.paired_p_value(own, others)
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0

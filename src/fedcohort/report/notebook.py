@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Page", "comparison_in_notebook", "export_figures", "report", "run_in_notebook"]
 
-_PIXELS = 2
-"""Pixels of a chart per point."""
+_PIXELS = (2, 1)
+"""Pixels of a chart per point; the second number is that of charts that would be too large with the first."""
 
 _LARGEST_CHART = 90_000
 """Size of the largest chart in bytes; it is displayed twice, in the HTML and as the picture for pages without HTML."""
@@ -81,7 +81,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         "strategy",
         f"test {score.name}",
         f"difference{' [95% interval]' * with_intervals(records)}",
-        "verdict, p",
+        "verdict, p (Holm)" if sum(row["verdict"] != BASELINE for row in records) > 1 else "verdict, p",
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         *(["target"] if several else []),
         f"rounds to {compared.goal}",
@@ -110,6 +110,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     of_rows = over_seeds(seeds, (len(row.runs) for row in compared.counted))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
+        *(f"{finding.about}{finding.text}. Try: {finding.advice}." for finding in compared.health),
         compared.note,
         about_federations(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
@@ -161,7 +162,7 @@ def run_in_notebook(run: Run) -> Bundle:
 def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, reference: str = "", note: str = "") -> Bundle:
     """The content with the chart of the accuracy in place of the picture of its table, if there is one that is small enough."""
     png = _chart(runs, name, reference, note)
-    if not png or len(png) > _LARGEST_CHART:
+    if not png:
         return content
     image = f'<img alt="Test accuracy over rounds" width="516" src="data:image/png;base64,{b64encode(png).decode()}">'
     html = str(content["text/html"]).removesuffix("</div>")
@@ -169,7 +170,8 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, referenc
 
 
 def _chart(runs: Sequence[Run], name: str | None, reference: str, note: str) -> bytes:
-    """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy, or cannot be drawn together."""
+    """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy or cannot be drawn together, or if
+    the chart is too large."""
     from fedcohort.report.chart_style import paper
     from fedcohort.report.charts.accuracy import accuracy
     from fedcohort.report.paper_figures import composed, draw
@@ -179,4 +181,7 @@ def _chart(runs: Sequence[Run], name: str | None, reference: str, note: str) -> 
         figure = accuracy(gather(runs, name, reference, note=note), look)
     except UsageError:  # the table of a comparison of different experiments is displayed all the same
         return b""
-    return b"" if figure is None else draw(composed(figure, figure.views[0], look), "png", _PIXELS)
+    if figure is None:
+        return b""
+    drawings = (draw(composed(figure, figure.views[0], look), "png", pixels) for pixels in _PIXELS)
+    return next((png for png in drawings if len(png) <= _LARGEST_CHART), b"")

@@ -82,6 +82,26 @@ def test_jains_index_stands_beside_the_middle_90_percent_of_chance(tmp_path: Pat
         assert drawn == pytest.approx(measures.jain(times))
 
 
+def test_the_axis_of_jains_index_has_room_for_the_bands(tmp_path: Path) -> None:
+    """It ended a little above the highest line, and cut off the bands of the seeds and of chance."""
+    even = in_turn(tmp_path / "even", 6, 8, 2)
+    same = written(
+        tmp_path / "same",
+        [played(t, [0, 1]) for t in range(1, 7)],
+        seed=1,
+        federation={"clients": 8},
+        selection={"k": 2},
+    )
+    figure = fairness(gather([even, same]), PAGE)
+    assert figure is not None
+    layers = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"]
+    low, high = layers[0]["encoding"]["y"]["scale"]["domain"]
+    for name in ("jain", "jain_reference"):
+        assert low <= figure.data[name]["low"].min()
+        assert figure.data[name]["high"].max() <= high
+    assert figure.data["jain_reference"]["high"].max() > figure.data["jain"]["mean"].max()
+
+
 def test_chance_is_that_of_the_point_of_a_sweep(tmp_path: Path) -> None:
     """Points with two and with four clients a round have their own curve; the page shows the one of the chosen point."""
     runs = [

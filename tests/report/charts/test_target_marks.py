@@ -126,6 +126,14 @@ def test_there_are_no_marks_without_a_target_on_the_chart_or_for_many_lines(tmp_
     assert "Triangle" not in caption(crowded)
 
 
+def test_a_target_of_100_percent_is_on_the_chart(tmp_path: Path) -> None:
+    """The axis ends at 100%: the chart had neither the line of the target nor marks where rows reached it."""
+    run = written(tmp_path / "run", [played(1, [0], test_accuracy=0.5), played(2, [0], test_accuracy=1.0)])
+    figure = drawn([run])
+    assert figure.data["accuracy_rounds_reached"]["level"].tolist() == [1.0]
+    assert "target 100% (taken from the results)" in json.dumps(figure.views[0].panels[0].chart.to_dict(validate=False))
+
+
 REACHED = {"uniform": 3, "powd": 3, "third": 3, "late": 8, "later": 8, "early": 1}
 """The round in which each row reaches the target."""
 

@@ -148,7 +148,7 @@ def _marks(
     marks = when_reached(compared, labels, cost) if compared is not None and not hidden else pd.DataFrame()
     if not marks.empty:
         several = not look.page and marks["level"].nunique() > 1  # papers draw one target only
-        marks = marks[(span[0] < marks["level"]) & (marks["level"] < span[1]) & ~several]
+        marks = marks[(span[0] < marks["level"]) & (marks["level"] <= span[1]) & ~several]
     return marks
 
 

@@ -72,5 +72,6 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
         frame.insert(list(frame).index("samples") + 1, "last", measured.iloc[-1].to_numpy(np.float64) * unit)
     ordered = frame.sort_values("selected", ascending=False, kind="stable").head(MOST)
     kept = ordered if reading.num_clients > MOST else frame
-    digits = {"last": 1, "accuracy": 1, "loss": 4, "time": 2, "samples": 1}
+    of_score = 3 if reading.run.labels == "numbers" else 1
+    digits = {"last": of_score, "accuracy": of_score, "loss": 4, "time": 2, "samples": 1}
     return kept.round(digits)

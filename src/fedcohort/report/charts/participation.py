@@ -9,7 +9,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
-from fedcohort.report.charts.axes_and_legends import by_point
+from fedcohort.report.charts.axes_and_legends import as_drawn, by_point
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
@@ -32,7 +32,9 @@ def fairness(story: Story, look: Look) -> Figure | None:
     frame = by_round(story.played, _jain, SHARES)
     chance, about = _chance_of_points(story, look)
     several = len(about) > 1
-    span = domain(frame["mean"], chance.get("mean", []), floor=0.0, ceiling=1.0)
+    drawn = as_drawn(frame, labels, look)
+    values = [curves[column] for curves in (drawn, chance) if len(curves) for column in ("mean", "low", "high")]
+    span = domain(*values, floor=0.0, ceiling=1.0)
     axes = Axes("round", "Jain's index", span, linear=True)
     chart, data = lines("jain", frame, labels, look, axes, reference=len(chance) > 0)
     data |= {"jain_reference": chance} if len(chance) else {}

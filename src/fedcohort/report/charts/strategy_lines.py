@@ -162,7 +162,7 @@ class _Lines:
     def means_and_targets(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """The lines of the strategies over those of the targets within the range of the y axis, and the names of the targets."""
         low, high = self.axes.span
-        inside = {own: target for own, target in targets.items() if low < target.accuracy < high}
+        inside = {own: target for own, target in targets.items() if low < target.accuracy <= high}
         if not inside or (len(targets) > 1 and not self.look.page):
             return self.means()
         rule, *names = self.levels(inside)

@@ -219,7 +219,8 @@ def dimmed(*lines: str) -> list[RenderableType]:
 
 def about_hidden(hidden: Sequence[str]) -> str:
     """A note about columns that do not fit; empty if all fit."""
-    return f"Hidden for lack of width: {', '.join(hidden)}." if hidden else ""
+    separator = "; " if any("," in heading for heading in hidden) else ", "
+    return f"Hidden for lack of width: {separator.join(hidden)}." if hidden else ""
 
 
 def label_width(width: int) -> int:

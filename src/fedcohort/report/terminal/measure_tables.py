@@ -11,7 +11,16 @@ from rich.text import Text
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.terminal.comparison_notes import difference_to_references
-from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
+from fedcohort.report.terminal.layout import (
+    WIDE,
+    Column,
+    about_hidden,
+    dimmed,
+    fitting_table,
+    label_width,
+    natural_width,
+    plain_table,
+)
 from fedcohort.report.worst_clients import about_worst, numbers_of_clients
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, about_cut, with_intervals
@@ -29,27 +38,36 @@ def measure_table(compared: "Comparison", differences: "MeasureDifferences", wid
     """The table of the differences in a measure, and notes on how to read it."""
     all_rows = [{str(key): value for key, value in row.items()} for row in differences.table.to_dict("records")]
     rows = [all_rows[i] for i in compared.in_groups]
-    ends = itertools.accumulate(len(group.rows) for group in compared.groups[:-1])
-    table, hidden = fitting_table(
-        _columns(compared, differences.measure.form, rows, width), width, [end - 1 for end in ends]
-    )
+    ends = [end - 1 for end in itertools.accumulate(len(group.rows) for group in compared.groups[:-1])]
+    columns = _columns(compared, differences.measure.form, rows, width)
+    if natural_width(plain_table(columns)) > width:  # names of strategies would have a few letters a line
+        columns = _columns(compared, differences.measure.form, rows, width, below=True)
+    table, hidden = fitting_table(columns, width, ends)
     heading = Text.assemble((differences.measure.name, "bold"), f": {_title(differences)}")
     return Group("", heading, "", table, "", *dimmed(*_notes(compared, differences, rows), about_hidden(hidden)))
 
 
-def _columns(compared: "Comparison", form: str, rows: list[dict[str, Any]], width: int) -> list[Column]:
-    """The columns of the table."""
+def _columns(
+    compared: "Comparison", form: str, rows: list[dict[str, Any]], width: int, *, below: bool = False
+) -> list[Column]:
+    """The columns of the table; verdicts stand in a column of their own, or ``below`` the differences."""
     clocks = ["wall" if compared.rows[i].on_wall_clock else "simulated" for i in compared.in_groups]
     styled = [(_Style(form, compared.score, clock), row) for clock, row in zip(clocks, rows, strict=True)]
     labels = [Text(row["label"], style="bold") for row in rows]
     verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
     several = sum(row["verdict"] != BASELINE for row in rows) > 1
-    interval = " [95% interval]" * with_intervals(rows)
+    space = "\n" if below else " "
+    difference = f"difference{f'{space}[95% interval]' * with_intervals(rows)}"
+    differences = [style.difference(row) for style, row in styled]
+    verdict = "verdict, p (Holm)" if several else "verdict, p"
+    if below:
+        difference = f"{difference}\n{verdict}"
+        differences = [Text("\n").join((each, Text(own))) for each, own in zip(differences, verdicts, strict=True)]
     return [
         Column("strategy", labels, left=True, widest=label_width(width)),
         Column("mean ± sd", [style.spread(row) for style, row in styled]),
-        Column(f"difference{interval}", [style.difference(row) for style, row in styled]),
-        Column("verdict, p (Holm)" if several else "verdict, p", verdicts),
+        Column(difference, differences),
+        *([] if below else [Column(verdict, verdicts)]),
     ]
 
 
@@ -72,6 +90,7 @@ class _Style:
             "time": lambda value: formatted_values.time_on(clock, value),
         }
         self.value = values.get(form, formatted_values.number)
+        self._signed = score.signed if form == "score" else self._with_sign
 
     def spread(self, row: dict[str, Any]) -> str:
         """The mean over seeds, and the standard deviation."""
@@ -87,7 +106,7 @@ class _Style:
         color = {BETTER: "green", WORSE: "red"}.get(row["verdict"], "")
         return Text(f"{self._signed(mean)}{interval}", style=color)
 
-    def _signed(self, value: float) -> str:
+    def _with_sign(self, value: float) -> str:
         size = self.value(abs(value))
         return f"{'−' if value < 0 else '+'}{size}" if value else size
 
