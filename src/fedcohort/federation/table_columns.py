@@ -202,11 +202,7 @@ def features_of(
     if not chosen:
         raise UsageError(f"{where}: has no columns of features (columns: {names_of_columns(frame)})")
     if not divided and SPLIT in frame and SPLIT not in (label, client, *(columns.features or ())):
-        used = "a feature" if SPLIT in chosen else "not used"
-        log.warning(
-            "%s: column %r has no texts, so it does not choose the test samples and is %s; to choose them, write 'train' or 'test' in "
-            "every row", where, SPLIT, used,
-        )  # fmt: skip
+        _mention_split(where, used=SPLIT in chosen)
     if len(frame) < 2:
         raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     first = frame[chosen[0]].iloc[0]
@@ -218,6 +214,14 @@ def features_of(
     _check_finite(features, where)
     _mention_ids(frame[chosen], where)
     return np.stack([_numbers(column) for column in features], axis=1)
+
+
+def _mention_split(where: str, *, used: bool) -> None:
+    """Report a column of numbers with the name of the column that chooses the test samples."""
+    log.warning(
+        "%s: column %r has no texts, so it does not choose the test samples and is %s; to choose them, write 'train' or 'test' in "
+        "every row", where, SPLIT, "a feature" if used else "not used",
+    )  # fmt: skip
 
 
 def _mention_ids(features: "pd.DataFrame", where: str) -> None:

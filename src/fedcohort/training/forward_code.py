@@ -9,7 +9,7 @@ import builtins
 import dis
 import math
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Protocol
@@ -195,18 +195,14 @@ class _Check:
     def _values_used(self, function: FunctionType) -> list[object] | None:
         """The values that a function may read; None if it has effects, or attributes that it may read."""
         codes = list(_codes(function.__code__))
-        if vars(function) or any(map(_has_effects, codes)):
-            return None
-        if any(_uses_arrays(code, function.__globals__) for code in codes):
+        if vars(function) or any(_has_effects(code) or _uses_arrays(code, function.__globals__) for code in codes):
             return None
         self.changes_lists |= any(not _CHANGING.isdisjoint(code.co_names) for code in codes)
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for code in codes:
             attributes = self._attributes(code)
             names = _names_of(code, function, self.parts, attributes)
-            read_values = [(value, owner) for owner, read in names for value in map(owner.get, read)]
-            # global names of numpy are checked above
-            used += [value for value, owner in read_values if value is not numpy or not isinstance(owner, ChainMap)]
+            used += _values_of(names)
             used += [vars(owner)[name] for owner in self.parts for name in attributes if name in vars(owner)]
             self.read += names
         return used
@@ -293,6 +289,12 @@ def _has_effects(code: CodeType) -> bool:
         or (instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars)
         for instruction in dis.get_instructions(code)
     )
+
+
+def _values_of(names: Iterable[tuple[Names, set[str]]]) -> list[object]:
+    """The values of these names, except for global names of numpy, whose uses :func:`_uses_arrays` checks."""
+    values = [(value, owner) for owner, read in names for value in map(owner.get, read)]
+    return [value for value, owner in values if value is not numpy or not isinstance(owner, ChainMap)]
 
 
 def _uses_arrays(code: CodeType, names: Mapping[str, object]) -> bool:
