@@ -249,6 +249,14 @@ def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
+def _too_few(seeds: int, enough: int, *, equal: bool) -> str:
+    """What two rows with so few common ``seeds`` do not tell, and how many are ``enough``, unless that is 0."""
+    shared = "one seed" if seeds == 1 else f"{seeds} seeds"
+    unknown = "one of them is better" if equal else "the difference is due to chance"
+    more = f" Run {enough} seeds or more." if enough else ""
+    return f"They share only {shared}: it is not known whether {unknown}.{more}"
+
+
 def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, lowest: float) -> str:
     """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
 
@@ -273,11 +281,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
     head = _difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
-        enough = needed_for(compared.verdicts, compared.planned)
-        seeds = "one seed" if len(own) == 1 else f"{len(own)} seeds"
-        unknown = "one of them is better" if abs(mean) < 1e-12 else "the difference is due to chance"
-        more = "" if useless else f" Run {enough} seeds or more."
-        return f"{head}. They share only {seeds}: it is not known whether {unknown}.{more}"
+        enough = 0 if useless else needed_for(compared.verdicts, compared.planned)
+        return f"{head}. {_too_few(len(own), enough, equal=abs(mean) < 1e-12)}"
     clear, alone = p_value <= LEVEL, measures.paired_p_value(own, others)
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0

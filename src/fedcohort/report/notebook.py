@@ -2,9 +2,9 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest, shown
@@ -70,6 +70,17 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
     return export(chosen, folder, suffix, paper(columns))
 
 
+def _verdict_head(records: Sequence[Mapping[str, Any]]) -> str:
+    """The heading of the verdicts, which says if p-values are corrected for several rows."""
+    judged = sum(row["verdict"] != BASELINE for row in records)
+    return "verdict, p (Holm)" if judged > 1 else "verdict, p"
+
+
+def _problems(compared: "Comparison") -> list[str]:
+    """What is wrong with the runs, and what to try, a sentence or two for each finding."""
+    return [f"{finding.about}{finding.text}. Try: {finding.advice}." for finding in compared.health]
+
+
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
     table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
@@ -81,7 +92,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         "strategy",
         f"test {score.name}",
         f"difference{' [95% interval]' * with_intervals(records)}",
-        "verdict, p (Holm)" if sum(row["verdict"] != BASELINE for row in records) > 1 else "verdict, p",
+        _verdict_head(records),
         *(head if head in compared.own_measures else f"{head[0].lower()}{head[1:]}" for head, _, _ in measured),
         *(["target"] if several else []),
         f"rounds to {compared.goal}",
@@ -110,7 +121,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
     of_rows = over_seeds(seeds, (len(row.runs) for row in compared.counted))
     over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation {of_rows}"
     notes = [
-        *(f"{finding.about}{finding.text}. Try: {finding.advice}." for finding in compared.health),
+        *_problems(compared),
         compared.note,
         about_federations(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
