@@ -1,4 +1,4 @@
-"""A small, seeded part of every attack; ``make campaign`` plays all of it. The usual tests have those that nothing else looks at.
+"""A small, seeded part of every attack; ``make campaign`` plays all of it. The usual tests have one of them.
 
 If a case fails here, ``python -m tests.campaign --only ATTACK --case NUMBER`` repeats it alone.
 """
@@ -23,7 +23,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     worker.close()
 
 
-USUAL = ("kills", "same-bits")
+USUAL = ("kills",)
 
 
 @pytest.mark.parametrize("name", slow_unless(USUAL.__contains__, ATTACKS))

@@ -737,6 +737,7 @@ def test_several_similar_options_are_joined_with_or() -> None:
     refused(call("compare", "--rouns", "5"), "No such option '--rouns' (did you mean '--jobs' or '--runs'?); see `")
 
 
+@pytest.mark.slow
 def test_a_data_set_that_is_not_there_offline(tmp_path: Path) -> None:
     refused(
         process(

@@ -42,12 +42,13 @@ TAKE_LONG = {
     "compare-strategies",
     "heterogeneity",
     "notebooks",
+    "own-data",
     "race",
     "regression",
     "report",
     "sequences",
 }
-"""Pages whose blocks take 2 to 25 s; the usual tests play the README and the first pages that a reader needs."""
+"""Pages whose blocks take 2 to 25 s."""
 ONE_ROUND = ["--set", "rounds=1", "--set", "seeds=1", "--quiet"]
 """Options added to commands that play rounds, so that pages can show experiments of realistic size."""
 SHORT = {

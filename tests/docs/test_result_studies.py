@@ -24,6 +24,7 @@ from fedcohort.core.parameters import make
 from fedcohort.racing.rule import RaceRule
 from fedcohort.selection import STRATEGIES, Flash
 from tests.docs.pages import ROOT
+from tests.repetitions import slow_after
 
 STUDY = "experiments/studies/diagnoses.toml"
 
@@ -176,7 +177,7 @@ def test_the_regret_of_a_bandit_grows_more_slowly_than_that_of_chance(name: str,
 # --- results that are confirmed --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("minutes", [0.1, 60])
+@pytest.mark.parametrize("minutes", slow_after(1, [0.1, 60]))
 def test_a_comparison_is_confirmed_by_all_seeds_or_by_one_that_is_chosen(tmp_path: Path, minutes: float) -> None:
     description = ComparisonResult("experiments/quickstart.toml", {"": {"rounds": 2, "seeds": 2}}, minutes=minutes)
     kept = description.make(tmp_path / "all")

@@ -215,6 +215,7 @@ def test_a_value_that_is_given_twice_is_refused(choices: list[object]) -> None:
     ]),
 )  # fmt: skip
 @pytest.mark.skipif(sys.platform == "win32", reason="arguments are bytes on Unix only")
+@pytest.mark.slow
 def test_the_command_line_refuses_in_one_line(arguments: list[str], words: tuple[str, ...]) -> None:
     result = process(*arguments)
     refused(result, *words)

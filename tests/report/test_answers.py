@@ -132,6 +132,7 @@ def test_equal_rows_are_not_compared_in_numbers(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_path: Path) -> None:
     """p = 16/1024, times four for the rows that are compared."""
     gains = [0.04, 0.05, 0.06, 0.04, 0.05, 0.06, 0.05, -0.003, -0.004, -0.005]

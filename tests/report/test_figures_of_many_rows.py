@@ -15,7 +15,6 @@ from fedcohort.report.panel_rows import NAMES
 from fedcohort.report.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.report_data import Story, gather
 from tests.records import exchange
-from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -25,6 +24,8 @@ BEST = {f"row-{i}" for i in range(ROWS - NAMES + 1, ROWS)}
 
 CHEAP = "row-5"
 """A row with a low accuracy and the lowest cost, which is therefore on the front."""
+
+pytestmark = pytest.mark.slow  # figures of many rows take some seconds
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def middle(mark: ET.Element) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-@pytest.mark.parametrize("key", slow_after(1, ["accuracy", "jain"]))
+@pytest.mark.parametrize("key", ["accuracy", "jain"])
 def test_lines_of_the_reference_and_of_the_best_rows_are_named_and_colored(
     key: str, drawn: dict[str, tuple[Figure, ET.Element]]
 ) -> None:

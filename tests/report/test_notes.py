@@ -106,6 +106,7 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
     assert (TWO_DOWNLOADS in below_results) == asks, "bytes stand in this table, too"
 
 
+@pytest.mark.slow
 def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_path: Path) -> None:
     """A variant can change the federation; the terminal, the page and notebooks say it alike."""
     runs = [

@@ -48,6 +48,7 @@ def finish(story: Story) -> None:
         vars(reading)["meta"] = {**reading.meta, "status": "finished"}  # a cached property
 
 
+@pytest.mark.slow
 def test_the_reference_and_the_best_rows_have_panels(story: Story) -> None:
     finish(story)
     shown = [label for label, _ in story.panels]
@@ -57,6 +58,7 @@ def test_the_reference_and_the_best_rows_have_panels(story: Story) -> None:
     assert said in Page(page(story)).prose
 
 
+@pytest.mark.slow
 def test_panels_stay_while_runs_are_played(story: Story) -> None:
     assert [label for label, _ in story.panels] == [f"row {i}" for i in range(PANELS)]
     said = f"show {PANELS} of {ROWS} rows, the first ones until all runs are finished."

@@ -97,6 +97,7 @@ def wandb_records(file: Path) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_wandb_is_told_every_round_and_sends_nothing_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="needs pip install 'fedcohort[wandb]'")
     monkeypatch.setenv("WANDB_MODE", "offline")

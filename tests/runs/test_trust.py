@@ -454,7 +454,7 @@ def test_resuming_on_other_copies_asks_for_consent(begun: tuple[Experiment, Path
     "command",
     [
         ["run"],
-        ["compare"],
+        pytest.param(["compare"], marks=pytest.mark.slow),
         pytest.param(["compare", "--jobs", "2"], marks=pytest.mark.slow),
         ["sweep", "--over", "selection.k=[3]"],
     ],

@@ -247,6 +247,7 @@ def test_the_note_on_targets_says_the_rule_once() -> None:
     )
 
 
+@pytest.mark.slow
 def test_targets_of_several_federations_are_told_apart_everywhere(swept: Comparison) -> None:
     sentence = (
         "Target accuracy of each federation: taken from these results, a level that the mean best accuracy of every row reaches. "
