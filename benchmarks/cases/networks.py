@@ -29,19 +29,11 @@ class OwnMlp(nn.Module):
         return logits
 
 
-class OwnReading(nn.Module):
+class OwnReading(OwnMlp):
     """A perceptron that reads a number in every forward pass, so that Python has to run it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(784, 200)
-        self.head = nn.Linear(200, 10)
-
     def forward(self, x: Tensor) -> Tensor:
-        x = x.view(x.size(0), -1)
-        x = x / max(1.0, float(x.abs().max()) / 10)
-        logits: Tensor = self.head(functional.relu(self.hidden(x)))
-        return logits
+        return super().forward(x / max(1.0, float(x.abs().max()) / 10))
 
 
 class OwnCnn(nn.Module):

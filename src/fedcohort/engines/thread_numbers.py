@@ -18,7 +18,7 @@ TIMED = 3
 LONG_STEP = 0.004
 """Seconds of a step from which on all threads are used: most of such a step are calls of PyTorch, which do not hold the lock."""
 FASTER = 0.95
-"""Largest share of the time of all threads with which a single thread is preferred."""
+"""One thread is preferred if it needs at most this share of the time that all threads need."""
 
 
 class ThreadNumbers:
@@ -34,7 +34,7 @@ class ThreadNumbers:
         self._clock = clock
         self._rounds = 0
         self._seconds: dict[int, list[float]] = {workers: [], 1: []}  # of a step, for each timed round
-        self._chosen = 1 if workers == 1 else 0
+        self._chosen = 1 if workers == 1 else 0  # 0: not chosen yet
 
     def one_is_enough(self, clients: int, *, in_python: bool) -> bool:
         """Whether one thread trains all clients of a round, while others only evaluate.
@@ -48,7 +48,13 @@ class ThreadNumbers:
         return self._chosen == 1 or (not self._chosen and len(self._seconds[self.workers]) >= TIMED)
 
     def timed(self, results: Iterable[list[Update]], alone: bool, *, in_python: bool) -> Iterator[list[Update]]:
-        """The results of a round, whose time is noted; ``alone`` is what :meth:`one_is_enough` gave."""
+        """Pass on the results of a round, and note how long it took.
+
+        Args:
+            results: the updates of its clients.
+            alone: whether one thread trained them.
+            in_python: as for :meth:`one_is_enough`.
+        """
         begin, steps, clients = self._clock(), 0, 0
         for updates in results:
             steps += sum(update.steps for update in updates)

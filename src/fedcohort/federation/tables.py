@@ -150,7 +150,7 @@ def with_held_out_test(
 
 
 def _only_test_sample(ids: NDArray[Any] | None, where: str) -> int:
-    """The number of the first sample whose client has another one, too; without clients, of the first sample.
+    """The position of the first sample of a client that has two or more; 0 if there are no clients.
 
     Raises:
         UsageError: every client has one sample.

@@ -97,7 +97,7 @@ def result(run: Run) -> Result:
 
 
 def result_of(measured: Measured) -> Result:
-    """The results of a run whose record is read already."""
+    """The results of a run, from measures that are read already."""
     return Result(
         seed=measured.experiment.seed,
         path=measured.run.path,

@@ -99,7 +99,7 @@ class Personal(NamedTuple):
 
 
 class Measured:
-    """Measures of one run, from its record, which is read once. Accuracies are fractions on the test set; NaN is unknown.
+    """Measures of one run, from its record; a measure is computed once. Accuracies are fractions on the test set; NaN is unknown.
 
     Args:
         run: the run.

@@ -1,7 +1,7 @@
 """Values that forward passes only read: numbers and texts, and lists, dictionaries and records of them."""
 
 import argparse
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 
@@ -12,8 +12,8 @@ __all__ = ["PLAIN", "frozen", "may_change"]
 PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)
 """Types of values that cannot change."""
 
-DEEPEST, MOST = 6, 200
-"""Maximum depth of a nested value, and maximum number of items of each of its parts."""
+DEEPEST, MOST = 6, 400
+"""Maximum depth of a nested value, and maximum number of values in each of its parts; keys of dictionaries count, too."""
 
 _NAMESPACES = (SimpleNamespace, argparse.Namespace)
 
@@ -55,14 +55,16 @@ def frozen(value: object, depth: int = 0) -> Hashable | None:
     return _frozen_parts(value, [part for item in items.items() for part in item], depth)
 
 
-def _frozen_parts(value: object, parts: Iterable[object], depth: int) -> Hashable | None:
+def _frozen_parts(value: object, parts: Sequence[object], depth: int) -> Hashable | None:
+    if len(parts) > MOST:
+        return None
     found = tuple(frozen(part, depth + 1) for part in parts)
-    return None if len(found) > 2 * MOST or None in found else (type(value), found)
+    return None if None in found else (type(value), found)
 
 
 def may_change(value: object) -> bool:
     """Whether a value that can be :func:`frozen` may have other contents later."""
-    return not isinstance(value, PLAIN) and not (isinstance(value, tuple) and not any(map(may_change, value)))
+    return any(map(may_change, value)) if isinstance(value, tuple) else not isinstance(value, PLAIN)
 
 
 def _is_plain_record(value: object) -> bool:

@@ -76,24 +76,9 @@ _CHANGING = frozenset(
 
 _NUMPY_OF_NUMBERS = frozenset(
     (
-        "sqrt",
-        "log",
-        "log2",
-        "log10",
-        "exp",
-        "ceil",
-        "floor",
-        "prod",
-        "abs",
-        "power",
-        "pi",
-        "e",
-        "inf",
-        "sin",
-        "cos",
-        "round",
+        "sqrt", "log", "log2", "log10", "exp", "ceil", "floor", "prod", "abs", "power", "pi", "e", "inf", "sin", "cos", "round",
     )
-)
+)  # fmt: skip
 """Names of numpy's functions of numbers that forward passes may use."""
 
 _SEEDING = frozenset(
@@ -292,7 +277,7 @@ def _has_effects(code: CodeType) -> bool:
 
 
 def _values_of(names: Iterable[tuple[Names, set[str]]]) -> list[object]:
-    """The values of these names, except for global names of numpy, whose uses :func:`_uses_arrays` checks."""
+    """The values of these names. Global names of numpy are left out: :func:`_uses_arrays` checks how they are used."""
     values = [(value, owner) for owner, read in names for value in map(owner.get, read)]
     return [value for value, owner in values if value is not numpy or not isinstance(owner, ChainMap)]
 
