@@ -374,9 +374,21 @@ class Weighs(FedAvg):
         return self._given
 
 
+def answering(method: str, returned: Any) -> FedAvg:
+    """An algorithm with one method that returns this."""
+    of_class: dict[str, Any] = {method: lambda *_: returned}
+    made: FedAvg = type("Answers", (FedAvg,), of_class)()
+    return made
+
+
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
+        (answering("title", None), r"^Answers\.title returned None; it must return the algorithm's name, a text$"),
+        (answering("begin", None), r"^Answers\.begin returned None; return what add\(fold, update, weight\) fills$"),
+        (answering("weighed", None), r"^Answers\.weighed returned None; it must return a dictionary of numbers by client, or an "),
+        (answering("coefficients", [1.0]), r"^Answers\.coefficients returned \[1\.0\]; it must return a dictionary of numbers by "),
+        (answering("coefficients", {0: "x"}), r"^Answers\.coefficients returned 'x' for client 0; it must return numbers$"),
         (Weighs(float("nan")), r"^Weighs\.weigh returned nan for client \d+; it must return a number of at least 0$"),
         (Weighs(-0.5), r"^Weighs\.weigh returned -0\.5 for client "),
         (Weighs(None), r"^Weighs\.weigh returned None for client "),

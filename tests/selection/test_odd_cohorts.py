@@ -125,6 +125,27 @@ def test_an_empty_cohort_may_have_any_type_of_array() -> None:
     assert len(choose(selector, a_round(k=2, available=5))) == 0
 
 
+@pytest.mark.parametrize("name", ["weights", "epochs", "share"])
+def test_a_cohort_with_numbers_is_not_completed(name: str) -> None:
+    """Nobody knows how much the clients count or work that the strategy left out."""
+    numbers: dict[str, Any] = {name: np.array([1, 1])}
+    message = rf"^Odd\.select in round 1 gives Cohort\.{name}, but leaves out client 2; all 3 available clients take part, since"
+    with pytest.raises(UsageError, match=message):
+        choose(Odd(lambda: Cohort(TWO, **numbers)), a_round(k=4, available=3))
+
+
+def test_a_completed_cohort_keeps_what_holds_for_all_its_clients() -> None:
+    stop: dict[str, object] = {"rule": "conformal"}
+    given = Cohort(
+        TWO, multiplicity=np.array([2, 1]), unsent="unchanged", sampling="loss", stop=stop, inclusion=ONES / 2
+    )
+    cohort = choose(Odd(lambda: given), a_round(k=4, available=3))
+    assert (cohort.clients.tolist(), cohort.multiplicity) == ([0, 1, 2], None)
+    assert cohort.inclusion is not None
+    assert cohort.inclusion.tolist() == [1.0, 1.0, 1.0]
+    assert (cohort.unsent, cohort.sampling, cohort.stop) == ("unchanged", "loss", stop)
+
+
 @pytest.mark.parametrize("rule", ["top", "draw"])
 def test_scores_of_other_clients_are_refused(rule: str) -> None:
     with pytest.raises(UsageError, match=rf"^round\.{rule}: \w+ with shape \[3\] for 5 clients; give one for each$"):

@@ -214,6 +214,10 @@ class Algorithm:
     def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
         """Merge the admitted updates of a round into ``model``; returns ``model`` itself if there are none (R10)."""
         fold, empty = self.begin(model, members), True
+        if type(self).add is Algorithm.add and not hasattr(fold, "include"):
+            raise UsageError(
+                f"{type(self).__name__}.begin returned {shown(fold)}; return what add(fold, update, weight) fills"
+            )
         for update in updates:
             weight = self.weigh(update, members)
             if weight > 0:

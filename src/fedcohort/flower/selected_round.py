@@ -121,7 +121,7 @@ class SelectedRound:
             members = self._members()
             admitted = list(self._tally.admitted(passed, self._weighing, members))
             weights = {update.client: self._weighing.weigh(update, members) for update in admitted}
-            self._tally.settle({})
+            self._tally.settle()
         return [
             self._weighted(rows[update.client], update, weights[update.client], weight)
             for update in admitted

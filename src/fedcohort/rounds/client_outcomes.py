@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -113,14 +114,19 @@ class Tally:
         sent = [TRAINING, *([self._sent_more] if self._sent_more else [])] if self.uploads else [NUMBER_OF_SAMPLES]
         return ", ".join([*sent, *more])
 
-    def settle(self, changed: Mapping[int, float], algorithm: Algorithm | None = None) -> None:
-        """Replace the weights that the algorithm ``changed`` at the end of the round, and normalize all weights to sum to 1. Before
-        that, ask the ``algorithm`` for the coefficients with which the updates entered the model. Clients whose updates it left out
-        are declined."""
+    def settle(self, algorithm: Algorithm | None = None) -> None:
+        """Replace the weights that the ``algorithm`` changed at the end of the round, and normalize all weights to sum to 1. Before
+        that, ask it for the coefficients with which the updates entered the model. Clients whose updates it left out are declined.
+
+        Raises:
+            UsageError: the algorithm of a user returns no numbers by client.
+        """
+        changed = {} if algorithm is None else _by_client(algorithm, "weighed", algorithm.weighed())
         for row in self.having("admitted"):
             row.weight = changed.get(row.client, row.weight)
         if algorithm is not None:
-            coefficients = algorithm.coefficients({row.client: row.weight for row in self.having("admitted")})
+            weights = {row.client: row.weight for row in self.having("admitted")}
+            coefficients = _by_client(algorithm, "coefficients", algorithm.coefficients(weights))
             for row in self.having("admitted"):
                 row.coefficient = coefficients.get(row.client, math.nan)
         for row in self.having("admitted"):
@@ -230,6 +236,23 @@ def _weight(algorithm: Algorithm, update: Update, members: Members) -> float:
             "least 0"
         )
     return weight
+
+
+def _by_client(algorithm: Algorithm, hook: str, returned: object) -> Mapping[int, float]:
+    """What a hook of the algorithm returned, if it is a number for each client that it names.
+
+    Raises:
+        UsageError: it is something else, as the algorithm of a user may return.
+    """
+    where = f"{type(algorithm).__name__}.{hook}"
+    if not isinstance(returned, Mapping):
+        raise UsageError(
+            f"{where} returned {shown(returned)}; it must return a dictionary of numbers by client, or an empty one"
+        )
+    for client, value in returned.items():
+        if not isinstance(value, Real):
+            raise UsageError(f"{where} returned {shown(value)} for client {shown(client)}; it must return numbers")
+    return returned
 
 
 def _known(row: ClientRow, waited: float) -> float:

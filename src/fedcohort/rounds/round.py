@@ -127,7 +127,7 @@ class _Playing:
             updates = tally.admitted(updates, algorithm, known)
             run_state.model = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
-        tally.settle(algorithm.weighed(), algorithm)
+        tally.settle(algorithm)
         return tally
 
     def evaluate(self, test: bool, clients: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:

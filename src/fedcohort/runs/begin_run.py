@@ -6,6 +6,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
@@ -17,6 +18,7 @@ from fedcohort.record.recorded_plugins import FACTS, FILES
 from fedcohort.runs.run_data import key_of
 
 if TYPE_CHECKING:
+    from fedcohort.algorithms import Algorithm, Training
     from fedcohort.rounds import RunState
 
 __all__ = ["begin_run"]
@@ -37,7 +39,7 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         "row": key_of(experiment.single(0), given),
         "public": public,
         "given": given.names(),
-        "algorithm": run_state.algorithm.title(experiment.training),
+        "algorithm": _title(run_state.algorithm, experiment.training),
         "plan": run_state.plan,
         **({} if run_state.test_clients is None else {"client data": "test samples"}),
         **({"personal data": run_state.personal_data} if experiment.measures.personal_epochs else {}),
@@ -51,6 +53,20 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         **_versions(),
     }
     return create_run(path, given.note() + description, meta, files)
+
+
+def _title(algorithm: "Algorithm", training: "Training") -> str:
+    """The algorithm's name in tables.
+
+    Raises:
+        UsageError: the algorithm of a user returns no text.
+    """
+    title: object = algorithm.title(training)
+    if not isinstance(title, str):
+        raise UsageError(
+            f"{type(algorithm).__name__}.title returned {shown(title)}; it must return the algorithm's name, a text"
+        )
+    return title
 
 
 def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:

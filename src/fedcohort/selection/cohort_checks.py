@@ -57,14 +57,28 @@ def choose(selector: Selector, round: Round) -> Cohort:
         )
     _check_numbers(cohort, round, where)
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
-        inclusion = None if cohort.inclusion is None else np.ones(len(round.available))
-        cohort = Cohort(
-            round.available, inclusion=inclusion, sampling=cohort.sampling, stop=cohort.stop, why=cohort.why
-        )
+        cohort = _completed(cohort, round.available, where, round.t)
     cohort = _with_arrays(cohort)
     clients = cohort.clients
     _check_clients(cohort, clients, round, selector.variable_size, where)
     return dataclasses.replace(cohort, why=_with_notes(cohort.why, clients, round.notes)) if round.notes else cohort
+
+
+def _completed(cohort: Cohort, available: Indices, where: str, t: int) -> Cohort:
+    """The cohort with all available clients, once each (R1).
+
+    Raises:
+        UsageError: the cohort says how much its clients count or work, which is unknown of those that it leaves out.
+    """
+    for name in ("weights", "epochs", "share"):
+        if getattr(cohort, name) is not None:
+            left_out = np.setdiff1d(available, cohort.clients)
+            raise UsageError(
+                f"{where} in round {t} gives Cohort.{name}, but leaves out client {left_out[0]}; all {len(available)} available "
+                "clients take part, since k or fewer are available: return all of them"
+            )
+    inclusion = None if cohort.inclusion is None else np.ones(len(available))
+    return dataclasses.replace(cohort, clients=available, multiplicity=None, inclusion=inclusion)
 
 
 def _with_arrays(cohort: Cohort) -> Cohort:
