@@ -6,6 +6,7 @@ instance is created, from Python and from TOML alike. ``fedcohort strategies`` a
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import linecache
@@ -13,7 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, dataclass_transform, get_args, get_origin
 
 from pydantic import ConfigDict, PydanticUserError, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -35,8 +36,30 @@ _STRICT = ConfigDict(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 def parameters(cls: type[T]) -> type[T]:
-    """Make ``cls`` a dataclass with keyword-only fields that are checked strictly when an instance is created."""
-    return checked_dataclass(cls, config=_STRICT, kw_only=True)  # type: ignore[return-value]
+    """Make ``cls`` a dataclass with keyword-only fields that are checked strictly when an instance is created.
+
+    ``cls(...)`` raises :class:`UsageError` if a value is not valid; the message names the class, the field and its value.
+    """
+    made: Any = checked_dataclass(cls, config=_STRICT, kw_only=True)
+    checked = made.__init__
+
+    @functools.wraps(checked)
+    def initialize(self: T, /, *positional: object, **values: object) -> None:
+        if positional:
+            raise UsageError(f"{type(self).__name__}: {shown(positional[0])} has no name; {_by_name(made)}")
+        try:
+            checked(self, **values)
+        except ValidationError as error:
+            raise explain(error, type(self).__name__, made) from None
+
+    made.__init__ = initialize
+    return cast(type[T], made)
+
+
+def _by_name(cls: type) -> str:
+    """How to give a parameter, in words."""
+    names = list(getattr(cls, "__pydantic_fields__", {}))
+    return f"give parameters by name: {', '.join(names)}" if names else "it takes no parameters"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,9 +210,10 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
         raise UsageError(f"{where}.{unknown[0]}: {_unknown(unknown[0], fields or ())}")
     try:
         return cls(**values)
-    except ValidationError as error:
-        raise explain(error, where, cls) from None
-    except UsageError:
+    except UsageError as error:
+        invalid = error.__context__
+        if isinstance(invalid, ValidationError):
+            raise explain(invalid, where, cls) from None
         raise
     except PydanticUserError as error:  # a field with an unknown type
         raise UsageError(f"{where}: {cls.__name__} cannot be created: {str(error).partition(';')[0]}") from error
