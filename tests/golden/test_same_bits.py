@@ -76,6 +76,15 @@ def test_autocast_of_the_calling_program_does_not_change_a_run(tmp_path: Path) -
         assert torch.is_autocast_enabled("cpu")
 
 
+def test_the_device_that_a_program_set_for_new_tensors_does_not_end_a_run(tmp_path: Path) -> None:
+    import torch
+
+    expected = record(fedcohort.run(small(rounds=2), runs=tmp_path / "a"))
+    with torch.device("meta"):
+        assert record(fedcohort.run(small(rounds=2), runs=tmp_path / "b")) == expected
+        assert torch.get_default_device().type == "meta"
+
+
 def test_another_seed_gives_another_run(tmp_path: Path) -> None:
     first = fedcohort.run(small(), runs=tmp_path)
     second = fedcohort.run(small(seed=1), runs=tmp_path)

@@ -4,7 +4,7 @@ import os
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from itertools import accumulate
 from threading import Barrier, current_thread
@@ -37,7 +37,8 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """Run the block as torch is by default: with float32 as number format, with gradients, outside of inference mode and of autocast.
+    """Run the block as torch is by default: with float32 as number format, new tensors on the CPU, with gradients, outside of inference
+    mode and of autocast.
 
     The caller's program may have changed these settings; they are restored afterwards. Most of them are those of the calling thread,
     and other threads have torch's own: the results would depend on which thread trains a client.
@@ -52,6 +53,7 @@ def usual_settings() -> Iterator[None]:
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
             torch.autocast("cuda", enabled=False),
+            nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"),
         ):
             yield
     finally:
