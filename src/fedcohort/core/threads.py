@@ -37,8 +37,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """Run the block as torch is by default: with float32 as number format, new tensors on the CPU, with gradients, outside of inference
-    mode and of autocast.
+    """Run the block as torch is by default: float32, new tensors on the CPU, gradients; outside of inference mode and of autocast.
 
     The caller's program may have changed these settings; they are restored afterwards. Most of them are those of the calling thread,
     and other threads have torch's own: the results would depend on which thread trains a client.

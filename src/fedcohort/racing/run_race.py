@@ -19,6 +19,7 @@ from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER, UNDEC
 from fedcohort.racing.rule import RaceRule
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
+from fedcohort.runs.shared_runs import in_turn
 from fedcohort.study.health import Checked, training_findings
 from fedcohort.study.run_comparison import PlannedRow
 from fedcohort.study.run_measures import Measured
@@ -180,14 +181,17 @@ class PlannedRace:
         played: dict[tuple[int, int], _Played],
     ) -> None:
         """Play the runs of a block, and enter what they scored into ``played``."""
-        cells = [self._cell(row, seed) for row, seed in block]
+        planned = [(row, seed, self._cell(row, seed)) for row, seed in block]
         if jobs > 1:
             from fedcohort.runs.parallel_runs import run_cells
 
-            planned = [(cell, self.rows[row].given) for (row, _), cell in zip(block, cells, strict=True)]
-            run_cells(planned, runs, jobs, trust=trust)
-        for (row, seed), cell in zip(block, cells, strict=True):
-            run = run_cell(cell, self.rows[row].given, runs=runs, progress=progress, trust=trust)
+            run_cells([(cell, self.rows[row].given) for row, _, cell in planned], runs, jobs, trust=trust)
+
+        def play(each: tuple[int, int, Cell]) -> Run:
+            row, _, cell = each
+            return run_cell(cell, self.rows[row].given, runs=runs, progress=progress, trust=trust)
+
+        for (row, seed, _), run in in_turn(planned, play):
             scores = tuple(objective.score(run) for objective in self.objectives)
             reached = all(objective.reached(run) for objective in self.objectives)
             unspent = any(objective.unspent(run) for objective in self.objectives)

@@ -15,10 +15,11 @@ after its last durable checkpoint (see :class:`Writer`). Nothing is pickled.
 from fedcohort.record.database import FORMAT
 from fedcohort.record.round_rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
-from fedcohort.record.untouched_copy import check_database_exists, is_being_written
-from fedcohort.record.writer import Writer, being_written, create_run, locked, writing
+from fedcohort.record.run_lock import BeingWrittenError, is_being_written, locked
+from fedcohort.record.untouched_copy import check_database_exists
+from fedcohort.record.writer import Writer, create_run, writing
 
 __all__ = [
-    "FORMAT", "KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved", "Writer",
-    "being_written", "check_database_exists", "create_run", "is_being_written", "locked", "open_run", "writing",
+    "FORMAT", "KEPT", "BeingWrittenError", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved",
+    "Writer", "check_database_exists", "create_run", "is_being_written", "locked", "open_run", "writing",
 ]  # fmt: skip

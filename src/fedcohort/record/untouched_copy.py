@@ -1,6 +1,5 @@
 """Check a run directory before it is resumed without changing anything in it."""
 
-import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -9,7 +8,7 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged
 
-__all__ = ["check_database_exists", "check_header", "copy_with_log", "had_log", "is_being_written"]
+__all__ = ["check_database_exists", "check_header", "copy_with_log", "had_log"]
 
 _HEADER = b"SQLite format 3\0"
 """The first bytes of a database."""
@@ -48,7 +47,7 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
 
     A log is left after a kill: the write-ahead log, or the rollback journal, which a read-only connection cannot use. Returns None if
     the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If another process is
-    writing, the copy may be torn; see :func:`is_being_written`.
+    writing, the copy may be torn; see :func:`fedcohort.record.run_lock.is_being_written`.
     """
     logs = [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
     try:
@@ -66,23 +65,6 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
         copy.cleanup()
         return None
     return copy
-
-
-def is_being_written(path: Path) -> bool:
-    """Whether another process holds the lock of a run directory."""
-    from filelock import FileLock, Timeout
-
-    file = path / "run.lock"
-    try:
-        times = file.stat()
-        with FileLock(file, timeout=0):
-            pass
-        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    except Timeout:
-        return True
-    except (OSError, NotImplementedError):  # the second one on file systems without locks
-        return False
-    return False
 
 
 def check_database_exists(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import sqlite3
 import time
 import zlib
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.core.durable_files import is_disk_full, sync_directory, sync_file, write_file
+from fedcohort.core.durable_files import sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
 from fedcohort.record.checkpoints import CheckpointFiles, removed_on_error
 from fedcohort.record.database import (
@@ -31,44 +30,14 @@ from fedcohort.record.database import (
 )
 from fedcohort.record.round_rows import Portrait, RoundRow, Saved
 from fedcohort.record.run import Run
+from fedcohort.record.run_lock import locked
 from fedcohort.record.untouched_copy import check_database_exists
+from fedcohort.record.write_errors import cannot_create, disk_is_full
 
-__all__ = ["Writer", "being_written", "create_run", "locked", "writing"]
-
-LITTLE_SPACE = 2**20
-"""A disk with fewer free bytes counts as full when something cannot be written."""
+__all__ = ["Writer", "create_run", "writing"]
 
 SYNC_SHARE = 0.02
 """Largest share of the time that a run spends on making checkpoints durable, unless every checkpoint is."""
-
-
-@contextmanager
-def locked(path: str | Path) -> Iterator[None]:
-    """Make a directory, and hold its lock during a block: only the process that holds it creates, resumes and writes the run.
-
-    Raises:
-        UsageError: another process holds the lock, or the directory cannot be written.
-    """
-    from filelock import FileLock, Timeout
-
-    directory = Path(path)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(directory / "run.lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise being_written(directory) from None
-    except (OSError, NotImplementedError) as error:  # perhaps a file system without locks
-        raise _cannot_create(directory, error) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def being_written(path: Path) -> UsageError:
-    """The error for a run that another process is writing."""
-    return UsageError(f"{path}: another process is writing this run; wait for it, or use another --runs directory")
 
 
 def create_run(
@@ -92,21 +61,8 @@ def create_run(
             check_database_exists(directory)
             _fill(directory, experiment_toml, meta, files or {})
     except (OSError, sqlite3.OperationalError) as error:
-        raise _cannot_create(directory, error) from None
+        raise cannot_create(directory, error) from None
     return Run(directory)
-
-
-def _cannot_create(directory: Path, error: Exception) -> UsageError:
-    reason = getattr(error, "strerror", None) or error
-    cure = "free some space, or give" if _disk_is_full(directory, error) else "give"
-    return UsageError(f"{directory}: cannot be written ({reason}); {cure} another directory with --runs")
-
-
-def _disk_is_full(directory: Path, error: Exception) -> bool:
-    """SQLite says "disk I/O error" if there is no space for the index of its log."""
-    if is_disk_full(error):
-        return True
-    return directory.exists() and shutil.disk_usage(directory).free < LITTLE_SPACE
 
 
 def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files: Mapping[str, bytes]) -> None:
@@ -310,7 +266,7 @@ class Writer:
             raise self._cannot_write(error) from None
 
     def _cannot_write(self, error: Exception) -> UsageError:
-        cure = "free some space" if _disk_is_full(self.path, error) else "fix it"
+        cure = "free some space" if disk_is_full(self.path, error) else "fix it"
         return UsageError(
             f"{self.path}: cannot be written ({error}); finished rounds are kept: {cure}, and start the same command again"
         )

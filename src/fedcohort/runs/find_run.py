@@ -12,7 +12,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_files import copied
-from fedcohort.record import Run, being_written, check_database_exists, is_being_written
+from fedcohort.record import BeingWrittenError, Run, check_database_exists, is_being_written
 from fedcohort.runs.run_data import key_of, on_data
 
 __all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
@@ -75,7 +75,7 @@ def _opened(path: Path) -> Run:
         return Run(path, untouched=True)
     except UsageError:
         if is_being_written(path):
-            raise being_written(path) from None
+            raise BeingWrittenError(path) from None
         raise
 
 
@@ -114,7 +114,7 @@ def check_intact(run: Run) -> None:
             run.checkpoint(quiet=True)  # another process may be replacing it; resuming warns, when it holds the lock
     except UsageError:
         if is_being_written(run.path):
-            raise being_written(run.path) from None
+            raise BeingWrittenError(run.path) from None
         raise
 
 

@@ -27,6 +27,7 @@ from fedcohort.core.processor import cores
 from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
+from fedcohort.record import BeingWrittenError
 from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.named_warnings import logged_warnings, named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
@@ -49,7 +50,9 @@ def run_cells(
     trust: bool = False,
     finished: Callable[[Cell], None] | None = None,
 ) -> None:
-    """Play the runs that are not finished, ``jobs`` at a time. After an error no run starts; it is raised when the others end.
+    """Play the runs that are not finished, ``jobs`` at a time, except those that another process is writing.
+
+    After an error no run starts; it is raised when the others end.
 
     Args:
         planned: the runs, each with the objects from Python that it needs; these are sent to the processes.
@@ -101,7 +104,10 @@ def _play_all(
             with _signals_wait(), _without_main():
                 begun = {pool.submit(_play, *task): task[0] for task in tasks}
             for done in as_completed(begun):
-                done.result()
+                try:
+                    done.result()
+                except BeingWrittenError:
+                    continue
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
                 finished(begun[done])
         except BrokenProcessPool:

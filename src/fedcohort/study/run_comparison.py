@@ -14,7 +14,9 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.python_objects import names_in
+from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
+from fedcohort.runs.shared_runs import in_turn
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import check_reference
 
@@ -52,13 +54,18 @@ def compare(
     watch.begin(len(rows) * len(experiment.all_seeds))
     if jobs > 1:
         _run_in_processes(experiment, rows, runs, jobs, trust, watch.finished)
-    compared = []
-    for row in rows:
-        played = {}
-        for cell in row.cells(experiment.all_seeds):
-            played[cell.seed] = run_cell(cell, row.given, runs=runs, progress=progress, trust=trust)
-            watch.finished(cell)
-        compared.append(Row(row.label, row.experiment, played))
+
+    def play(each: tuple[PlannedRow, Cell]) -> Run:
+        row, cell = each
+        return run_cell(cell, row.given, runs=runs, progress=progress, trust=trust)
+
+    played = {}
+    planned = [(row, cell) for row in rows for cell in row.cells(experiment.all_seeds)]
+    for (of_row, cell), run in in_turn(planned, play):
+        played[of_row.label, cell.seed] = run
+        watch.finished(cell)
+    by_seed = [{seed: played[row.label, seed] for seed in experiment.all_seeds} for row in rows]
+    compared = [Row(row.label, row.experiment, own) for row, own in zip(rows, by_seed, strict=True)]
     return Comparison(experiment.name, tuple(compared), reference=reference)
 
 
