@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from torch import nn
 
+from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.experiment import Partition
 from fedcohort.federation import Rule, parameters
@@ -14,7 +16,8 @@ from fedcohort.federation.partitions.given_counts import GivenCounts
 from fedcohort.federation.partitions.given_sizes import GivenSizes
 from fedcohort.models import MODELS, Model
 from fedcohort.runs.sequence_checks import SEQUENCE_MODELS
-from fedcohort.testing import check_model, check_partition
+from fedcohort.selection.uniform import Uniform
+from fedcohort.testing import check_algorithm, check_model, check_partition, check_selector
 
 RULES: dict[str, Callable[[], Rule]] = {
     **{name: Partition.table.find(name, "federation.partition.name") for name in Partition.table},
@@ -74,3 +77,19 @@ def test_the_check_detects_lost_samples() -> None:
     check_partition(LosesOneSample, complete=False)
     with pytest.raises(AssertionError, match="1 samples belong to no client"):
         check_partition(LosesOneSample)
+
+
+@pytest.mark.parametrize(
+    ("check", "given"),
+    [
+        (check_selector, Uniform()),
+        (check_algorithm, FedAvg()),
+        (check_model, nn.Linear(64, 5)),
+        (check_partition, "iid"),
+    ],
+)
+def test_checks_are_given_what_makes_objects(check: Callable[[Any], None], given: object) -> None:
+    with pytest.raises(
+        AssertionError, match=r"^make = .*: give a function or a class that returns a new object in each call"
+    ):
+        check(given)

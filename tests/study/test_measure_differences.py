@@ -141,7 +141,7 @@ def test_what_cannot_be_compared_is_refused(compared: fedcohort.Comparison, name
 
 def test_what_was_not_measured_is_refused_with_the_setting(tmp_path: Path) -> None:
     compared = fedcohort.compare(small(rounds=1, variants=ROWS[:1]), runs=tmp_path)
-    with pytest.raises(UsageError, match=r"no run has it; set measures\.clients_every$"):
+    with pytest.raises(UsageError, match=r"no run has it; set measures\.clients_every = 1$"):
         compared.differences("worst_client_accuracy")
 
 

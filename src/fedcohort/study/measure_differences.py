@@ -74,19 +74,22 @@ class Measure:
     @property
     def missing(self) -> str:
         """That no run has it because of a setting, in words."""
-        return f"measure = {self.name!r}: no run has it; set {self.setting}"
+        return f"measure = {self.name!r}: no run has it; set {self.setting} = {_EXAMPLES[self.setting]}"
 
 
 ACCURACY = Measure("accuracy", "test accuracy")
 """The measure that tables and charts of comparisons show differences of."""
 
-_CLIENTS, _PERSONAL = "measures.clients_every", "measures.personal_epochs"
+_VALIDATION, _CLIENTS, _PERSONAL = "data.validation", "measures.clients_every", "measures.personal_epochs"
+
+_EXAMPLES = {_VALIDATION: 0.1, _CLIENTS: 1, _PERSONAL: 1}
+"""A value of each setting with which its measures are known."""
 
 MEASURES = {
     measure.name: measure
     for measure in (
         ACCURACY,
-        Measure("early_stop_accuracy", "test accuracy with early stopping", setting="data.validation"),
+        Measure("early_stop_accuracy", "test accuracy with early stopping", setting=_VALIDATION),
         Measure("client_accuracy", "mean accuracy over clients", setting=_CLIENTS),
         Measure(
             "worst_client_accuracy", "mean accuracy of the tenth of the clients that have the lowest", setting=_CLIENTS

@@ -30,6 +30,7 @@ from fedcohort.testing.base import (
     clone,
     during,
     members_of,
+    new_from,
     require,
     server_tools,
     small_federation,
@@ -57,7 +58,7 @@ def check_algorithm(make: Callable[[], Algorithm], *, averages: bool = False) ->
     Raises:
         AssertionError: the contract is broken; the message says where.
     """
-    algorithm = make()
+    algorithm = new_from(make)
     check_described(algorithm)
     check_card(algorithm)
     try:

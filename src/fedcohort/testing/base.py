@@ -1,9 +1,9 @@
 """Parts that several contract checks share, with a small federation that has one client for each kind of problem."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch
 from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update, WeightMode
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.errors import shown
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.random_streams import rng
@@ -21,8 +22,11 @@ from fedcohort.models import Model
 
 __all__ = [
     "BROKEN", "HEALTHY", "HELD_OUT", "NAN", "SIZES", "ControlVariates", "bits", "check_card", "check_described", "check_model_state",
-    "clone", "during", "members_of", "require", "server_tools", "small_federation",
+    "clone", "during", "members_of", "new_from", "require", "server_tools", "small_federation",
 ]  # fmt: skip
+
+
+T = TypeVar("T")
 
 
 def require(condition: object, complaint: str) -> None:
@@ -40,6 +44,20 @@ def during(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise AssertionError(f"{what}: raised {type(error).__name__}: {error}") from error
+
+
+def new_from(make: Callable[[], T]) -> T:
+    """A new object; ``make`` must be a function or a class.
+
+    Raises:
+        AssertionError: it is an object; the message says what to give.
+    """
+    if not callable(make) or isinstance(make, torch.nn.Module):
+        raise AssertionError(
+            f"make = {shown(make)}: give a function or a class that returns a new object in each call, such as "
+            f"lambda: {type(make).__name__}()"
+        )
+    return make()
 
 
 def check_described(plugin: object) -> None:

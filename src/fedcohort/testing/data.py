@@ -13,7 +13,7 @@ from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition
 from fedcohort.models import Model
-from fedcohort.testing.base import bits, check_described, during, require, small_federation
+from fedcohort.testing.base import bits, check_described, during, new_from, require, small_federation
 
 __all__ = ["check_model", "check_partition"]
 
@@ -28,7 +28,7 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
         make: returns a new rule.
         complete: whether every sample must belong to a client.
     """
-    rule = make()
+    rule = new_from(make)
     check_described(rule)
     labels = rng(0, "contract-labels").permutation(np.repeat(np.arange(10), 60))
     writers = np.arange(len(labels)) % 24
@@ -66,8 +66,9 @@ def check_model(make: Callable[[], Model], *, shape: tuple[int, ...] = (1, 8, 8)
     With a :class:`~fedcohort.core.token_shape.TokenShape`, inputs are tokens, and logits are [batch, L, classes] if each position has
     a label. These must not depend on later tokens.
     """
-    name = type(make()).__name__
-    check_described(make())
+    model = new_from(make)
+    name = type(model).__name__
+    check_described(model)
     tokens = shape if isinstance(shape, TokenShape) else TokenShape(())
     positions = list(shape) if tokens.each_position else []
     generator = torch.Generator().manual_seed(0)

@@ -13,7 +13,7 @@ from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
 from fedcohort.selection.all_available import All
-from fedcohort.testing.base import check_card, check_described, during, require
+from fedcohort.testing.base import check_card, check_described, during, new_from, require
 
 __all__ = ["check_selector"]
 
@@ -82,7 +82,7 @@ def check_selector(make: Callable[[], Selector]) -> None:
     Raises:
         AssertionError: the contract is broken; the message says where.
     """
-    selector = make()
+    selector = new_from(make)
     check_described(selector)
     check_card(selector)
     unknown = sorted(selector.needs - NEEDS)
