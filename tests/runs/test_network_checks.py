@@ -13,6 +13,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.models import check_network
 from tests.experiments import small
+from tests.training.networks import Looked
 
 SAMPLES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -269,6 +270,17 @@ def test_a_network_that_counts_is_trained_with_a_warning(kind: type[nn.Module], 
         UserWarning, match=rf"^model = own: its forward pass changes {name}, which is no buffer: .*; register it"
     ):
         checked(kind())
+
+
+def test_a_network_that_keeps_what_it_does_not_read_is_trained_without_a_warning(tmp_path: Path) -> None:
+    """Even if it has run before, as a module that was tried."""
+    module = Looked()
+    untried = copy.deepcopy(module)
+    module(torch.zeros(2, 1, 8, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = fedcohort.run(small(rounds=2), model=module, runs=tmp_path / "a")
+    assert kept.digest() == fedcohort.run(small(rounds=2), model=untried, runs=tmp_path / "b").digest()
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

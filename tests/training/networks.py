@@ -23,6 +23,15 @@ class Perceptron(nn.Module):
         return self.last(functional.relu(self.first(x.flatten(1))))
 
 
+class Looked(Perceptron):
+    """Keeps activations in an attribute that no forward pass reads."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = functional.relu(self.first(x.flatten(1)))
+        self.hidden = hidden
+        return self.last(hidden)
+
+
 class BySize(Perceptron):
     def forward(self, x: Tensor) -> Tensor:
         return self.last(torch.relu(self.first(x.view(x.size(0), -1))))
@@ -144,6 +153,7 @@ class Own(nn.Sequential):
 
 ROWS: dict[str, Callable[[], nn.Module]] = {
     "perceptron": Perceptron,
+    "looked at": Looked,
     "view by size": BySize,
     "head first": HeadFirst,
     "reshape by shape": ByShape,

@@ -107,6 +107,33 @@ class Normed(nn.Module):
         return self.head(self.dropout(x + functional.gelu(self.other(self.second(x)))))
 
 
+class Looked(nn.Module):
+    """Keeps attention and activations in attributes that no forward pass reads, in places that it has and in new ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner, self.head = nn.Linear(8, 8), _Kept(), nn.Linear(8, 4)
+        self.attention: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1).view(-1, 8, 8))
+        attention = torch.softmax(x @ x.transpose(1, 2), 2)
+        self.attention, self.largest = attention, attention.detach().amax()
+        return self.head(self.inner(attention @ x).mean(1))
+
+    def looked_at(self) -> Tensor | None:
+        """What was kept."""
+        return self.attention
+
+
+class _Kept(nn.Module):
+    """Keeps its inputs, in a list."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.inputs = [x, x.shape]
+        return torch.tanh(x)
+
+
 class Indexed(nn.Module):
     """Selections by integers, from tensors and from a table, and a sum of a list."""
 
@@ -251,6 +278,7 @@ IMAGES: dict[str, type[nn.Module]] = {
     "doubled": Doubled,
     "wide": Wide,
     "indexed": Indexed,
+    "looked at": Looked,
 }
 TEXTS: dict[str, Callable[[], nn.Module]] = {
     "LSTM": Recurrent,
@@ -495,6 +523,79 @@ class Logging(Base):
         return outputs
 
 
+class Recalling(Base):
+    """Reads what it kept in the step before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Tensor | float = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        outputs, self.last = outputs + self.last, outputs.detach().mean()
+        return outputs
+
+
+class Naming(Base):
+    """Reads what it kept by a name that it puts together."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x) + getattr(self, "la" + "st", 0.0)
+        self.last = outputs.detach().mean()
+        return outputs
+
+
+class Exchanging(Base):
+    """Replaces a layer by another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [self.layer, nn.Linear(64, 4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        self.layer = self.layers[len(x) % 2]
+        return outputs
+
+
+class _Inner(nn.Linear):
+    """Sets an attribute that PyTorch's class reads."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        self.in_features = 1
+        return outputs
+
+
+class Narrowing(Base):
+    """Has such a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = _Inner(64, 4)
+
+
+class Marking(Base):
+    """Sets an attribute of its outputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        outputs.kept = 1  # type: ignore[attr-defined]
+        return outputs
+
+
+class Elsewhere(Base):
+    """Sets an attribute of something that is not a part of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        CALLED.last = float(len(x))
+        return outputs
+
+
+CALLED = SimpleNamespace(last=0.0)
+
+
 class _Counted(SimpleNamespace):
     """Counts how often it is read."""
 
@@ -565,6 +666,7 @@ REFUSED: dict[str, type[nn.Module]] = {
     for kind in (
         Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
+        Recalling, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Check a user's own network before the first round: what it takes, what it returns, and whether it can be trained."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ def check_network(
     *,
     numbers: bool = False,
     logits: bool = True,
+    kept: Collection[str] = (),
 ) -> None:
     """Check that a network can be trained on ``samples``, as a client would show them, and gives one logit for each class.
 
@@ -48,13 +49,14 @@ def check_network(
         tokens: the shape of a sample; a :class:`TokenShape` may ask for logits for each position.
         numbers: whether the labels are numbers.
         logits: whether the loss takes logits, so that probabilities are a mistake.
+        kept: names of attributes that no forward pass reads, so that nothing depends on them.
 
     Raises:
         UsageError: it cannot; the message names the shapes. An error of the network is the cause. Or it has nothing to train, has
             parameters that do not exist before the first forward pass, complex entries, sparse gradients, or entries that are not
             finite, or changes its buffers in evaluation mode.
     """
-    _Check(module, samples, num_classes, name, tokens, numbers, logits).all()
+    _Check(module, samples, num_classes, name, tokens, numbers, logits, kept).all()
 
 
 class _Check:
@@ -69,9 +71,10 @@ class _Check:
         tokens: tuple[int, ...],
         numbers: bool,
         logits: bool,
+        kept: Collection[str],
     ) -> None:
         self.logits = logits and not numbers
-        self.module, self.samples, self.name = module, samples, name
+        self.module, self.samples, self.name, self.kept = module, samples, name, kept
         self.shape = list(samples.shape[1:])
         positions = self.shape if isinstance(tokens, TokenShape) and tokens.each_position else []
         self.outputs = [*positions, num_classes]
@@ -212,7 +215,10 @@ class _Check:
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
                 "under torch.no_grad()"
             )
-        changed = [name for name, value in _plain_attributes(twin).items() if _differ(before.get(name), value)]
+        now = _plain_attributes(twin).items()
+        changed = [
+            name for name, value in now if _differ(before.get(name), value) and name.rpartition(".")[2] not in self.kept
+        ]
         if changed:
             warnings.warn(
                 f"model = {self.name}: its forward pass changes {changed[0]}, which is no buffer: each thread has a copy of the "

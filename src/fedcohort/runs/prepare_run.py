@@ -106,6 +106,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network
+    from fedcohort.training.forward_code import names_kept
     from fedcohort.training.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
@@ -117,8 +118,9 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     numbers, loss = federation.is_numeric, experiment.training.loss["name"]
     logits = loss in LOSSES.builtin and loss != "double_softmax"  # which is about probabilities; an own loss may be
     check_network(
-        module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits
-    )
+        module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits,
+        kept=names_kept(module),
+    )  # fmt: skip
 
 
 @naming_own_code()

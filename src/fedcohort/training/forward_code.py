@@ -1,25 +1,33 @@
 """Whether the Python code of a network's forward passes does nothing but compute outputs.
 
 A program replaces the calls of a network (see :mod:`fedcohort.training.network_rows`), so that its Python code no longer runs. Code
-that counts calls, prints, keeps activations, draws from a generator of its own or reads something that may change in between must go
-on running. The check reads the compiled code and follows the functions that it calls. What it cannot judge counts as such code.
+that counts calls, prints, draws from a generator of its own or reads something that may change in between must go on running. So
+must code that sets attributes, unless no forward pass reads them, as those in which attention is kept to be looked at. The check reads
+the compiled code and follows the functions that it calls. What it cannot judge counts as such code.
 """
 
 import builtins
-import dis
 import math
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Protocol
 
 import numpy
 from torch import Tensor, nn
 
+from fedcohort.training.code_instructions import (
+    attributes_read,
+    attributes_set,
+    codes_in,
+    has_effects,
+    names_loaded,
+    reads_any,
+    uses_arrays,
+)
 from fedcohort.training.constant_values import frozen, may_change
 
-__all__ = ["OF_ALL_MODULES", "Names", "names_read", "only_computes"]
+__all__ = ["OF_ALL_MODULES", "Names", "names_kept", "names_read", "only_computes"]
 
 _BUILTINS: dict[str, object] = {
     function.__name__: function
@@ -63,33 +71,10 @@ _BUILTINS: dict[str, object] = {
 _REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.memory_layouts")
 """FedCohort's modules with classes that take the place of a layer or a network, and compute the same."""
 
-_EFFECTS = frozenset(
-    f"{what}_{where}" for what in ("STORE", "DELETE") for where in ("GLOBAL", "NAME", "ATTR", "SUBSCR", "SLICE")
-) | {"IMPORT_NAME"}
-"""Instructions that change something besides local variables, or may run other code."""
-
-
 _CHANGING = frozenset(
     ("append", "extend", "insert", "remove", "pop", "popitem", "clear", "sort", "reverse", "update", "setdefault")
 )
 """Names of methods that change a list or a dictionary."""
-
-_NUMPY_OF_NUMBERS = frozenset(
-    (
-        "sqrt", "log", "log2", "log10", "exp", "ceil", "floor", "prod", "abs", "power", "pi", "e", "inf", "sin", "cos", "round",
-    )
-)  # fmt: skip
-"""Names of numpy's functions of numbers that forward passes may use."""
-
-_SEEDING = frozenset(
-    ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "fork_rng", "default_generator")
-)
-"""Names of what reads or changes the state of a random generator."""
-
-_OUTSIDE = frozenset(
-    ("load", "save", "from_file", "compile", "jit", "hub", "distributed", "multiprocessing", "profiler", "library", "utils")
-)  # fmt: skip
-"""Names of what in PyTorch reads or writes files, or does something else than compute."""
 
 _UNUSED = frozenset(
     (
@@ -111,7 +96,7 @@ def only_computes(module: nn.Module) -> bool:
     """Whether the forward passes of all parts are PyTorch's, or do nothing but compute."""
     check = _Check(module)
     usual = all(type(tensor) in _TENSORS for tensor in (*module.parameters(), *module.buffers()))
-    return usual and all(check.part(part) for part in check.parts) and not (check.reads_lists and check.changes_lists)
+    return usual and all(check.part(part) for part in check.parts) and check.effects_are_unseen()
 
 
 class Names(Protocol):
@@ -126,10 +111,20 @@ def names_read(module: nn.Module) -> list[tuple[Names, set[str]]]:
 
     They are global names, variables of enclosing functions, and attributes of classes.
     """
+    return _checked(module).read
+
+
+def names_kept(module: nn.Module) -> frozenset[str]:
+    """The attributes that forward passes set and that none of them reads; empty if these passes do anything else but compute."""
+    return frozenset(_checked(module).stored) if only_computes(module) else frozenset()
+
+
+def _checked(module: nn.Module) -> "_Check":
+    """The check of all parts of a network."""
     check = _Check(module)
     for part in check.parts:
         check.part(part)
-    return check.read
+    return check
 
 
 class _Check:
@@ -140,14 +135,25 @@ class _Check:
         read: what the functions read, see :func:`names_read`.
         reads_lists: whether a function reads a list, a dictionary or a record that is no local variable.
         changes_lists: whether a function may change a list or a dictionary.
+        stored: names of the attributes that functions set.
+        loaded: names of the attributes that they read.
+        reads_any: whether a function may read attributes of any name.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.parts = list(module.modules())
         self._classes = {cls for part in self.parts for cls in type(part).__mro__}
         self.read: list[tuple[Names, set[str]]] = []
-        self.reads_lists = self.changes_lists = False
+        self.reads_lists = self.changes_lists = self.reads_any = False
+        self.stored: set[str] = set()
+        self.loaded: set[str] = set()
         self._checked: set[FunctionType] = set()
+
+    def effects_are_unseen(self) -> bool:
+        """Whether no forward pass, and nothing of PyTorch, reads what the checked functions change."""
+        if self.reads_lists and self.changes_lists:
+            return False
+        return not self.stored or not (self.reads_any or self.stored & (self.loaded | _reserved(self.parts)))
 
     def part(self, part: nn.Module) -> bool:
         """Whether the forward pass of one part does nothing but compute."""
@@ -179,12 +185,13 @@ class _Check:
 
     def _values_used(self, function: FunctionType) -> list[object] | None:
         """The values that a function may read; None if it has effects, or attributes that it may read."""
-        codes = list(_codes(function.__code__))
-        if vars(function) or any(_has_effects(code) or _uses_arrays(code, function.__globals__) for code in codes):
+        codes = list(codes_in(function.__code__))
+        if vars(function) or any(has_effects(code) or uses_arrays(code, function.__globals__) for code in codes):
             return None
         self.changes_lists |= any(not _CHANGING.isdisjoint(code.co_names) for code in codes)
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for code in codes:
+            self._note_attributes(code)
             attributes = self._attributes(code)
             names = _names_of(code, function, self.parts, attributes)
             used += _values_of(names)
@@ -197,10 +204,16 @@ class _Check:
         own = {value for value in used if isinstance(value, type) and not _is_known(value)}
         return bool(own) and (not own <= self._classes or (super not in used and isinstance not in used))
 
+    def _note_attributes(self, code: CodeType) -> None:
+        """Note the attributes that the code sets and reads."""
+        self.stored |= attributes_set(code)
+        self.loaded |= attributes_read(code)
+        self.reads_any |= reads_any(code)
+
     def _attributes(self, code: CodeType) -> set[str]:
         """The names of attributes that the code may read."""
-        if not {"getattr", "hasattr"}.intersection(code.co_names):
-            return set(code.co_names)
+        if not reads_any(code):
+            return set(code.co_names) - (attributes_set(code) - attributes_read(code))
         texts = {constant for constant in code.co_consts if isinstance(constant, str)}
         own = [part for part in self.parts if not _is_torchs(type(part))]  # names may be put together
         names = {name for part in own for place in (part, *_own_classes(part)) for name in vars(place)}
@@ -223,6 +236,17 @@ class _Check:
         if isinstance(value, type):
             return _is_known(value) or issubclass(value, nn.Module)
         return type(value) in _TENSORS or _is_harmless_builtin(value) or self._function(value, part)
+
+
+def _reserved(parts: Iterable[nn.Module]) -> set[str]:
+    """Names of attributes that PyTorch, or a class of the network, may read: setting them may change what the network computes."""
+    names: set[str] = set(dir(Tensor)) | OF_ALL_MODULES
+    for part in parts:
+        names |= {*part._parameters, *part._buffers, *part._modules, *dir(type(part))}
+        for base in filter(_is_torchs, type(part).__mro__[:-1]):
+            functions = [value for value in vars(base).values() if isinstance(value, FunctionType)]
+            names.update(*(code.co_names for function in functions for code in codes_in(function.__code__)))
+    return names
 
 
 def _own_classes(part: nn.Module) -> list[type]:
@@ -258,35 +282,10 @@ def _is_harmless_builtin(value: object) -> bool:
     return value is not None and _BUILTINS.get(getattr(value, "__name__", "")) is value
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The code of a function and of the functions defined in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
-def _has_effects(code: CodeType) -> bool:
-    """Whether the code changes something besides local variables."""
-    refused = any(name in _SEEDING or name in _OUTSIDE or name.startswith(("__", "set_")) for name in code.co_names)
-    return refused or any(
-        instruction.opname in _EFFECTS
-        or (instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars)
-        for instruction in dis.get_instructions(code)
-    )
-
-
 def _values_of(names: Iterable[tuple[Names, set[str]]]) -> list[object]:
-    """The values of these names. Global names of numpy are left out: :func:`_uses_arrays` checks how they are used."""
+    """The values of these names. Global names of numpy are left out: :func:`uses_arrays` checks how they are used."""
     values = [(value, owner) for owner, read in names for value in map(owner.get, read)]
     return [value for value, owner in values if value is not numpy or not isinstance(owner, ChainMap)]
-
-
-def _uses_arrays(code: CodeType, names: Mapping[str, object]) -> bool:
-    """Whether the code uses anything of numpy but its functions of numbers, such as ``np.sqrt(self.width)``."""
-    steps = list(dis.get_instructions(code))
-    used = [after.argval for step, after in pairwise(steps) if names.get(str(step.argval)) is numpy]
-    return any(name not in _NUMPY_OF_NUMBERS for name in used)
 
 
 class _Closure:
@@ -313,10 +312,9 @@ def _names_of(
 
     The code may read attributes of other objects under these names. Then the check is stricter than necessary.
     """
-    names = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     classes = {cls for part in parts for cls in _own_classes(part)}
     return [
         (_Closure(function), set(function.__code__.co_freevars)),
-        (ChainMap(function.__globals__, vars(builtins)), names),
+        (ChainMap(function.__globals__, vars(builtins)), names_loaded(code)),
         *((vars(cls), attributes & vars(cls).keys()) for cls in classes),
     ]

@@ -1,13 +1,13 @@
 """Whether a network still computes what a program or a script was made for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import is_
 
 import torch
 from torch import Tensor, nn
 
 from fedcohort.training.constant_values import PLAIN, frozen
-from fedcohort.training.forward_code import OF_ALL_MODULES, Names, names_read
+from fedcohort.training.forward_code import OF_ALL_MODULES, Names, names_kept, names_read
 
 __all__ = ["HOOKS", "NetworkWatch"]
 
@@ -29,11 +29,13 @@ class NetworkWatch:
         self.parts, self._parameters = list(module.modules()), list(parameters)
         self._hooks = [getattr(nn.modules.module, name) for name in _HOOKS_OF_ALL_MODULES]
         self._hooks += [getattr(part, name) for part in self.parts for name in HOOKS]
-        self._attributes = [(vars(part), len(vars(part))) for part in self.parts]
+        kept = names_kept(module)
+        self._attributes = [(vars(part), _number(vars(part), kept)) for part in self.parts]
         inner = [names for part in self.parts for names in (part._parameters, part._buffers, part._modules)]
-        self._named = [_Values(vars(part), vars(part).keys() - {"training"}) for part in self.parts]
+        self._named = [_Values(vars(part), vars(part).keys() - {"training", *kept}) for part in self.parts]
         self._named += [_Values(names, names) for names in inner if names]
         self._named += [_Values(names, read) for names, read in names_read(module) if read]
+        self._kept = kept
         self._tensors = [*module.parameters(), *module.buffers()]
         self._memory = [tensor.data_ptr() for tensor in self._tensors]
 
@@ -51,8 +53,13 @@ class NetworkWatch:
         if observed or changed or torch.is_autocast_enabled("cpu"):
             return False
         moved = any(tensor.data_ptr() != place for tensor, place in zip(self._tensors, self._memory, strict=True))
-        added = any(len(attributes) != number for attributes, number in self._attributes)
+        added = any(_number(attributes, self._kept) != number for attributes, number in self._attributes)
         return not (moved or added) and all(values.unchanged() for values in self._named)
+
+
+def _number(attributes: Mapping[str, object], kept: Set[str]) -> int:
+    """The number of attributes that are not ``kept``."""
+    return len(attributes.keys() - kept) if kept else len(attributes)
 
 
 class _Values:

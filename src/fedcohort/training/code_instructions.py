@@ -1,0 +1,89 @@
+"""What the compiled code of a function does, instruction by instruction."""
+
+import dis
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import CodeType
+
+import numpy
+
+__all__ = ["attributes_read", "attributes_set", "codes_in", "has_effects", "names_loaded", "reads_any", "uses_arrays"]
+
+_EFFECTS = frozenset(
+    f"{what}_{where}" for what in ("STORE", "DELETE") for where in ("GLOBAL", "NAME", "ATTR", "SUBSCR", "SLICE")
+) - {"STORE_ATTR"} | {"IMPORT_NAME"}
+"""Instructions that change something besides local variables and attributes, or may run other code."""
+
+_READING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
+"""Instructions that read an attribute."""
+
+_NUMPY_OF_NUMBERS = frozenset(
+    (
+        "sqrt", "log", "log2", "log10", "exp", "ceil", "floor", "prod", "abs", "power", "pi", "e", "inf", "sin", "cos", "round",
+    )
+)  # fmt: skip
+"""Names of numpy's functions of numbers that forward passes may use."""
+
+_SEEDING = frozenset(
+    ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "fork_rng", "default_generator")
+)
+"""Names of what reads or changes the state of a random generator."""
+
+_OUTSIDE = frozenset(
+    ("load", "save", "from_file", "compile", "jit", "hub", "distributed", "multiprocessing", "profiler", "library", "utils")
+)  # fmt: skip
+"""Names of what in PyTorch reads or writes files, or does something else than compute."""
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """The code of a function and of the functions defined in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)
+
+
+def has_effects(code: CodeType) -> bool:
+    """Whether the code changes something besides local variables and attributes of its first argument, ``self`` in methods."""
+    refused = any(name in _SEEDING or name in _OUTSIDE or name.startswith(("__", "set_")) for name in code.co_names)
+    steps = list(dis.get_instructions(code))
+    return refused or any(
+        step.opname in _EFFECTS
+        or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars)
+        or (step.opname == "STORE_ATTR" and not _loads_first_argument(before, code))
+        for before, step in pairwise(steps)
+    )
+
+
+def _loads_first_argument(step: dis.Instruction, code: CodeType) -> bool:
+    """Whether an instruction loads the first argument of the function, perhaps after another local variable."""
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return step.opname.startswith("LOAD_FAST") and code.co_argcount > 0 and names[-1] == code.co_varnames[0]
+
+
+def reads_any(code: CodeType) -> bool:
+    """Whether the code may read attributes whose names no instruction has: by ``getattr`` or ``hasattr``, or in a pattern."""
+    names = not {"getattr", "hasattr"}.isdisjoint(code.co_names)
+    return names or any(step.opname == "MATCH_CLASS" for step in dis.get_instructions(code))
+
+
+def uses_arrays(code: CodeType, names: Mapping[str, object]) -> bool:
+    """Whether the code uses anything of numpy but its functions of numbers, such as ``np.sqrt(self.width)``."""
+    steps = list(dis.get_instructions(code))
+    used = [after.argval for step, after in pairwise(steps) if names.get(str(step.argval)) is numpy]
+    return any(name not in _NUMPY_OF_NUMBERS for name in used)
+
+
+def attributes_set(code: CodeType) -> set[str]:
+    """The names of the attributes that the code sets."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
+
+
+def attributes_read(code: CodeType) -> set[str]:
+    """The names of the attributes that the code reads, unless it puts them together; see :func:`reads_any`."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname in _READING}
+
+
+def names_loaded(code: CodeType) -> set[str]:
+    """The global names that the code reads."""
+    return {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
