@@ -134,6 +134,35 @@ class _Kept(nn.Module):
         return torch.tanh(x)
 
 
+class Assigned(nn.Module):
+    """Assigns to parts of tensors that it makes: a mask, a sequence that is put together, and outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.start, self.head = nn.Linear(8, 8), nn.Parameter(torch.linspace(-1, 1, 8)), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1).view(-1, 8, 8))
+        mask = torch.zeros(8, 8)
+        mask[torch.ones(8, 8).triu(1).bool()] = -1e9
+        whole = torch.empty(len(x), 9, 8)
+        whole[:, 0], whole[:, 1:] = self.start, torch.softmax(x @ x.transpose(1, 2) + mask, 2) @ x
+        whole[:, ::2] += 0.5
+        sizes = {}
+        sizes["length"] = whole.shape[1]
+        outputs = self.head(whole.sum(1) / sizes["length"])
+        outputs[:, 1] = torch.tanh(outputs[:, 1])
+        return outputs
+
+
+class Covered(Normed):
+    """Changes its inputs in place: a part of each image is covered."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x[:, :, 2:5, 3] = 0.25
+        return super().forward(x.mul_(1.5))
+
+
 class Indexed(nn.Module):
     """Selections by integers, from tensors and from a table, and a sum of a list."""
 
@@ -279,6 +308,8 @@ IMAGES: dict[str, type[nn.Module]] = {
     "wide": Wide,
     "indexed": Indexed,
     "looked at": Looked,
+    "assigned": Assigned,
+    "covered": Covered,
 }
 TEXTS: dict[str, Callable[[], nn.Module]] = {
     "LSTM": Recurrent,
@@ -523,6 +554,32 @@ class Logging(Base):
         return outputs
 
 
+class Storing(Base):
+    """Keeps the sizes of batches in a dictionary that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: dict[str, int] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        sizes = self.sizes
+        sizes["last"] = len(x)
+        return super().forward(x)
+
+
+class Overwriting(Base):
+    """Assigns to a part of a tensor that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = torch.zeros(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x) + self.shift
+        self.shift[0] += 1.0
+        return outputs
+
+
 class Recalling(Base):
     """Reads what it kept in the step before."""
 
@@ -666,7 +723,7 @@ REFUSED: dict[str, type[nn.Module]] = {
     for kind in (
         Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
-        Recalling, Naming, Exchanging, Narrowing, Marking, Elsewhere,
+        Storing, Overwriting, Recalling, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )
 }  # fmt: skip
 

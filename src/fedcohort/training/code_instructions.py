@@ -7,15 +7,22 @@ from types import CodeType
 
 import numpy
 
-__all__ = ["attributes_read", "attributes_set", "codes_in", "has_effects", "names_loaded", "reads_any", "uses_arrays"]
+__all__ = [
+    "attributes_read", "attributes_set", "changes_contents", "codes_in", "has_effects", "names_loaded", "reads_any", "uses_arrays",
+]  # fmt: skip
 
 _EFFECTS = frozenset(
     f"{what}_{where}" for what in ("STORE", "DELETE") for where in ("GLOBAL", "NAME", "ATTR", "SUBSCR", "SLICE")
-) - {"STORE_ATTR"} | {"IMPORT_NAME"}
-"""Instructions that change something besides local variables and attributes, or may run other code."""
+) - {"STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE"} | {"IMPORT_NAME"}
+"""Instructions that change something besides local variables, attributes, and what indices stand behind, or may run other code."""
 
 _READING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 """Instructions that read an attribute."""
+
+_CHANGING = frozenset(
+    ("append", "extend", "insert", "remove", "pop", "popitem", "clear", "sort", "reverse", "update", "setdefault")
+)
+"""Names of methods that change a list or a dictionary."""
 
 _NUMPY_OF_NUMBERS = frozenset(
     (
@@ -59,6 +66,15 @@ def _loads_first_argument(step: dis.Instruction, code: CodeType) -> bool:
     """Whether an instruction loads the first argument of the function, perhaps after another local variable."""
     names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
     return step.opname.startswith("LOAD_FAST") and code.co_argcount > 0 and names[-1] == code.co_varnames[0]
+
+
+def changes_contents(code: CodeType) -> bool:
+    """Whether the code may change the contents of a list or a dictionary: by a method, or by an assignment to an index.
+
+    The index may also be that of a tensor, as in ``mask[:, 0] = 0``.
+    """
+    stores = any(step.opname in ("STORE_SUBSCR", "STORE_SLICE") for step in dis.get_instructions(code))
+    return stores or not _CHANGING.isdisjoint(code.co_names)
 
 
 def reads_any(code: CodeType) -> bool:

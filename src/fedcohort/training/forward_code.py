@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedcohort.training.code_instructions import (
     attributes_read,
     attributes_set,
+    changes_contents,
     codes_in,
     has_effects,
     names_loaded,
@@ -70,11 +71,6 @@ _BUILTINS: dict[str, object] = {
 
 _REPLACEMENTS = ("fedcohort.training.matrix_products", "fedcohort.training.memory_layouts")
 """FedCohort's modules with classes that take the place of a layer or a network, and compute the same."""
-
-_CHANGING = frozenset(
-    ("append", "extend", "insert", "remove", "pop", "popitem", "clear", "sort", "reverse", "update", "setdefault")
-)
-"""Names of methods that change a list or a dictionary."""
 
 _UNUSED = frozenset(
     (
@@ -188,7 +184,7 @@ class _Check:
         codes = list(codes_in(function.__code__))
         if vars(function) or any(has_effects(code) or uses_arrays(code, function.__globals__) for code in codes):
             return None
-        self.changes_lists |= any(not _CHANGING.isdisjoint(code.co_names) for code in codes)
+        self.changes_lists |= any(map(changes_contents, codes))
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         for code in codes:
             self._note_attributes(code)
