@@ -55,7 +55,8 @@ def targets(logits: Tensor, counts: Tensor, temperature: float, target: Target) 
         temperature: T.
         target: what is averaged over teachers.
     """
-    shares = (counts / counts.sum()).to(logits)[:, None, None]
+    counts = counts.to(logits)
+    shares = (counts / counts.sum())[:, None, None]
     if target == "avg_logits":
         probabilities = functional.softmax((shares * logits).sum(0) / temperature, dim=-1)
         return probabilities, -torch.special.entr(probabilities).sum(-1)
