@@ -206,6 +206,13 @@ def test_drop_worst_excludes_bad_teachers_from_the_ensemble_but_not_from_the_ave
     assert bits(alone) == bits(wrong.state)
 
 
+def test_the_only_teacher_that_is_better_than_chance_is_the_result() -> None:
+    wrong = update(3, {"weight": -linear(3)["weight"], "bias": torch.zeros(CLASSES)})
+    algorithm = FedDF(drop_worst=True)
+    assert bits(merge(algorithm, [THREE[0], wrong])) == bits(THREE[0].state)
+    assert [algorithm.weighed()[client] > 0 for client in (0, 3)] == [True, False]
+
+
 def set_validation_accuracies(monkeypatch: pytest.MonkeyPatch, *values: float) -> list[ModelState]:
     """Make successive evaluations return these accuracies; returns a list that collects the evaluated models."""
     remaining, seen = iter(values), list[ModelState]()

@@ -116,6 +116,13 @@ def test_times_never_measured_count_with_the_median() -> None:
     np.testing.assert_allclose(why.scores, P * NORMS / (P * NORMS).sum())
 
 
+def test_a_fifth_of_the_whole_time_stands_for_an_unknown_upload_time() -> None:
+    measured = a_round(
+        2, 4, norms=NORMS, upload_times=[7.0, np.nan, np.nan, np.nan], durations=[10.0, 20.0, np.nan, 40.0]
+    )
+    assert the_why(ready().select(measured)).terms["upload_time"].tolist() == [7.0, 4.0, 7.0, 8.0]
+
+
 def test_norms_that_are_missing() -> None:
     why = the_why(ready().select(a_round(2, 4, norms=[4.0, np.nan, 2.0, np.inf])))
     assert why.terms["norm"].tolist() == [4.0, 3.0, 2.0, 3.0]

@@ -68,6 +68,15 @@ def test_a_client_never_selected_comes_first_and_one_without_an_update_has_the_a
     assert why.terms["fit"][2] == 1.0
 
 
+def test_updates_too_long_for_single_precision_count_as_unknown() -> None:
+    selector = GPFL()
+    selector.setup(a_census([10] * 3, 1))
+    selector.observe(an_outcome([0, 1, 2], reports={"update": 1e30 * UPDATES}))
+    why = the_why(selector.select(a_round(1, 3, t=2)))
+    assert why.terms["fit"].tolist() == [1.0] * 3
+    assert np.isfinite(why.scores).all()
+
+
 def test_too_much_memory_is_refused_before_training() -> None:
     selector: GPFL = make(GPFL, {"memory_limit": 0.01}, "selection")
     selector.setup(a_census([1] * 1000, 2))

@@ -100,6 +100,13 @@ def test_stated_times_are_used_for_clients_without_measured_times() -> None:
     assert of(cohort, "epochs").tolist() == [22, 11, 5]
 
 
+def test_the_whole_time_is_divided_if_its_parts_are_unknown() -> None:
+    whole = np.array([10.0, 20.0, 40.0])
+    divided = ready(dropout=False).select(a_round(3, 3, compute_times=0.8 * whole, upload_times=0.2 * whole))
+    assert of(divided, "epochs").tolist() == [23, 11, 5]
+    assert of(ready(dropout=False).select(a_round(3, 3, durations=whole)), "epochs").tolist() == [23, 11, 5]
+
+
 @given(
     st.lists(st.tuples(st.floats(0.01, 1e3), st.floats(0, 1e3)), min_size=1, max_size=8),
     st.integers(1, 7),

@@ -4,12 +4,12 @@
     for batches x of the public set, at most ``max_batches``:
         q       = softmax( mean_i logits(w_i; x) / T )                     teachers in evaluation mode
         student ← Adam step on KL( q ‖ softmax(logits(student; x) / T) )   gradient norm ≤ 5, learning rate on a half cosine to 0
-        every ``eval_every`` batches: validation accuracy; stop when it has not improved for ``patience`` batches
+        every ``eval_every`` batches and after the last one: validation accuracy; stop after ``patience`` batches without a gain
     w^{t+1} = the best student on the validation set; the last one without a validation set
 
 A teacher is dropped if its outputs on public samples are not finite; if this happens on the first batch, it is also left out of the
-average. A single teacher cannot improve its own copy, so its model is the result. A client that was drawn several times counts that
-many times.
+average. A single teacher cannot improve its own copy, so its model is the result, also if ``drop_worst`` leaves only one. If it leaves
+none, the average is the result. A client that was drawn several times counts that many times.
 
 The published values are max_batches = 10,000, eval_every = 100 and patience = 1,000; the smaller defaults are ours. The teachers'
 outputs on a public sample are computed at its first use and kept, because they do not change during the round.
@@ -55,7 +55,8 @@ def targets(logits: Tensor, counts: Tensor, temperature: float, target: Target) 
         temperature: T.
         target: what is averaged over teachers.
     """
-    shares = (counts / counts.sum()).to(logits)[:, None, None]
+    counts = counts.to(logits)
+    shares = (counts / counts.sum())[:, None, None]
     if target == "avg_logits":
         probabilities = functional.softmax((shares * logits).sum(0) / temperature, dim=-1)
         return probabilities, -torch.special.entr(probabilities).sum(-1)
@@ -130,15 +131,17 @@ class FedDF(Algorithm):
         assert self.tools is not None, "prepare() comes first"
         with one_thread():
             teachers = _Teachers(self, self.tools, fold.models, members.t)
-            kept = {member.client for member in teachers.models}
-            self.shares = {client: weight * (client in kept) for client, weight in self.shares.items()}
+            self._weigh_only(teachers.models)
             if not teachers.models:
                 return model
             start = average(teachers.models)
             if self.drop_worst:
                 teachers.drop_worst()
-            if not teachers.models or all_identical(teachers.models):
+            if not teachers.models:
                 return start
+            if all_identical(teachers.models):
+                self._weigh_only(teachers.models)
+                return average(teachers.models)
             student = self._distill(self.tools, teachers, start, members.t)
             if self.refresh_statistics:
                 with self.tools.seeded("refresh", members.t):
@@ -146,8 +149,13 @@ class FedDF(Algorithm):
         return {name: value.detach().clone().contiguous() for name, value in student.state_dict().items()}
 
     def weighed(self) -> Mapping[int, float]:
-        """0 for teachers that were dropped."""
+        """0 for models that are not in the average."""
         return self.shares
+
+    def _weigh_only(self, models: list[ClientModel]) -> None:
+        """Set the weights of all other models to 0."""
+        kept = {member.client for member in models}
+        self.shares = {client: weight * (client in kept) for client, weight in self.shares.items()}
 
     def _distill(self, tools: ServerTools, teachers: "_Teachers", start: ModelState, t: int) -> nn.Module:
         """The student after distillation: the best on the validation set, or the last without one."""

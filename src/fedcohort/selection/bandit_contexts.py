@@ -9,6 +9,8 @@ measurement it is proportional to N_i, on the scale of the measured times. r is 
 A client that is not available keeps its last context, and a client without one gets the mean context of the others. An answer
 that is not finite changes nothing, and the client ranks last until it gives a finite one (R4). For a client that was not available,
 r_t(i) uses the last loss that it reported. Without such a loss the reward is undefined, and the bandit does not learn from it.
+If a client that took part is away in the next round, the pair of its context and its reward is learned when it answers again.
+Elements of contexts and rewards are cut off at 1e6.
 
 The reward of a round is known only when clients answer in the next round, so these strategies learn in ``select`` as well.
 

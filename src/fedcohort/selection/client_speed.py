@@ -6,7 +6,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection.questions import Speed
 from fedcohort.selection.strategy_inputs import Round
 
-__all__ = ["ask_speed", "by_size", "no_stated_times", "times"]
+__all__ = ["SENDING_SHARE", "ask_speed", "by_size", "computing_and_sending", "no_stated_times", "times"]
+
+SENDING_SHARE = 0.2
+"""Share of a client's time that counts as communication if only the whole time is known."""
 
 
 def no_stated_times(num_clients: int) -> Values:
@@ -33,6 +36,19 @@ def times(round: Round, stated: Values) -> Values:
     measured = np.flatnonzero(np.isfinite(round.durations))
     seconds[measured] = round.durations[measured]
     return seconds
+
+
+def computing_and_sending(round: Round, stated: Values, clients: Indices) -> tuple[Values, Values]:
+    """The time for nominal work and the time for communication of each of ``clients``, float64 [n] each; NaN if unknown.
+
+    These are the measured times, otherwise those in ``stated`` [m, 2], otherwise shares of the measured whole time.
+    """
+    parts = np.stack([round.compute_times[clients], round.upload_times[clients]], axis=1)
+    whole = round.durations[clients, None] * (1 - SENDING_SHARE, SENDING_SHARE)
+    for known in (stated[clients], whole):
+        parts = np.where(np.isfinite(parts).all(axis=1, keepdims=True), parts, known)
+    computing, sending = parts.T
+    return computing, sending
 
 
 def by_size(round: Round, num_samples: Indices) -> Values:

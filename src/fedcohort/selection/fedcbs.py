@@ -9,8 +9,8 @@ The quadratic class imbalance degree (QCID) of a set M of clients with label cou
 
 Only inner products of the clients' histograms are needed, which the paper computes under homomorphic encryption; in FedCohort the
 server has the histograms. 1e-6 is added to every QCID. The defaults λ = 10 and β_s = k − s + 1 are ours. If t > 1 and some available
-clients were never selected (n_i = 0, an infinite bonus), the first client is drawn from these by QCID alone. Native weights:
-n_selected.
+clients were never selected (n_i = 0, an infinite bonus), the first client is drawn from these by QCID alone; with λ = 0 there is no
+bonus. Native weights: n_selected.
 
 Zhang et al., "Fed-CBS: A Heterogeneity-Aware Client Sampling Mechanism for Federated Learning via Class-Imbalance Reduction",
 ICML 2023, arXiv:2209.15245; the formulas were not checked against the paper's text.

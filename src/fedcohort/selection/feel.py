@@ -10,9 +10,9 @@ S_t results from k successive draws without replacement, each ∝ q among the cl
 clients have Raj's weights, which are unbiased for Σ p_iΔ_i. To compare selection strategies under one aggregation, use ``n_selected``.
 
 T_i is the time that the client expects for its upload, scaled to mean 1, and p_iG_i is scaled to sum 1, so that ρ has the same meaning
-in every task. ``measured`` uses the last measured upload time instead of asking. A client without a time gets the median of the
-others; if no client has a time, all times are equal. ``cached`` replaces the question for G_i by the last ‖Δ_i‖/H_i of each client,
-and by the largest of these for clients without one; the learning rate cancels.
+in every task. ``measured`` uses the last measured upload time instead of asking, or 0.2 times the client's whole time if only that was
+measured. A client without a time gets the median of the others; if no client has a time, all times are equal. ``cached`` replaces the
+question for G_i by the last ‖Δ_i‖/H_i of each client, and by the largest of these for clients without one; the learning rate cancels.
 
 With ρ = 1, q_i ∝ p_iG_i. If all G are 0, q ∝ p. A gradient norm that is missing or not finite becomes the mean of the others (R4).
 q_i is at least 1e-6 (or a hundredth of 1/|A_t|, if that is smaller), which keeps the weights bounded.
@@ -31,6 +31,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 from fedcohort.selection.all_available import all_available
+from fedcohort.selection.client_speed import SENDING_SHARE
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.draws import raj, shares, successive
 from fedcohort.selection.questions import GradientNorm, Speed
@@ -108,7 +109,11 @@ class FEEL(Selector):
     def _times(self, round: Round) -> Values:
         """T_i of the available clients, all finite and positive: the median of the others if missing, 1 if all are missing."""
         i = round.available
-        times = round.ask(Speed(), i)[:, 1] if self.upload == "asked" else round.upload_times[i]
+        if self.upload == "asked":
+            times = round.ask(Speed(), i)[:, 1]
+        else:
+            measured = round.upload_times[i]
+            times = np.where(np.isfinite(measured), measured, SENDING_SHARE * round.durations[i])
         known = np.isfinite(times)
         times = np.where(known, times, np.median(times[known]) if known.any() else 1.0)
         return np.maximum(times, 1e-12)

@@ -84,9 +84,10 @@ class GPFL(Selector):
         """c_i of these clients; NaN for a client without an update."""
         if self.directions is None or self.global_update is None:
             return np.full(len(clients), np.nan)
-        length = max(float(np.sqrt(np.einsum("j,j->", self.global_update, self.global_update))), 1e-12)
         # Unlike BLAS, einsum gives the same bits with any number of threads.
-        along = np.einsum("ij,j->i", self.directions, self.global_update)[clients] / length
+        with np.errstate(over="ignore", invalid="ignore"):  # select treats a projection that overflows as unknown
+            length = max(float(np.sqrt(np.einsum("j,j->", self.global_update, self.global_update))), 1e-12)
+            along = np.einsum("ij,j->i", self.directions, self.global_update)[clients] / length
         return np.where(self.known[clients], along.astype(np.float64), np.nan)
 
     def observe(self, outcome: Outcome) -> None:

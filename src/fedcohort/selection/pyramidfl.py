@@ -9,8 +9,9 @@ g_i = ‖Δ_i‖₂·(samples trained on)/100 the gradient utility of its last p
     epochs_i = min(⌊E·ratio_i⌋, max_epochs)
     upload   each trainable tensor of Δ_i is left out with probability drop_i
 
-so that all clients finish at about the same time as the slowest. Before a client was measured, the times that it states are used. A
-client without known times does E epochs, and so does a client with a computing time of 0.
+so that all clients finish at about the same time as the slowest. Before a client was measured, the times that it states are used;
+clients are asked from round 2 on. If only the whole time T_i of a client is known, tl_i = 0.8·T_i and tc_i = 0.2·T_i. A client without
+known times does E epochs, and so does a client with a computing time of 0.
 
 A tensor is averaged over the clients that sent it (``left_out``, ours); the code averages zeros in its place (``unchanged``). The code
 counts mini-batch steps instead of epochs, and allows 5 passes over the data, which would leave no room for more if E = 5; we allow
@@ -34,6 +35,7 @@ from annotated_types import Ge, Gt, Le
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
+from fedcohort.selection.client_speed import computing_and_sending
 from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.questions import Speed
@@ -110,8 +112,7 @@ class PyramidFL(Oort):
     def _epochs(self, round: Round, clients: Indices, drop: Values) -> Indices:
         """epochs_i: as many epochs as fit into the time until the slowest client is done."""
         nominal = self.census.epochs
-        measured = np.stack([round.compute_times[clients], round.upload_times[clients]], axis=1)
-        computing, sending = np.where(np.isfinite(measured), measured, self.said[clients]).T
+        computing, sending = computing_and_sending(round, self.said, clients)
         computing = computing * (4 / 3 if self.importance_data else 1)
         seconds = computing + (1 - drop) * sending
         known = np.isfinite(seconds)
