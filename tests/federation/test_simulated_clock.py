@@ -79,6 +79,18 @@ def test_a_part_of_the_update_takes_less_to_send() -> None:
     assert settled.duration == 18.0
 
 
+@pytest.mark.parametrize("work", [1.0, 2.0])
+def test_after_a_part_of_an_update_the_time_for_the_whole_is_known(work: float) -> None:
+    """A client sends 8 of 408 bytes; strategies compare the times of complete models."""
+    c = clock([10], network=LogNormalBandwidth(bandwidth=1.0, sigma=0.0), model_bytes=408)
+    [update] = updates([0], work=work)
+    update.state["b"], update.sent = torch.zeros(100), frozenset({"w"})
+    [settled] = c.settle(1, [update], bytes_down=408, in_parts=True)
+    assert settled.duration == 10.0 * work + 408 + 8
+    assert (c.compute_times.tolist(), c.upload_times.tolist()) == ([10.0], [816.0])
+    assert c.durations.tolist() == c.nominal(1).tolist() == [826.0]
+
+
 def test_clients_without_data_are_never_available() -> None:
     assert clock([5, 0, 3]).available(1).tolist() == [0, 2]
     found = clock([5, 0] * 500, availability=Bernoulli(probability=0.5)).available(1)

@@ -125,6 +125,19 @@ def test_no_client_takes_longer_than_the_slowest_nominal_client(
     assert (computing * done / epochs + sent <= (computing + sent).max() * (1 + 1e-6)).all()
 
 
+def test_what_is_known_of_clients_are_their_times_for_complete_models() -> None:
+    """The part that a client left out in its last round is not left out of its time again."""
+    settings: dict[str, Any] = {"systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}}}
+    with a_run_state(
+        selection={"name": "pyramidfl", "k": 5, "drop_low": 0.5, "drop_high": 1.0}, **settings
+    ) as run_state:
+        for t in range(1, 4):
+            play_round(run_state, t, test=False)
+        known = np.isfinite(run_state.clock.durations)
+        assert known.sum() >= 5
+        assert run_state.clock.durations[known] == pytest.approx(run_state.clock.nominal(4)[known])
+
+
 def test_a_run_uploads_less_and_trains_for_more_steps_than_oort() -> None:
     settings: dict[str, Any] = {
         "systems": {"latency": {"name": "shifted_exponential", "spread": 5.0}},

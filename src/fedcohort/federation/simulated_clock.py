@@ -146,6 +146,7 @@ class Clock:
         bytes_down: int = 0,
         awaited: int | None = None,
         cohort: Indices | None = None,
+        in_parts: bool = False,
     ) -> Iterator["Update"]:
         """Yield the updates in the same order, with their durations; mark failed and late updates, and advance the clock.
 
@@ -158,6 +159,7 @@ class Clock:
             bytes_down: bytes that each client received.
             awaited: number of clients that the server waits for; None for all.
             cohort: clients with an update in the stream, int64 [k]; their times for nominal work are then computed in one call.
+            in_parts: whether clients send only parts of their models. What is stored are times for a complete model then, too.
         """
         computing, times = self._computing(t), dict[int, tuple[float, float]]()
         if cohort is not None:
@@ -169,8 +171,10 @@ class Clock:
             waiting.add(update)
             if update.late is None and update.failure is None:
                 # The server has observed this client's time; it is stored for nominal work.
-                if update.work != 1.0:
-                    times[update.client] = self._times(update, computing[update.client], bytes_down)
+                partial = in_parts and update.num_bytes < self.model_bytes
+                if update.work != 1.0 or partial:
+                    sent = self.model_bytes if partial else update.num_bytes
+                    times[update.client] = self._times(update.client, computing[update.client], bytes_down + sent)
                 self._remember(update.client, *times[update.client])
             yield update
         duration = waiting.duration()
@@ -196,7 +200,8 @@ class Clock:
                 yield update
                 continue
             if update.client not in times or update.work != 1.0 or update.num_bytes != self.model_bytes:
-                times[update.client] = self._times(update, computing[update.client] * update.work, bytes_down)
+                computed = computing[update.client] * update.work
+                times[update.client] = self._times(update.client, computed, bytes_down + update.num_bytes)
             update.duration, _ = times[update.client]
             if self.dropout and rng(self.seed, "dropout", t, update.client).random() < self.dropout:
                 update.failure = "dropped out before its update arrived"
@@ -208,10 +213,9 @@ class Clock:
         """Total times for the given times of the latency law, with one model down and up."""
         return self._split(computing, clients, np.full(len(clients), 2.0 * self.model_bytes))[0]
 
-    def _times(self, update: "Update", computing: float, bytes_down: int) -> tuple[float, float]:
-        """Total time and communication time of one update."""
-        sent = np.array([float(bytes_down + update.num_bytes)])
-        total, upload = self._split(np.array([computing]), np.array([update.client]), sent)
+    def _times(self, client: int, computing: float, bytes_moved: int) -> tuple[float, float]:
+        """Total time and communication time of a client that computes so long, and receives and sends so many bytes."""
+        total, upload = self._split(np.array([computing]), np.array([client]), np.array([float(bytes_moved)]))
         return float(total[0]), float(upload[0])
 
     def _remember(self, client: int, total: float, upload: float) -> None:

@@ -120,7 +120,10 @@ class _Playing:
         with self.watch.part("aggregation"):
             updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
             awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
-            updates = clock.settle(t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients)
+            updates = clock.settle(
+                t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients,
+                in_parts=cohort.share is not None,
+            )  # fmt: skip
             updates = tally.arrived(updates)
             updates = admitted(run_state.selector, updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates

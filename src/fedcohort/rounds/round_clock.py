@@ -54,6 +54,7 @@ class RoundClock(Protocol):
         bytes_down: int = 0,
         awaited: int | None = None,
         cohort: Indices | None = None,
+        in_parts: bool = False,
     ) -> Iterator[Update]:
         """Yield the updates with their durations, mark late ones, and advance :attr:`now` at the end of the round."""
         ...

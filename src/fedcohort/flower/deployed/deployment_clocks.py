@@ -79,6 +79,7 @@ class WallClock:
         bytes_down: int = 0,  # noqa: ARG002 - of the contract
         awaited: int | None = None,  # noqa: ARG002 - of the contract
         cohort: Indices | None = None,  # noqa: ARG002 - of the contract
+        in_parts: bool = False,  # noqa: ARG002 - of the contract
     ) -> Iterator[Update]:
         """Yield the updates, remember the clients' times, and advance the time to the end of the training."""
         for update in updates:
