@@ -1,6 +1,7 @@
 """Users' own data in runs: identity, resuming, trust, several processes, settings that the data decide, accuracy of clients."""
 
 import logging
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -322,6 +323,28 @@ def test_fewer_clients_than_k_select_all_of_them():
     assert (experiment.federation.clients, experiment.selection.k) == (2, 2)
     with pytest.raises(UsageError, match=r"selection\.k = 3: more than federation\.clients = 2"):
         settled(Experiment(selection={"k": 3}), iris(clients=np.arange(60) % 2))
+
+
+@pytest.mark.parametrize("federation", [{}, {"partition": {"name": "natural", "min_size": 1}}])
+def test_k_may_be_as_large_as_the_number_of_clients_in_a_table(federation):
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 30}).to_csv("t.csv")
+    experiment = Experiment(
+        data={"name": "t.csv"},
+        federation=federation,
+        selection={"k": 20},
+        variants=[{"label": "later", "selection": {"k_steps": [[2, 30]]}}],
+    )
+    rows = [settled(row, None) for _, row in experiment.rows()]
+    assert [(row.federation.clients, row.selection.k) for row in rows] == [(30, 20), (30, 20)]
+    read = Experiment(**tomllib.loads(experiment.to_toml()))
+    assert read == experiment
+    assert settled(read, None) == settled(experiment, None)
+    with pytest.raises(UsageError, match=r"selection\.k = 31: more than federation\.clients = 30; use 1 to 30$"):
+        settled(experiment.with_overrides({"selection": {"k": 31}}), None)
+    with pytest.raises(
+        UsageError, match=r"selection\.k = 20: more than federation\.clients = 12; .* or set federation\.clients$"
+    ):
+        experiment.with_overrides({"federation": {"partition": "iid"}})
 
 
 def test_ids_that_another_partition_ignores_are_reported(caplog):
