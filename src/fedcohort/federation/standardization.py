@@ -69,7 +69,10 @@ def _is_constant(features: np.ndarray, deviation: np.ndarray, setting: str) -> n
             "squares are 0; multiply the column by a number, or leave it out"
         )
     least = ROUND_OFF * np.minimum(largest, 1.0)
-    return deviation <= (np.maximum(least, END_OF_FLOAT32) if features.dtype == np.float32 else least)
+    if features.dtype == np.float32:
+        least = np.maximum(least, END_OF_FLOAT32)
+    constant: np.ndarray = deviation <= least
+    return constant
 
 
 def is_far_from_zero(shift: np.ndarray, scale: np.ndarray) -> bool:
