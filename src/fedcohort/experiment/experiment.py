@@ -49,7 +49,7 @@ from fedcohort.experiment.settings_in_key import settings_in_key
 from fedcohort.experiment.sweep_checks import about_unknown_key, check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.experiment.tasks import check_task
-from fedcohort.experiment.unnamed_settings import left_to_data, unnamed_settings, without_unnamed
+from fedcohort.experiment.unnamed_settings import settings_of_data, unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
 
@@ -139,15 +139,15 @@ class Experiment(Section):
         many clients there are, :meth:`settled` checks k."""
         k, steps, clients = self.selection.k, self.selection.k_steps, self.federation.clients
         is_default = "federation.clients" in self.unnamed
-        if self._left_to_data or not is_capped(k, steps, clients, given, is_default=is_default):
+        if self.left_to_data or not is_capped(k, steps, clients, given, is_default=is_default):
             return
         object.__setattr__(self, "selection", self.selection.model_copy(update={"k": clients}))
         self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @property
-    def _left_to_data(self) -> frozenset[str]:
+    def left_to_data(self) -> frozenset[str]:
         """The settings that a user's own files decide, if they decide the number of clients."""
-        return left_to_data(self.unnamed, self.data.name, self.federation.partition)
+        return settings_of_data(self.unnamed, self.data.name, self.federation.partition)
 
     @classmethod
     def recorded(cls, values: Mapping[str, object]) -> "Experiment":
@@ -207,7 +207,7 @@ class Experiment(Section):
         """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment."""
         import tomli_w
 
-        values = without_unnamed(self.to_dict(), self._left_to_data)
+        values = without_unnamed(self.to_dict(), self.left_to_data)
         return comments(self.handed_over) + tomli_w.dumps(without_none(values))
 
     def own_files(self) -> list[Path]:

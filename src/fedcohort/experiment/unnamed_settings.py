@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from fedcohort.core.paths import is_folder
 from fedcohort.federation.own_data_names import is_own, is_text
 
-__all__ = ["SETTINGS", "left_to_data", "unnamed_settings", "without_unnamed"]
+__all__ = ["SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
 
 SETTINGS = ("federation.partition", "federation.clients", "selection.k")
 """The settings whose defaults fit the built-in data, and that other data may need to differ."""
@@ -49,7 +49,7 @@ class _Partition(Protocol):
     def parameters(self) -> Mapping[str, object]: ...
 
 
-def left_to_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
+def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
     """The settings in ``unnamed`` if a user's own files decide how many clients there are, and otherwise none.
 
     They decide it unless the number is given, or a partition that divides the samples anew.
