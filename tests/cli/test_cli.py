@@ -678,6 +678,14 @@ def test_a_file_in_another_encoding_says_what_to_do(encoding: str, tmp_path: Pat
     refused(call("run", tmp_path / "old.toml"), "it is not UTF-8 text (byte ", "); save it as UTF-8")
 
 
+def test_a_packed_table_is_no_experiment_file(tmp_path: Path) -> None:
+    (tmp_path / "table.csv.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    refused(
+        call("data", "describe", tmp_path / "table.csv.gz"),
+        "(byte 1), so no experiment file; give the path of a .toml file",
+    )
+
+
 @pytest.mark.parametrize("value", ["“uniform”", '"uniform”', "‘uniform’", "„uniform“"])
 def test_quotes_of_a_word_processor_are_named(value: str, tmp_path: Path) -> None:
     (tmp_path / "curly.toml").write_text(f"[selection]\nname = {value}\n", encoding="utf-8")

@@ -110,6 +110,14 @@ def test_float64_stays_float64():
     assert from_arrays((features, labels), (features, labels)).train_features.dtype == np.float64
 
 
+@pytest.mark.parametrize("kind", [">f8", "longdouble"])
+def test_more_bytes_or_another_order_of_bytes_stay_float64(kind):
+    features, labels = 1e9 + np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    data = from_arrays((features.astype(kind), labels), (features.astype(kind), labels))
+    assert data.train_features.dtype == np.float64
+    assert np.array_equal(data.train_features, features)
+
+
 def test_integers_are_not_shifted():
     tokens = np.arange(120).reshape(40, 3)
     with pytest.raises(UsageError, match=r"^federation\.feature_shift: the features are integers"):

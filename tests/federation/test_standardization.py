@@ -4,9 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 
 from fedcohort import UsageError, from_arrays
 from fedcohort.federation import standardization
+from fedcohort.federation.federation import gather
+from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.standardization import shift_and_scale
 
 SHAPES = [
@@ -64,3 +67,36 @@ def test_values_that_are_not_finite_are_found_in_every_piece(row: int, monkeypat
     features[row, 0, 1, 2:4] = np.nan, np.inf
     with pytest.raises(UsageError, match="2 values are NaN or infinite"):
         from_arrays((features, labels), (features[:0:-1], labels[:0:-1]))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("unit", [1e-12, 1e-31, 1e-36])
+def test_columns_in_small_units_are_not_constant(unit: float, kind: str) -> None:
+    features = (unit * np.random.default_rng(0).normal(3, 1, (500, 4))).astype(kind)
+    shift, scale = shift_and_scale(features, True)
+    seen = (features.astype(np.float64) - shift) * scale
+    np.testing.assert_allclose([seen.mean(axis=0), seen.std(axis=0)], [[0] * 4, [1] * 4], atol=1e-6)
+
+
+def test_the_smallest_float64_enter_the_model_standardized() -> None:
+    features, labels = 1e-100 * np.random.default_rng(0).normal(3, 1, (500, 4)), np.arange(500) % 2
+    data = from_arrays((features, labels), (features, labels), standardise=True)
+    federation = gather(data, partition(Iid(), data.train_labels, 5, 0), validation=0.0, seed=0)
+    seen = federation.prepare(federation.train.features, torch.float32).numpy()
+    np.testing.assert_allclose([seen.mean(axis=0), seen.std(axis=0)], [[0] * 4, [1] * 4], atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-20, 1e-200])
+def test_columns_that_differ_by_rounding_only_are_constant(value: float) -> None:
+    features = np.full((1001, 2), value)
+    features[::2, 1] = np.nextafter(value, 1) if value else value
+    assert shift_and_scale(features, True)[1].tolist() == [1, 1]
+
+
+def test_values_with_squares_of_0_are_refused() -> None:
+    features = 1e-200 * np.random.default_rng(0).standard_normal((50, 3))
+    features[:, 0] = 0
+    with pytest.raises(
+        UsageError, match=r"data\.standardise = true: column 2 of 3 .* whose squares are 0; multiply the column by"
+    ):
+        shift_and_scale(features, True)

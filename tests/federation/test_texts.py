@@ -82,7 +82,7 @@ def test_the_same_file_gives_the_same_data(tmp_path: Path, monkeypatch: pytest.M
         (b"Hamlet: to be", 8, "has no line of the form ROLE: text, with the role in capitals"),
         (b"", 8, "has no line of the form ROLE: text"),
         (b"HAMLET: \xff\xfe", 8, r"is not UTF-8 text \(byte 8\)"),
-        (b"HAMLET: to be", 8, "window = 8: gives 0 windows of 1 roles, the longest of which has 6 characters"),
+        (b"HAMLET: to be", 8, "window = 8: gives 0 windows of 1 role, the longest of which has 6 characters"),
         (b"HAMLET: to be or not", 0, "window = 0: should be a number of characters"),
     ],
 )

@@ -17,6 +17,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.experiment import load as load_experiment
 from fedcohort.experiment.given_objects import Given
+from fedcohort.federation import own_data, table_files
 from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.datasets import from_arrays, part
 from fedcohort.federation.load_dataset import is_found, is_hub_id, load
@@ -319,3 +320,24 @@ def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
     assert f"column '{column}' has 'foo' in row 4, and numbers in most others; correct the value" in refused.replace(
         "\n", ""
     )
+
+
+def test_a_table_that_changes_while_it_is_read_is_not_kept(monkeypatch, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = "a,label\n" + "1,0\n2,1\n" * 10
+    path.write_text(rows)
+
+    def read_table(*arguments):
+        path.write_text(rows + "3,1\n" * 10)
+        return whole(*arguments)
+
+    whole = table_files.read_table
+    with monkeypatch.context() as patched:
+        patched.setattr(own_data, "read_table", read_table)
+        with pytest.raises(
+            UsageError, match=r"^data\.name = '.*': changed while it was read; try again when it is complete$"
+        ):
+            load(str(path))
+    path.write_text(rows)
+    data = load(str(path))
+    assert data.num_train + len(data.test_labels) == 20

@@ -1,6 +1,7 @@
 """Users' own data in runs: identity, resuming, trust, several processes, settings that the data decide, accuracy of clients."""
 
 import logging
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.load_dataset import load as load_data
+from fedcohort.racing.raced_rows import candidates
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.play_run import run_cell
 from fedcohort.runs.run_data import key_of, on_data
@@ -324,6 +326,36 @@ def test_fewer_clients_than_k_select_all_of_them():
         settled(Experiment(selection={"k": 3}), iris(clients=np.arange(60) % 2))
 
 
+@pytest.mark.parametrize("federation", [{}, {"partition": {"name": "natural", "min_size": 1}}])
+def test_k_may_be_as_large_as_the_number_of_clients_in_a_table(federation):
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 30}).to_csv("t.csv")
+    experiment = Experiment(
+        data={"name": "t.csv"},
+        federation=federation,
+        selection={"k": 20},
+        variants=[{"label": "later", "selection": {"k_steps": [[2, 30]]}}],
+    )
+    rows = [settled(row, None) for _, row in experiment.rows()]
+    assert [(row.federation.clients, row.selection.k) for row in rows] == [(30, 20), (30, 20)]
+    read = Experiment(**tomllib.loads(experiment.to_toml()))
+    assert read == experiment
+    assert settled(read, None) == settled(experiment, None)
+    with pytest.raises(UsageError, match=r"selection\.k = 31: more than federation\.clients = 30; use 1 to 30$"):
+        settled(experiment.with_overrides({"selection": {"k": 31}}), None)
+    with pytest.raises(
+        UsageError, match=r"selection\.k = 20: more than federation\.clients = 12; .* or set federation\.clients$"
+    ):
+        experiment.with_overrides({"federation": {"partition": "iid"}})
+
+
+def test_a_row_that_selects_too_many_clients_of_a_table_is_refused_before_the_first_run(tmp_path):
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 30}).to_csv("t.csv")
+    experiment = Experiment(data={"name": "t.csv"}, sweep={"selection.k": [20, 31]}, seeds=1)
+    with pytest.raises(UsageError, match=r"selection\.k = 31: more than federation\.clients = 30"):
+        fedcohort.compare(experiment, runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
 def test_ids_that_another_partition_ignores_are_reported(caplog):
     experiment = settled(Experiment(federation={"partition": "iid"}), iris(clients=np.arange(60) % 4))
     assert (experiment.federation.partition.name, experiment.federation.clients) == ("iid", 12)
@@ -440,3 +472,13 @@ def test_centralized_training_has_no_test_samples_of_clients():
     data = iris(clients=ids[30:], test_clients=ids[:30])
     run = fedcohort.run(Experiment(rounds=1, model="logistic", algorithm="centralised"), data=data)
     assert run.client_accuracy.empty
+
+
+def test_rows_of_a_race_over_settings_keep_the_clients_of_a_table():
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 30}).to_csv("t.csv")
+    variants = [{"label": "late", "selection": "ucb"}]
+    experiment = Experiment(data={"name": "t.csv"}, variants=variants, sweep={"selection.k": [3, 20]})
+    rows, _ = candidates(experiment, Given(), over={"training.lr": [0.1, 0.2]})
+    chosen = [settled(row.experiment, None) for row in rows]
+    assert [(row.federation.partition.name, row.federation.clients) for row in chosen] == [("natural", 30)] * 8
+    assert sorted({(row.selection.k, row.training.lr) for row in chosen}) == [(3, 0.1), (3, 0.2), (20, 0.1), (20, 0.2)]

@@ -34,24 +34,28 @@ KSteps: TypeAlias = Annotated[
 """Pairs of a round and the number of clients from that round on."""
 
 
-def is_capped(k: int, steps: tuple[tuple[int, int], ...], clients: int, given: object) -> bool:
+def is_capped(
+    k: int, steps: tuple[tuple[int, int], ...], clients: int, given: object, *, is_default: bool = False
+) -> bool:
     """Whether k must be lowered because there are fewer clients.
 
     Args:
         k, steps: the numbers of clients of the section.
         clients: number of clients.
         given: the section as it was given.
+        is_default: the number of clients was not given.
 
     Raises:
         UsageError: a number of clients that was given is too large.
     """
+    more = f"more than federation.clients = {clients}; use 1 to {clients}"
+    more += ", or set federation.clients" * is_default
     for t, later in steps:
         if later > clients:
             raise UsageError(
-                f"selection.k_steps = {[list(step) for step in steps]}: selects {later} from round {t} on, more than "
-                f"federation.clients = {clients}; use 1 to {clients}"
+                f"selection.k_steps = {[list(step) for step in steps]}: selects {later} from round {t} on, {more}"
             )
     section = isinstance(given, BaseModel)
     if k > clients and (section or (isinstance(given, Mapping) and "k" in given)):
-        raise UsageError(f"selection.k = {k}: more than federation.clients = {clients}; use 1 to {clients}")
+        raise UsageError(f"selection.k = {k}: {more}")
     return k > clients

@@ -30,6 +30,7 @@ from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
 from fedcohort.experiment.plugin_files import by_content, plugin_files
+from fedcohort.experiment.provided_data import check_provided
 from fedcohort.experiment.python_objects import with_names
 from fedcohort.experiment.sections import (
     Algorithm,
@@ -48,7 +49,7 @@ from fedcohort.experiment.settings_in_key import settings_in_key
 from fedcohort.experiment.sweep_checks import about_unknown_key, check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.experiment.tasks import check_task
-from fedcohort.experiment.unnamed_settings import unnamed_settings, without_unnamed
+from fedcohort.experiment.unnamed_settings import settings_of_data, unnamed_settings, without_unnamed
 
 __all__ = ["Cell", "Experiment"]
 
@@ -134,10 +135,19 @@ class Experiment(Section):
         return bundle(repr(self), f"Experiment {self.name}", [], overview(self))
 
     def _cap_k(self, given: object) -> None:
-        """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error."""
-        if is_capped(self.selection.k, self.selection.k_steps, self.federation.clients, given):
-            object.__setattr__(self, "selection", self.selection.model_copy(update={"k": self.federation.clients}))
-            self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
+        """Select all clients if there are fewer than the default k; a larger k that was ``given`` is an error. If the data decide how
+        many clients there are, :meth:`settled` checks k."""
+        k, steps, clients = self.selection.k, self.selection.k_steps, self.federation.clients
+        is_default = "federation.clients" in self.unnamed
+        if self.left_to_data or not is_capped(k, steps, clients, given, is_default=is_default):
+            return
+        object.__setattr__(self, "selection", self.selection.model_copy(update={"k": clients}))
+        self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
+
+    @property
+    def left_to_data(self) -> frozenset[str]:
+        """The settings that a user's own files decide, if they decide the number of clients."""
+        return settings_of_data(self.unnamed, self.data.name, self.federation.partition)
 
     @classmethod
     def recorded(cls, values: Mapping[str, object]) -> "Experiment":
@@ -177,17 +187,7 @@ class Experiment(Section):
         Raises:
             UsageError: something is missing; the message names the setting that provides it.
         """
-        if "validation" in needs and self.data.validation == 0:
-            raise UsageError(f"data.validation = 0: {plugin} needs a validation set; use a value above 0, such as 0.1")
-        if "holdout" in needs and self.federation.holdout == 0:
-            raise UsageError(
-                f"federation.holdout = 0: {plugin} needs a held-out part of each client's data; use a value above 0, such as 0.2"
-            )
-        if "public" in needs and self.public.name == "none":
-            raise UsageError(
-                f"public.name = 'none': {plugin} needs public samples; use 'holdout', another data set of the same shape, "
-                "or 'given' with public=… in Python"
-            )
+        check_provided(needs, plugin, self.data.validation, self.federation.holdout, self.public.name)
 
     def to_dict(self) -> dict[str, Any]:
         """The complete description as plain values, in the shape of the TOML file."""
@@ -204,10 +204,11 @@ class Experiment(Section):
         return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}
 
     def to_toml(self) -> str:
-        """The complete description as TOML. Reading it gives an equal experiment."""
+        """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment."""
         import tomli_w
 
-        return comments(self.handed_over) + tomli_w.dumps(without_none(self.to_dict()))
+        values = without_unnamed(self.to_dict(), self.left_to_data)
+        return comments(self.handed_over) + tomli_w.dumps(without_none(values))
 
     def own_files(self) -> list[Path]:
         """The users' own files that define plug-ins of this experiment."""

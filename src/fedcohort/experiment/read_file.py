@@ -96,9 +96,10 @@ def _text(file: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{file}: no such experiment file; give the path of a .toml file") from None
     except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{file}: cannot be read: it is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        ) from None
+        problem = f"it is not UTF-8 text (byte {error.start})"
+        if file.suffix != ".toml":
+            raise UsageError(f"{file}: {problem}, so no experiment file; give the path of a .toml file") from None
+        raise UsageError(f"{file}: cannot be read: {problem}; save it as UTF-8") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{file}: cannot be read: {reason}") from None

@@ -2,9 +2,13 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-__all__ = ["SETTINGS", "unnamed_settings", "without_unnamed"]
+from fedcohort.core.paths import is_folder
+from fedcohort.federation.own_data_names import is_own, is_text
+
+__all__ = ["SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
 
 SETTINGS = ("federation.partition", "federation.clients", "selection.k")
 """The settings whose defaults fit the built-in data, and that other data may need to differ."""
@@ -34,3 +38,29 @@ def without_unnamed(values: Mapping[str, Any], unnamed: frozenset[str]) -> dict[
         section, key = setting.split(".")
         result[section] = {name: copy.copy(value) for name, value in result[section].items() if name != key}
     return result
+
+
+class _Partition(Protocol):
+    """The choice of a partition."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, object]: ...
+
+
+def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
+    """The settings in ``unnamed`` if a user's own files decide how many clients there are, and otherwise none.
+
+    They decide it unless the number is given, or a partition that divides the samples anew.
+
+    Args:
+        unnamed: the settings that were not given.
+        data: the name of the data set.
+        partition: the partition.
+    """
+    keeps_clients = (
+        "federation.partition" in unnamed or partition.name == "natural" or partition.parameters.get("natural") is True
+    )
+    is_file = is_own(data) or is_text(data) or (Path(data).is_absolute() and is_folder(Path(data)))
+    return unnamed if "federation.clients" in unnamed and keeps_clients and is_file else frozenset()

@@ -96,10 +96,10 @@ def check_features(values: object, where: str) -> NDArray[Any]:
 
 
 def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[np.generic]:
-    """Tables and float images; tables may be float64, all others become float32."""
-    keep = features.ndim == 2 and features.dtype == np.float64
+    """Tables and float images; tables of 64 bits and more, in any order of bytes, become float64, all others float32."""
+    is_double = features.ndim == 2 and features.dtype.kind == "f" and features.dtype.itemsize >= 8
     with np.errstate(over="ignore"):
-        features = np.ascontiguousarray(features, dtype=np.float64 if keep else np.float32)
+        features = np.ascontiguousarray(features, dtype=np.float64 if is_double else np.float32)
     check_finite(features, where)
     return features
 

@@ -119,12 +119,11 @@ def load_or_decode(entry: Path, name: str, decode: Callable[[Path, Path], None])
         ):  # a second process waits, then reads the entry; the lock of a killed process is released
             return _load_locked(entry, name, decode)
     except NotImplementedError:
-        problem = "is on a file system without locks"
+        problem, works = "is on a file system without locks", "name another folder"
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
-    raise UsageError(
-        f"FEDCOHORT_CACHE: the folder {_shown(entry.parent)} {problem}; make room there, or name another folder"
-    )
+        works = "make room there, or name another folder" if is_disk_full(error) else "name another folder"
+    raise UsageError(f"FEDCOHORT_CACHE: the folder {_shown(entry.parent)} {problem}; {works}")
 
 
 def _load_locked(entry: Path, name: str, decode: Callable[[Path, Path], None]) -> Dataset:

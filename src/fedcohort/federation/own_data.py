@@ -52,8 +52,16 @@ def load_own(name: str, columns: Columns, standardise: bool | None) -> Dataset:
     if not is_file(path):
         problem = f"is {kind}" if (kind := kind_of(path)) else "there is no such file"
         raise UsageError(f"{where}: {problem}; give the path of a .csv, .parquet or .npz file")
-    entry = entry_of_content(path.stem, [content_of(path), path.suffix.lower(), *columns.key()])
-    made = load_or_decode(entry, path.name, lambda _, out: save(_read(path, columns, where), out))
+    content = content_of(path)
+    entry = entry_of_content(path.stem, [content, path.suffix.lower(), *columns.key()])
+
+    def decode(_: Path, out: Path) -> None:
+        read = _read(path, columns, where)
+        if content_of(path) != content:  # the entry would have the name of other data
+            raise UsageError(f"{where}: changed while it was read; try again when it is complete")
+        save(read, out)
+
+    made = load_or_decode(entry, path.name, decode)
     if standardise:
         _check_largest(made, path, columns, where)
     return standardised(made, bool(standardise))

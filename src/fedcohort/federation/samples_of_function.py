@@ -64,5 +64,6 @@ def _of_dictionary(result: dict[str, Any], where: str, name: str, numeric: bool)
         return from_named_arrays(result, where, name, standardise=standardise, numeric=numeric)
     arguments = {"train", "test", "classes", "clients", "test_clients", "writers"}
     if other := sorted(set(map(str, result)) - arguments):
-        raise UsageError(f"{where}: returned {shown(other[0])}; known are {', '.join(sorted(arguments))}")
+        known = sorted(arguments | {"numeric", "standardise"})
+        raise UsageError(f"{where}: returned {shown(other[0])}; known are {', '.join(known)}")
     return from_arrays(**result, name=name, standardise=standardise, numeric=numeric)

@@ -15,7 +15,11 @@ PIECE = 2**18
 MOST_DEVIATIONS = 2**12
 """Mean of a column in standard deviations up to which values are standardized in the precision of the training."""
 SMALLEST_SCALE = 1e-30
-"""Inverse of a column's deviation down to which they are; float32 ends at 3e38."""
+"""Inverse of a column's deviation down to which they are, and one divided by the largest; float32 ends at 3e38."""
+ROUND_OFF = 1e-12
+"""Deviation up to which a column counts as constant; relative to the largest value, if that is below 1."""
+END_OF_FLOAT32 = 1e-37
+"""Deviation up to which a column of float32 counts as constant: smaller numbers have few digits."""
 
 
 def shift_and_scale(
@@ -25,7 +29,7 @@ def shift_and_scale(
     0 and scale 1 without ``standardise``.
 
     Raises:
-        UsageError: the squares of a column's values are larger than all floats; the message begins with ``setting``.
+        UsageError: the squares of a column's values are larger than all floats, or all 0; the message begins with ``setting``.
     """
     shape = (features.shape[1], 1, 1) if features.ndim == 4 else (features.shape[1],)
     if not standardise:
@@ -42,18 +46,44 @@ def shift_and_scale(
             mean = features.mean(axis=axes, dtype=np.float64)
             deviation = _deviation(features, mean)
         _check_spread(features, mean, deviation, setting)
-    scale = 1.0 / np.where(deviation > 1e-12, deviation, 1.0)
+    scale = 1.0 / np.where(_is_constant(features, deviation, setting), 1.0, deviation)
     return mean.reshape(shape), scale.reshape(shape)
 
 
+def _is_constant(features: np.ndarray, deviation: np.ndarray, setting: str) -> np.ndarray:
+    """Whether all values of a channel or column are the same, except for rounding, bool [C].
+
+    Raises:
+        UsageError: the squares of a column's values are 0, although the values are not.
+    """
+    small = deviation <= ROUND_OFF
+    if not small.any() or features.dtype.kind != "f":
+        return small
+    axes = (0, 2, 3) if features.ndim == 4 else (0,)
+    lowest, highest = (limit(axis=axes).astype(np.float64) for limit in (features.min, features.max))
+    largest = np.maximum(np.abs(lowest), np.abs(highest))
+    lost = (deviation == 0) & (highest - lowest > ROUND_OFF * largest)
+    if features.dtype == np.float64 and (bad := np.flatnonzero(lost)).size:
+        raise UsageError(
+            f"{setting}: column {bad[0] + 1} of {len(deviation)} of the features has values of at most {largest[bad[0]]:.3g}, whose "
+            "squares are 0; multiply the column by a number, or leave it out"
+        )
+    least = ROUND_OFF * np.minimum(largest, 1.0)
+    if features.dtype == np.float32:
+        least = np.maximum(least, END_OF_FLOAT32)
+    constant: np.ndarray = deviation <= least
+    return constant
+
+
 def is_far_from_zero(shift: np.ndarray, scale: np.ndarray) -> bool:
-    """Whether values of a column are so large, compared with their deviation or with the largest float32, that float32 would lose much
-    of what tells them apart before they are standardized. Times in seconds since 1970 are an example.
+    """Whether values of a column are so large, compared with their deviation or with the largest float32, or so small, that float32
+    would lose much of what tells them apart before they are standardized. Times in seconds since 1970 are an example.
 
     >>> is_far_from_zero(np.array([1.7e9]), np.array([1e-4])), is_far_from_zero(np.array([1970.0]), np.array([0.1]))
     (True, False)
     """
-    return bool((np.abs(shift) * scale).max() > MOST_DEVIATIONS or scale.min() < SMALLEST_SCALE)
+    ends = scale.min() < SMALLEST_SCALE or scale.max() > 1 / SMALLEST_SCALE
+    return bool(ends or (np.abs(shift) * scale).max() > MOST_DEVIATIONS)
 
 
 def _deviation(features: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.paths import kind_of
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.datasets import held_out
@@ -63,8 +64,8 @@ def from_text(
     if not in_test.any() or in_test.all():
         longest = max(map(len, texts.values()), default=0)
         raise UsageError(
-            f"{where}: window = {window}: gives {len(roles)} windows of {len(texts)} roles, the longest of which has {longest:,} "
-            "characters; use a smaller window (data.window) or a longer text, so that a role has 3 windows"
+            f"{where}: window = {window}: gives {counted(len(roles), 'window')} of {counted(len(texts), 'role')}, the longest of "
+            f"which has {longest:,} characters; use a smaller window (data.window) or a longer text, so that a role has 3 windows"
         )
     labels = windows[:, 1:] if task == "next" else roles
     tokens = windows[:, :window]

@@ -55,7 +55,7 @@ def candidates(
         )
     skipped: dict[str, str] = {}
     if several:
-        varied = Experiment(**(experiment.to_dict() | {"sweep": {**experiment.sweep, **over}})) if over else experiment
+        varied = experiment.with_overrides({"sweep": dict(over)}) if over else experiment
         rows = planned_rows(varied, given, selector, algorithm)
         for row in rows:
             row.check()

@@ -16,6 +16,7 @@ from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.python_objects import names_in
 from fedcohort.record import Run
 from fedcohort.runs.play_run import Progress, run_cell
+from fedcohort.runs.run_data import on_data
 from fedcohort.runs.shared_runs import in_turn
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import check_reference
@@ -98,7 +99,8 @@ class PlannedRow:
         return [Cell(self.label, seed, self.experiment.single(seed)) for seed in seeds]
 
     def check(self) -> None:
-        """Refuse a strategy and an algorithm that cannot be combined, and classes that have changed, before anything is run."""
+        """Refuse a strategy and an algorithm that cannot be combined, classes that have changed, and more clients to select than a
+        user's own data have, before anything is run."""
         for name in names_in(self.experiment):
             check_unchanged(name)
         selector, algorithm = self.given.selector, self.given.algorithm
@@ -107,6 +109,9 @@ class PlannedRow:
             selector if selector is not None else self.experiment.selection.build(),
             algorithm if algorithm is not None else self.experiment.algorithm.build(),
         )
+        if self.experiment.left_to_data:
+            (first,) = self.cells([self.experiment.seed])
+            on_data(first, self.given)
 
 
 def _run_in_processes(
