@@ -787,7 +787,8 @@ async function save(button) {
   const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away")), sheet = figure.querySelector(".sheet");
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
-    const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
+    const view = figure.querySelector(`.switch input[value="${places[0].closest(".view").dataset.view}"] + span`);
+    const name = view ? `${key}-${view.textContent.toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^-|-$/g, "")}` : key;
     const svg = places.length === 1 ? await drawing_of(places[0]) : await together(places);
     const solid = svg.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
     download(`${name}.svg`, "image/svg+xml", solid);

@@ -305,7 +305,7 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
     known = [own.mean for own in several if not math.isnan(own.mean.target)]
     if any(run.target_chosen == "results" for run in known):
         level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
-        level += ", without rows that fail or are far below the best" * (len(several) > 1)
+        level += _rows_left_out(several)
         yield (
             f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
             "measures.target_accuracy."
@@ -317,6 +317,16 @@ def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterato
         yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
     if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
+
+
+def _rows_left_out(several: "Sequence[OverSeeds]") -> str:
+    """Which rows do not count for a target from results, in words after a comma; empty if there is one row."""
+    if len(several) < 2:
+        return ""
+    unequal = (
+        len({run.rounds for own in several for run in own.runs}) > 1
+    )  # unfinished runs count if they are as far as all others
+    return f", without rows that fail{', are not finished' * unequal} or are far below the best"
 
 
 def _about_known(topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]") -> Iterator[str]:
