@@ -716,8 +716,10 @@ function sortAsAddressed(table, parts) {
 
 /* Sets the page to the state in its address; a live page that is renewed stays where the reader is. */
 function restore(scrolls = true) {
-  const text = decodeURIComponent(location.hash.slice(1));
-  if (!location.hash.includes("=")) { at = text; return; }
+  if (!location.hash.includes("=")) {
+    try { at = decodeURIComponent(location.hash.slice(1)); } catch { at = ""; } // an address that a program has cut within a letter
+    return;
+  }
   restoring = true;
   const parts = new URLSearchParams(location.hash.slice(1)), check = selector => { const input = document.querySelector(selector); if (input) input.checked = true; };
   at = parts.get("at") || "";
