@@ -152,7 +152,10 @@ def test_measures_of_unfinished_and_of_longer_runs_say_so(tmp_path: Path) -> Non
     uneven = shown(("uniform", 0, 5, 6), ("uniform", 1, 6, 6))
     assert [line.split()[1] for line in uneven.splitlines() if line.startswith("rounds ")] == ["5.5"]
     assert "Not final" not in uneven, "it says already how far they are"
+    behind = " ".join(shown(("uniform", 0, 6, 6), ("UCB", 0, 5, 6)).split())
+    assert "of every row reaches, without rows that fail, are not finished or are far below the best" in behind
     early = " ".join(shown(("uniform", 0, 2, 6), ("UCB", 0, 2, 6)).split())
+    assert "without rows that fail or are far below the best" in early, "they are equally far, and count"
     assert "Not final: 'uniform' has played 2 of 6 rounds, 'UCB' has played 2 of 6 rounds." in early
     assert "unequal" not in early
     longer = " ".join(shown(("uniform", 0, 2, 2), ("UCB", 0, 3, 3), finished=True).split())

@@ -101,6 +101,21 @@ def test_a_cheap_run_that_misses_the_target_is_worse_than_one_with_dear_rounds_t
     assert not objectives("accuracy@disclosure=5")[0].unspent(dear)  # more rounds would not spend it either
 
 
+def test_a_run_that_discloses_nothing_and_misses_the_target_is_worse_than_one_that_reaches_it(
+    run: Run, tmp_path: Path
+) -> None:
+    """Ten times nothing was nothing, so that a row that never reached the target was as good as one that always does."""
+    (objective,) = objectives("disclosure@accuracy=0.6")
+    reaches, misses = (
+        written(tmp_path / name, [played(t, [0], test_accuracy=accuracy) for t in (1, 2)])
+        for name, accuracy in (("reaches", 0.6), ("misses", 0.5))
+    )
+    assert (objective.score(reaches), objective.score(misses)) == (0.0, pytest.approx(-math.log(10)))
+    assert "10 times 1 + the numbers of all its rounds" in objective.about_target
+    missed = objectives("disclosure@accuracy=0.9")[0].score(run)  # 36 numbers in four rounds
+    assert missed == pytest.approx(-math.log(10 * (1 + 36)))
+
+
 def test_numbers_are_shown_in_their_unit() -> None:
     accuracy, cost = objectives(["accuracy", "bytes"])
     assert (accuracy.shown(0.912), accuracy.shown_difference(-0.013)) == ("91.2", "−1.3")

@@ -304,6 +304,7 @@ def test_pictures_of_clients_fit_a_phone_and_pies_are_one_file(browser: Any, tmp
             page.locator(f'#figure-class-shares [data-save="{kind}"]').click()
         text = Path(download.value.path()).read_text(encoding="utf-8")
         if kind == "svg":
+            assert download.value.suggested_filename == "class-shares-pies.svg", "it was class-shares.1.svg"
             words = {
                 "".join(node.itertext())
                 for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")

@@ -26,6 +26,7 @@ from fedcohort.cli import cli
 from fedcohort.cli.awaited_runs import awaited
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writing
+from fedcohort.report import live as live_module
 from fedcohort.report.live import Live, serve
 from fedcohort.report.report_data import find_runs
 from tests.experiments import small
@@ -74,6 +75,40 @@ def test_an_open_page_gets_the_last_rounds_before_the_server_ends(tmp_path: Path
     assert ending.is_alive(), "the page has not asked again yet"
     assert 'data-live="' + json.loads(ask(server.server_port, "/state")[1])["version"] in ask(server.server_port)[1]
     ending.join(2)
+    assert not ending.is_alive()
+    server.server_close()
+
+
+def test_a_page_that_is_slow_to_make_gets_the_last_rounds_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, the server ended while it made the page of the rounds before, and the open page never showed the end."""
+    monkeypatch.setattr(live_module, "LAST_PAGE", 0.5)
+    run = written(tmp_path / "one", [played(1, [0])], rounds=2)
+    server = serve(tmp_path, 0, None, TOKEN)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    ask(server.server_port, "/state")
+    begun, may_end, made = threading.Event(), threading.Event(), server.live.page
+
+    def slowly(asked: str | None, seed: int | None = None) -> str:
+        text = made(asked, seed)
+        begun.set()
+        may_end.wait(30)
+        return text
+
+    monkeypatch.setattr(server.live, "page", slowly)
+    page = threading.Thread(target=ask, args=(server.server_port,))
+    page.start()
+    assert begun.wait(30)
+    with writing(run) as writer:
+        writer.record([played(2, [0])])
+        writer.finish({})
+    ending = threading.Thread(target=server.finish)
+    ending.start()
+    ending.join(1.5)
+    assert ending.is_alive(), "a page is being made"
+    may_end.set()
+    page.join(30)
+    assert 'data-live="' + json.loads(ask(server.server_port, "/state")[1])["version"] in ask(server.server_port)[1]
+    ending.join(5)
     assert not ending.is_alive()
     server.server_close()
 

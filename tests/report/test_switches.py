@@ -182,3 +182,13 @@ def test_the_page_holds_a_limited_number_of_seeds(runs: Path, monkeypatch: pytes
     text = report(gather(find_runs([runs])))
     assert 'type="radio" name="seed"' not in text
     assert "figure-raster-seed-1" not in text
+
+
+@pytest.mark.slow
+def test_an_address_that_was_cut_within_a_letter_shows_the_page(browser: Any, shown: Watched) -> None:
+    """Its end could not be decoded, and no chart was drawn."""
+    watched = Watched(browser)
+    page = watched.open(f"{shown.page.url.partition('#')[0]}#participation%E2%8")
+    page.wait_for_function("document.querySelector('#figure-accuracy svg')")
+    assert watched.complaints == []
+    page.close()

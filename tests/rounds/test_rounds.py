@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedcohort.core.parameters import parameters
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import RunState, play_round
+from fedcohort.rounds.client_outcomes import ALWAYS, WatchedReport
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
 from tests.run_states import a_run_state
 
@@ -245,6 +247,54 @@ def test_recorded_decisions_do_not_change_when_the_strategy_overwrites_its_array
             assert [(client, selected) for client, selected, *_ in rows] == [(i, i > 8) for i in expected]
             assert [score for *_, score, _ in rows] == [10.0 * t + i for i in expected]
             assert [terms for *_, terms in rows] == [{"twice": 10.0 * t + i} for i in expected]
+
+
+@parameters
+class AdmitsByReports(Selector):
+    """Declines the first client, after it has read what the clients report in one of several ways."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours")
+    way: str = "none"
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+    def admit(self, updates: Iterable[Any]) -> Iterator[Any]:
+        ways: dict[str, Callable[[dict[str, float]], object]] = {
+            "none": len,
+            "item": lambda report: report["loss"],
+            "get": lambda report: report.get("loss"),
+            "all": lambda report: {**report},
+            "items": lambda report: list(report.items()),
+        }
+        for i, update in enumerate(updates):
+            ways[self.way](update.report)
+            if i > 0:
+                yield update
+
+
+@pytest.mark.parametrize(
+    ("way", "read"),
+    [("none", []), ("item", ["loss"]), ("get", ["loss"]), *((way, sorted(ALWAYS)) for way in ("all", "items"))],
+)
+def test_what_decides_on_updates_is_billed_and_disclosed(way: str, read: list[str]) -> None:
+    """A strategy that declined clients by their losses had "disclosed" the updates and the numbers of samples only."""
+    with a_run_state(Given(selector=AdmitsByReports(way=way))) as run_state:
+        (training,) = play_round(run_state, 1, test=False).ledger
+    assert training.discloses == ", ".join(["its update and number of samples", *read])
+    assert training.bytes_up == 2 * 4 * MLP_PARAMETERS + 3 * 4 * len(read), "the declined client sends numbers, too"
+
+
+def test_a_watched_report_is_the_same_after_a_copy() -> None:
+    read: set[str] = set()
+    report = WatchedReport({"loss": 0.5, "steps": 2.0}, read)
+    assert list(report) == ["loss", "steps"]
+    assert "loss" in report
+    assert read == set(), "names are no numbers"
+    assert report.pop("steps") == 2.0
+    assert pickle.loads(pickle.dumps(report)) == {"loss": 0.5}
+    assert list(report.values()) == [0.5]
+    assert read == {"loss", "steps"}
 
 
 @parameters

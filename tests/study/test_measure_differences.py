@@ -107,9 +107,11 @@ def test_a_target_that_a_seed_misses_gives_no_result(folder: Path, experiment: f
 
 
 def test_a_target_that_nobody_reaches_is_no_error(folder: Path, experiment: fedcohort.Experiment) -> None:
-    """It is known only after all runs, whose comparison must be printed."""
+    """It is known only after all runs, whose comparison must be printed. The rounds to the target ended in a ValueError."""
     missed = fedcohort.compare(experiment.with_overrides({"measures": {"target_accuracy": 1.0}}), runs=folder)
     assert missed.differences("bytes_to_target")["verdict"].tolist() == ["baseline", "no result", "no result"]
+    for found in missed.differences_in(["rounds_to_target", "time_to_target", "bytes_to_target"]):
+        assert terminal.as_text(terminal.measure_table(missed, found)).count("no result") == 2
 
 
 def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:

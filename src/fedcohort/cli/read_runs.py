@@ -50,8 +50,8 @@ def measure(
     """Show all metrics of runs.
 
     The metrics are accuracy by class and by client, the cost of reaching a target accuracy, fairness compared with chance, and
-    stability. Runs that differ only in their seed are shown by their means. RUN is a run directory, a folder of run directories,
-    or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
+    stability. Runs that differ only in their seed are shown by their means, and one by one with --conformal. RUN is a run directory,
+    a folder of run directories, or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
     """
     from fedcohort.core import formatted_values
     from fedcohort.report import terminal

@@ -113,7 +113,8 @@ class Objective:
         """How runs count that do not reach the target, in a sentence; empty without a target."""
         if not (self.is_cost and self.limit):
             return ""
-        return f"A run that does not reach the target counts with {PENALTY:g} times its whole cost."
+        whole = "its whole cost" if self.measure != MAY_BE_NONE else "1 + the numbers of all its rounds"
+        return f"A run that does not reach the target counts with {PENALTY:g} times {whole}."
 
     @property
     def about_mean(self) -> str:
@@ -150,7 +151,11 @@ class Objective:
         if not self.limit:
             return float(used[-1])
         reached = measures.rounds_to(measured.series("test_accuracy"), self.value)
-        return float(used[int(reached) - 1]) if math.isfinite(reached) else PENALTY * float(used[-1])
+        return float(used[int(reached) - 1]) if math.isfinite(reached) else self._missed(float(used[-1]))
+
+    def _missed(self, whole: float) -> float:
+        """What a run counts that does not reach the target: ten times what is compared of its ``whole`` cost, see :func:`score_of`."""
+        return PENALTY * (1 + whole) - 1 if self.measure == MAY_BE_NONE else PENALTY * whole
 
     def reached(self, run: Run) -> bool:
         """Whether a run reached the target accuracy; true without one."""

@@ -49,8 +49,11 @@ TOKEN = "FEDCOHORT_LIVE_TOKEN"
 """Environment variable with the token of the address, for an address that stays the same when the server starts again."""
 
 LAST_PAGE = 5.0
-"""Largest number of seconds for which a server goes on after its command, so that an open page, which asks for news every two seconds,
-shows the end of the runs."""
+"""Number of seconds after its command, or after it last sent a page, for which a server waits until an open page, which asks for news
+every two seconds, shows the end of the runs."""
+
+LONGEST_WAIT = 30.0
+"""Largest number of seconds for which a server goes on after its command: making a page can take many seconds on a busy machine."""
 
 NAMES = (HOST, "localhost", "[::1]")
 """Host names that a request may use for this machine."""
@@ -183,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if where.path == "/":
                 shown = self.server.live.state(asked)["version"]
-                self._answer(200, "text/html", self.server.live.page(asked, _whole(query.get("seed", [""])[0])))
+                with self.server.making_a_page(asked):
+                    self._answer(200, "text/html", self.server.live.page(asked, _whole(query.get("seed", [""])[0])))
                 self.server.shown = shown
             elif where.path == "/state":
                 self.server.asked = (time.monotonic(), asked)
@@ -233,6 +237,7 @@ class LiveServer(ThreadingHTTPServer):
         live: the pages.
         asked: when a page last asked for news, on the monotonic clock in seconds, and the experiment in its address.
         shown: the version of the page that was sent last.
+        sent: when a page was last sent, on the same clock.
     """
 
     daemon_threads = True
@@ -242,14 +247,35 @@ class LiveServer(ThreadingHTTPServer):
         super().__init__((HOST, port), _Handler)
         self.live, self.shown = live, ""
         self.asked: tuple[float, str | None] = (-math.inf, None)
+        self.sent = -math.inf
+        self._making: list[str | None] = []  # the experiments in the addresses of pages that are being made and sent
+
+    @contextmanager
+    def making_a_page(self, asked: str | None) -> Iterator[None]:
+        """Note that a page is being made and sent during a block, and when it was sent."""
+        self._making.append(asked)
+        try:
+            yield
+        finally:
+            self._making.remove(asked)
+            self.sent = time.monotonic()
 
     def finish(self) -> None:
-        """Shut down as soon as a page that is open has got the last rounds, or after :data:`LAST_PAGE` seconds."""
-        begin, (when, name) = time.monotonic(), self.asked
-        if begin - when < LAST_PAGE:  # else no page is open
-            while time.monotonic() - begin < LAST_PAGE and self.shown != self.live.state(name)["version"]:
+        """Shut down as soon as a page that is open has got the last rounds, or has not asked for them in time."""
+        begin, (when, name), making = time.monotonic(), self.asked, [*self._making]
+        last = (
+            max(when, self.sent) if when > -math.inf else when
+        )  # a page that never asked for news was closed, or is hidden
+        if making or begin - last < LAST_PAGE:  # else no page is open
+            name = making[-1] if making else name
+            while self._waits(begin) and self.shown != self.live.state(name)["version"]:
                 time.sleep(0.1)
         self.shutdown()
+
+    def _waits(self, begin: float) -> bool:
+        """Whether an open page can still get the last rounds; the command ended at ``begin``."""
+        now = time.monotonic()
+        return now - begin < LONGEST_WAIT and (bool(self._making) or now - max(begin, self.sent) < LAST_PAGE)
 
     @property
     def address(self) -> str:
@@ -308,4 +334,7 @@ def beside(folder: str | Path, name: str, planned: Planned) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.stdin.close()  # the server ends when its input ends, also if this process is killed
-            process.wait(timeout=10)
+            try:
+                process.wait(timeout=LONGEST_WAIT + 10)
+            except subprocess.TimeoutExpired:  # the runs are finished: an error about their page would hide that
+                process.kill()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from fedcohort.core.sums import for_sums
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
 
-__all__ = ["Tally"]
+if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
+
+__all__ = ["Tally", "WatchedReport"]
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
-"""Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy reads
-them. All other reports are always sent and billed, and are recorded."""
+"""Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy or the
+algorithm reads them. All other reports are always sent and billed, and are recorded."""
 
 
 MEASURED = "test_"
@@ -47,6 +50,46 @@ class Validated(Protocol):
         ...
 
 
+class WatchedReport(dict[str, float]):
+    """The numbers that a client reports. It notes which of them are read, because clients have to send these.
+
+    Args:
+        report: the numbers by name.
+        read: gets the names that are read.
+    """
+
+    def __init__(self, report: Mapping[str, float], read: set[str]) -> None:
+        super().__init__(report)
+        self._noted = read
+
+    def __getitem__(self, name: str) -> float:
+        self._noted.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None, /) -> Any:
+        """The number with this name, or ``default``."""
+        self._noted.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove and return the number with this name."""
+        self._noted.add(name)
+        return super().pop(name, *default)
+
+    def values(self) -> "dict_values[str, float]":
+        """All numbers."""
+        self._noted.update(self)
+        return super().values()
+
+    def items(self) -> "dict_items[str, float]":
+        """All names and numbers."""
+        self._noted.update(self)
+        return super().items()
+
+    def __iter__(self) -> Iterator[str]:  # so that dict(report) and {**report} read the numbers one by one
+        return super().__iter__()
+
+
 class Tally:
     """What happened to each selected client of a round, collected while the updates arrive.
 
@@ -70,9 +113,13 @@ class Tally:
         self._derived: set[str] = set()  # reports that the server computes from updates
         self._sent_more = ""  # what clients send for the algorithm besides their updates, in words
         self._read: set[str] = set()
+        self._read_of_updates: set[str] = set()
 
     def arrived(self, updates: Iterable[Update]) -> Iterator[Update]:
-        """Pass on finite updates; note clients that failed or were late, and drop updates with NaN or ±∞ (R4)."""
+        """Pass on finite updates; note clients that failed or were late, and drop updates with NaN or ±∞ (R4).
+
+        The reports of the updates note which of their numbers are read.
+        """
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.num_samples, row.steps, row.duration = update.num_samples, update.steps, update.duration
@@ -91,6 +138,7 @@ class Tally:
             row.loss = update.report.get("loss", math.nan)
             row.accuracy = update.report.get("accuracy", math.nan)
             self._collect_reports(update)
+            update.report = WatchedReport(update.report, self._read_of_updates)
             yield update
 
     def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
@@ -141,8 +189,8 @@ class Tally:
         return [row for row in self.rows if row.status in statuses]
 
     def bill_reports(self, outcome: Outcome) -> None:
-        """Bill the always-measured reports that the strategy read."""
-        self._read = set(outcome.billed & ALWAYS & self._reports.keys())
+        """Bill the always-measured reports that were read: by the strategy, here or of an update, or by the algorithm."""
+        self._read = set((outcome.billed | self._read_of_updates) & ALWAYS & self._reports.keys())
         self.bytes_up += 4 * sum(len(self._reports[name]) for name in self._read)
 
     def check_needs(self, outcome: Outcome, strategy: str) -> None:

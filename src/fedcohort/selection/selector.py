@@ -110,7 +110,8 @@ class Selector:
     def admit(self, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
         """Yield the updates that enter the model, in their order; all of them by default.
 
-        The decision uses the clients' reports, before they send their models: clients that are not admitted send numbers only.
+        The decision uses the clients' reports, before they send their models: clients that are not admitted send numbers only. A
+        number that every client measures, such as ``loss``, is sent and billed if it is read.
         """
         yield from updates
 

@@ -716,8 +716,10 @@ function sortAsAddressed(table, parts) {
 
 /* Sets the page to the state in its address; a live page that is renewed stays where the reader is. */
 function restore(scrolls = true) {
-  const text = decodeURIComponent(location.hash.slice(1));
-  if (!location.hash.includes("=")) { at = text; return; }
+  if (!location.hash.includes("=")) {
+    try { at = decodeURIComponent(location.hash.slice(1)); } catch { at = ""; } // an address that a program has cut within a letter
+    return;
+  }
   restoring = true;
   const parts = new URLSearchParams(location.hash.slice(1)), check = selector => { const input = document.querySelector(selector); if (input) input.checked = true; };
   at = parts.get("at") || "";
@@ -787,7 +789,8 @@ async function save(button) {
   const places = all(".view:not([hidden]) .chart", figure).filter(place => !place.closest(".away")), sheet = figure.querySelector(".sheet");
   if (button.dataset.save === "svg") {
     const style = getComputedStyle(document.documentElement);
-    const name = places.length === 1 ? places[0].dataset.chart : `${key}.${places[0].closest(".view").dataset.view}`;
+    const view = figure.querySelector(`.switch input[value="${places[0].closest(".view").dataset.view}"] + span`);
+    const name = view ? `${key}-${view.textContent.toLowerCase().replace(/[^a-z0-9.]+/g, "-").replace(/^-|-$/g, "")}` : key;
     const svg = places.length === 1 ? await drawing_of(places[0]) : await together(places);
     const solid = svg.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name).trim());
     download(`${name}.svg`, "image/svg+xml", solid);

@@ -27,7 +27,7 @@ from fedcohort.core.formatted_values import (
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.cost_notes import PASSES
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table, natural_width, plain_table
-from fedcohort.study.targets import about_reached
+from fedcohort.report.terminal.measures_notes import UNKNOWN, about_targets
 
 if TYPE_CHECKING:
     from fedcohort.study.conformal_coverage import Conformal
@@ -136,8 +136,8 @@ def _tables_by_topic(
         yield from _tables(first, [_as_column(name, cells) for name, cells in topic], width)
 
 
-UNKNOWN, NEVER = "–", "∞"
-"""The texts of a measure that is not known, and of the cost of a target that was not reached."""
+NEVER = "∞"
+"""The text of the cost of a target that was not reached."""
 
 
 def _as_column(name: str, cells: Sequence[str]) -> Column:
@@ -285,7 +285,7 @@ def _about_summaries(several: "Sequence[OverSeeds]", score: ScoreStyle, seeds: s
     if not any(math.isfinite(run.client_accuracy) for run in runs):
         of_clients = "score" if score.numeric else "accuracy"
         yield f"The {of_clients} of all clients was not measured. To measure it after every round, set measures.clients_every = 1."
-    yield from _about_targets(several, score)
+    yield from about_targets(several, score)
 
 
 def _in_percent(several: "Sequence[OverSeeds]") -> list[str]:
@@ -297,26 +297,6 @@ def _in_percent(several: "Sequence[OverSeeds]") -> list[str]:
         "forgetting": [own.mean.forgetting for own in several],
     }
     return ["Accuracies", *(name for name, values in known.items() if any(map(math.isfinite, values)))]
-
-
-def _about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
-    """Notes about the target, and about runs that did not reach it."""
-    seeds = sum(own.seeds for own in several)
-    known = [own.mean for own in several if not math.isnan(own.mean.target)]
-    if any(run.target_chosen == "results" for run in known):
-        level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
-        level += ", without rows that fail or are far below the best" * (len(several) > 1)
-        yield (
-            f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
-            "measures.target_accuracy."
-        )
-    numbers = [(own.reached, own.seeds) for own in several if not math.isnan(own.mean.rounds_to_target)]
-    none = dict.fromkeys(own.mean.target_chosen for own in several if math.isnan(own.mean.target))
-    if none:
-        sign = f" {UNKNOWN}" if known else ""
-        yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
-    if marks := about_reached(numbers, f"the target {score.name}"):
-        yield marks.strip()
 
 
 def _about_known(topics: Sequence[Sequence[Measure]], several: "Sequence[OverSeeds]") -> Iterator[str]:

@@ -84,7 +84,7 @@ class _Style:
         values: dict[str, Values] = {
             "score": score.value,
             "index": formatted_values.index,
-            "count": lambda value: formatted_values.count(value, 0 if value == round(value) else 1),
+            "count": formatted_values.rounds,
             "size": formatted_values.size,
             "duration": formatted_values.duration,
             "time": lambda value: formatted_values.time_on(clock, value),

@@ -1,19 +1,26 @@
-"""Notes below the table of all measures: which rows cannot be compared with the others."""
+"""Notes below the table of all measures: about the target, and which rows cannot be compared with the others."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fedcohort.core.formatted_values import first_in_words
+from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
 from fedcohort.study.step_sizes import value_range
+from fedcohort.study.targets import about_reached
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison, Row
+    from fedcohort.study.summary import OverSeeds
 
-__all__ = ["about_rows"]
+__all__ = ["UNKNOWN", "about_rows", "about_targets"]
+
+UNKNOWN = "–"
+"""What the table shows for an unknown number."""
 
 IN_COMPARE = "They are in the table of `fedcohort compare`."
 """Where differences and verdicts are."""
@@ -107,3 +114,33 @@ def _with_rounds(rows: "Sequence[Row]") -> str:
     """The first rows, each with the numbers of rounds that its runs have played."""
     named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
     return first_in_words(named, SHOWN)
+
+
+def about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
+    """Notes about the target, and about runs that did not reach it."""
+    seeds = sum(own.seeds for own in several)
+    known = [own.mean for own in several if not math.isnan(own.mean.target)]
+    if any(run.target_chosen == "results" for run in known):
+        level = f"{'a level that the mean' if seeds > 1 else 'the'} best {score.name}{' of every row reaches' * (seeds > 1)}"
+        level += _rows_left_out(several)
+        yield (
+            f"Target {score.name}: taken from these results, {level}, rounded down. To choose it, use --target or "
+            "measures.target_accuracy."
+        )
+    numbers = [(own.reached, own.seeds) for own in several if not math.isnan(own.mean.rounds_to_target)]
+    none = dict.fromkeys(own.mean.target_chosen for own in several if math.isnan(own.mean.target))
+    if none:
+        sign = f" {UNKNOWN}" if known else ""
+        yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
+    if marks := about_reached(numbers, f"the target {score.name}"):
+        yield marks.strip()
+
+
+def _rows_left_out(several: "Sequence[OverSeeds]") -> str:
+    """Which rows do not count for a target from results, in words after a comma; empty if there is one row."""
+    if len(several) < 2:
+        return ""
+    unequal = (
+        len({run.rounds for own in several for run in own.runs}) > 1
+    )  # unfinished runs count if they are as far as all others
+    return f", without rows that fail{', are not finished' * unequal} or are far below the best"
