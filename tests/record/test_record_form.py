@@ -79,6 +79,7 @@ def test_what_no_version_of_fedcohort_writes_is_damage(statements: str, path: Pa
         ("UPDATE rounds SET class_accuracy = '[[1]]'", "rounds"),
         ("UPDATE rounds SET class_accuracy = '" + "[" * 9999 + "'", "rounds"),
         ("UPDATE clients SET reports = '\"a\"'", "clients"),
+        ("UPDATE clients SET reports = '0'", "clients"),
         ("UPDATE clients SET reports = '{\"a\": [1]}'", "clients"),
         ("UPDATE equal_decisions SET clients = x'00ff'", "decisions"),
         ("UPDATE portrait SET type = '[]'", "portrait"),
