@@ -10,8 +10,8 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import open_run
-from fedcohort.record.database import checkpoints_hash, first_seal, seal_of, sealed_rows
 from tests.experiments import small
+from tests.records import seal_again
 from tests.resume.test_resume import interrupted_run
 
 DAMAGED = r"run\.sqlite: the run's database is damaged"
@@ -21,13 +21,7 @@ def change(path: Path, statements: str) -> None:
     """Change the database of a run, and compute its hashes again."""
     with sqlite3.connect(path / "run.sqlite") as db:
         db.executescript(statements)
-        db.execute("UPDATE meta SET value = ? WHERE key = 'checkpoints'", (checkpoints_hash(db),))
-        seal = first_seal(db)
-        rounds = [t for (t,) in db.execute("SELECT round FROM rounds ORDER BY round")]
-        db.execute("DELETE FROM seals")
-        for t in rounds:
-            seal = seal_of(sealed_rows(db, t), seal)
-            db.execute("INSERT INTO seals VALUES (?, ?)", (t, seal))
+        seal_again(db)
 
 
 @pytest.fixture(scope="module")
