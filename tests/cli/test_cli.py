@@ -741,6 +741,11 @@ def test_an_option_that_is_a_setting_says_how_it_is_given(arguments: list[str], 
     assert (f": give a setting of the experiment as --set {key}=VALUE;" in result.stderr) == (key is not None)
 
 
+def test_a_wrong_option_names_the_help_of_its_command() -> None:
+    refused(call("compare", "--csv"), "Option '--csv' requires an argument; see `", " compare --help`")
+    refused(call("--rouns"), "No such option '--rouns'; see `")
+
+
 def test_several_similar_options_are_joined_with_or() -> None:
     refused(call("compare", "--rouns", "5"), "No such option '--rouns' (did you mean '--jobs' or '--runs'?); see `")
 

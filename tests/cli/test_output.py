@@ -104,6 +104,17 @@ def test_no_command_loses_its_output_for_lack_of_characters(encoding: str, runs:
     assert "\ufffd" not in "".join(texts), "click itself writes the help as UTF-8 into a stream that is ASCII"
 
 
+def test_progress_lines_have_no_control_characters(tmp_path: Path) -> None:
+    """A label could steer the terminal, or hide a line."""
+    label = 'label = "a\\u001b[31m\\u0007\\u202eb\\r\\nc"'
+    (tmp_path / "odd.toml").write_text(f"rounds = 2\nseeds = 1\n[[variants]]\n{label}\ntraining = {{ lr = 0.1 }}\n")
+    command = ["compare", str(tmp_path / "odd.toml"), "--runs", str(tmp_path / "runs")]
+    [(code, _, err)] = in_encoding("utf-8", tmp_path, command)
+    assert code == 0
+    lines = [line for line in err.split("\n") if line.startswith("[2/2] ")]
+    assert lines[0].startswith("[2/2] a[31mb c, seed 0: round 1 of 2")
+
+
 @pytest.mark.slow
 def test_the_locale_c_without_utf_8_is_no_obstacle(runs: Path) -> None:
     result = subprocess.run(

@@ -57,6 +57,21 @@ def test_everything_comes_back_from_bytes_and_from_a_file(tmp_path: Path) -> Non
         assert pack(found) == pack(state)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_or_a_device_is_not_read(tmp_path: Path) -> None:
+    """Reading the one would wait, and the other has no end."""
+    os.mkfifo(tmp_path / "pipe")
+    for file, kind in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder")):
+        with pytest.raises(CorruptState, match=f"it is {kind}"):
+            load_state(file, sha256="0" * 64)
+
+
+def test_a_shape_that_does_not_fit_its_tensor_is_corrupt() -> None:
+    data = pack({"a": np.arange(6.0)})
+    with pytest.raises(CorruptState, match="it cannot be parsed: shape"):
+        unpack(data.replace(rb"\"shape\": [6]", rb"\"shape\": [9]"))
+
+
 def test_large_tensors_are_hashed_beside_the_writing(tmp_path: Path) -> None:
     large = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     state, file = {"a": large, "turned": large.T, "small": torch.arange(3), "half": large.half()}, tmp_path / "large"

@@ -4,6 +4,8 @@ import errno
 import os
 import re
 import runpy
+import signal
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.flower.new_app import new_app
 from fedcohort.flower.sites.site_file import installed_plugins
+from fedcohort.runs.play_run import Interrupted
 from fedcohort.runs.prepare_run import federate
 from tests.flower.deployed.sites import grid_of, sites_of
 
@@ -123,6 +126,18 @@ def test_settings_of_a_new_app_that_cannot_be_used_are_refused_in_one_line(
     new_app(tmp_path / "lab")
     with pytest.raises(UsageError, match=message):
         served(tmp_path / "lab", **config)
+
+
+def test_the_server_of_a_new_app_that_is_told_to_end_says_so_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.tracebacklimit", None, raising=False)  # the server changes it
+    new_app(tmp_path / "lab")
+    # the server prints every round
+    monkeypatch.setattr("builtins.print", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Interrupted, match="stopped after the last round of 1; the run is finished"):
+        served(tmp_path / "lab")
+    assert sys.tracebacklimit == 0
 
 
 def test_the_configuration_in_the_readme_holds_any_folder(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fedcohort.experiment.given_objects import Given
+from fedcohort.record.database import SEALED
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.live import serve
 from fedcohort.report.page import page as report
@@ -427,7 +428,7 @@ def watch(server: Any) -> None:
 def cut(path: Path, last: int) -> None:
     """A run that has played so many rounds."""
     with sqlite3.connect(path / "run.sqlite") as database:
-        for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
+        for table in SEALED:
             database.execute(f"DELETE FROM {table} WHERE round > ?", (last,))
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
         seal_again(database)

@@ -54,6 +54,15 @@ def test_every_figure_has_marks_and_fits_its_columns(runs: Path, columns: int) -
     assert drawn >= 16
 
 
+@pytest.mark.parametrize("letter", ["\x00", "\x07", "\x1b", "\ufffe", "\ud800"])
+def test_names_with_characters_that_an_svg_cannot_have_are_drawn(letter: str) -> None:
+    """The program that draws would end this process."""
+    axes = {"x": {"field": f"a{letter}", "type": "nominal"}, "y": {"field": "b", "type": "quantitative"}}
+    values = [{f"a{letter}": f"x{letter}y", "b": 1}]
+    drawn = draw({"data": {"values": values}, "mark": "bar", "encoding": axes}, "svg")
+    assert [text for text in ET.fromstring(drawn).itertext() if re.fullmatch("x.y", text)]
+
+
 def test_lines_have_a_legend_with_dashes(runs: Path) -> None:
     look = paper(1)
     figure = next(f for f in figures(gather(find_runs([runs])), look) if f.key == "accuracy")

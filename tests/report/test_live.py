@@ -26,6 +26,7 @@ from fedcohort.cli import cli
 from fedcohort.cli.awaited_runs import awaited
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writing
+from fedcohort.record.database import SEALED
 from fedcohort.report import live as live_module
 from fedcohort.report.live import Live, serve
 from fedcohort.report.report_data import find_runs
@@ -144,7 +145,8 @@ def test_it_serves_the_report_and_tells_news(tmp_path: Path, runs: Path) -> None
         assert f'data-live="{before}"' in text
         assert json.loads(ask(port, "/state")[1])["version"] == before
         with sqlite3.connect(tmp_path / "one" / "run.sqlite") as database:
-            database.execute("DELETE FROM rounds WHERE round > 5")
+            for table in SEALED:
+                database.execute(f"DELETE FROM {table} WHERE round > 5")
             database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
             seal_again(database)
         database.close()
@@ -225,7 +227,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no name": (forge("DELETE FROM meta WHERE key = 'name'"), "KeyError"),
     "no status": (forge("DELETE FROM meta WHERE key = 'status'"), "its status is None"),
     "another format": (forge("UPDATE meta SET value = '99' WHERE key = 'format'"), "written in format 99"),
-    "numbers that are none": (forge("UPDATE rounds SET class_accuracy = 'x'"), "JSONDecodeError"),
+    "numbers that are none": (
+        forge("UPDATE rounds SET class_accuracy = 'x'"),
+        "run.sqlite: the run's database is damaged",
+    ),
 }
 """Ways to damage a run, and a part of the reason that the page gives."""
 

@@ -19,6 +19,7 @@ from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
+from fedcohort.record.database import SEALED
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.layers import Layers
 from fedcohort.report.live import Live
@@ -164,7 +165,7 @@ def test_a_run_without_a_round(tmp_path: Path, runs: Path) -> None:
     copy = tmp_path / "fresh"
     shutil.copytree(find_runs([runs])[0].path, copy)
     with sqlite3.connect(copy / "run.sqlite") as database:
-        for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
+        for table in SEALED:
             database.execute(f"DELETE FROM {table}")
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
         seal_again(database)
@@ -180,7 +181,7 @@ def test_runs_that_are_going_on_stand_beside_finished_ones(tmp_path: Path, runs:
         shutil.copytree(run.path, tmp_path / run.path.name)
     late = find_runs([tmp_path])[3]
     with sqlite3.connect(late.path / "run.sqlite") as database:
-        for table in ("rounds", "clients", "decisions", "ledger", "wall", "client_accuracy"):
+        for table in SEALED:
             database.execute(f"DELETE FROM {table} WHERE round > 3")
         database.execute("UPDATE meta SET value = 'running' WHERE key = 'status'")
         seal_again(database)

@@ -126,6 +126,7 @@ def test_labels_are_escaped(compared: Comparison) -> None:
         r"$\alpha$ {[}0, 1{]} ''q''"
     )
     assert escaped("accents é stay") == "accents é stay"
+    assert escaped("a\x1b[31m\x07b") == "a{[}31mb"
     assert escaped("−1.5 ± ∞") == r"$-$1.5 $\pm$ $\infty$"
 
 

@@ -18,7 +18,7 @@ from fedcohort.algorithms import parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.engines.base import ClientError, OwnClientError
 from fedcohort.models import Model
-from fedcohort.selection import Cohort, Outcome, Round, Selector, Why
+from fedcohort.selection import Census, Cohort, Outcome, Round, Selector, Why
 from fedcohort.selection.ucb import UCB
 from tests.cli.test_cli import call, refused
 from tests.experiments import blobs, small
@@ -39,6 +39,23 @@ class Strict(Selector):
 
     def select(self, round: Round) -> Cohort:
         return Cohort(round.available[: self.size])
+
+
+@parameters
+class NothingNext(Selector):
+    """A strategy that asks an iterator for more than it has."""
+
+    def setup(self, census: Census) -> None:
+        next(iter(()))
+
+    def select(self, round: Round) -> Cohort:
+        raise NotImplementedError
+
+
+def test_an_iterator_at_its_end_is_an_error_of_the_function(tmp_path: Path) -> None:
+    """Generators that a StopIteration passes replace it by a RuntimeError without its place."""
+    with pytest.raises(UsageError, match=rf"^NothingNext\.setup raised StopIteration{PLACE}"):
+        fedcohort.run(small(), selector=NothingNext(), runs=tmp_path)
 
 
 @pytest.mark.parametrize(

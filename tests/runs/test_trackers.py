@@ -160,9 +160,10 @@ def test_several_jobs_have_no_tracker(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """A folder that cannot be written is refused before the first round; here, it can no longer be written afterwards."""
+    """A folder that cannot be written, or a server that does not answer, is refused before the first round; here, that changes."""
     pytest.importorskip(name)
     monkeypatch.setattr(trackers, "check_writable", lambda *_, **__: None)
+    monkeypatch.setattr(trackers.MLflow, "reach", lambda _: None)
     (tmp_path / "file").write_text("no folder")
     where = f"{tmp_path / 'file' / 'logs'}" if name != "mlflow" else "http://127.0.0.1:9"
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -173,6 +174,21 @@ def test_what_cannot_be_told_is_one_line_and_the_round_is_on_record(
     assert where[-20:] in result.output
     assert "Traceback" not in result.output
     assert len(Run(next((tmp_path / "runs").iterdir())).rounds) >= 1
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_server_that_does_not_answer_is_refused_before_the_first_round(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    runs = tmp_path / "runs"
+    tell = ["--track", "mlflow:http://127.0.0.1:9", "--runs", str(runs)]
+    result = CliRunner().invoke(cli, [command, *SMALL, *tell])
+    assert result.exit_code == 2
+    assert result.output.startswith("fedcohort: error: --track 'mlflow:http://127.0.0.1:9': ")
+    assert result.output.endswith("start the server, give another address, or leave --track out\n")
+    assert not list(runs.glob("*/run.sqlite"))
 
 
 class Diary:

@@ -345,6 +345,9 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
         "memory-of-training.svg",
         "memory-whole.svg",
     ]
+    file.write_text("[" * 9999, encoding="utf-8")
+    with pytest.raises(UsageError, match="not a profile"):
+        Profile.load(file)
     file.write_text('{"sizes": []}', encoding="utf-8")
     for arguments, message in (([str(file)], "not a profile"), ([str(file), "other.json"], "one profile at a time")):
         result = CliRunner().invoke(cli, ["figures", *arguments])

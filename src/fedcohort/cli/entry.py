@@ -89,6 +89,10 @@ class _Commands(click.Group):
     def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
         try:
             return super().make_context(*arguments, **settings)
+        except click.exceptions.NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise Wrong(_one_line(error, "fedcohort")) from None
         except BrokenPipeError:
             end_at_closed_pipe()
 
@@ -100,7 +104,7 @@ class _Commands(click.Group):
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:  # one line, as for all other errors of users
-            raise Wrong(_one_line(error)) from None
+            raise Wrong(_one_line(error, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".strip())) from None
         except BrokenPipeError:
             end_at_closed_pipe()
         except KeyboardInterrupt as stopped:
@@ -139,9 +143,9 @@ def _named(error: BaseException) -> Wrong | None:
     return Wrong(one_line(f"{function} raised {with_place(error)}")) if function else None
 
 
-def _one_line(error: click.UsageError) -> str:
-    """The message about a wrong option or argument, and where its help is."""
-    where = error.ctx.command_path if error.ctx is not None else "fedcohort"
+def _one_line(error: click.UsageError, command: str) -> str:
+    """The message about a wrong option or argument, and where its help is: at ``command``, unless the error knows better."""
+    where = error.ctx.command_path if error.ctx is not None else command
     message = error.format_message().rstrip(".")
     if isinstance(error, click.BadParameter) and error.param is not None and error.param.opts:
         message = message.replace(f"Invalid value for '{error.param.opts[0]}':", error.param.opts[0])

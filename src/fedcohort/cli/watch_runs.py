@@ -85,6 +85,8 @@ def _trackers() -> "Iterator[list[OneLineErrors]]":
         from fedcohort.runs.trackers import tracker
 
         trackers = [tracker(text) for text in options]
+        for each in trackers:
+            each.reach()
     try:
         yield trackers
     finally:

@@ -65,7 +65,12 @@ def _is_of_fedcohort(file: str) -> bool:
 @cache
 def is_of_user(file: str) -> bool:
     """Whether a file is neither part of FedCohort nor of Python nor of an installed package."""
-    if _is_of_fedcohort(file) or file.startswith("<frozen") or file == "<string>" or file.endswith((".pyx", ".pxd")):
+    if (
+        _is_of_fedcohort(file)
+        or file.startswith("<frozen")
+        or file == "<string>"
+        or file.endswith((".pyx", ".pxd", ".pxi"))
+    ):
         return False
     paths = sysconfig.get_paths()
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.paths import kind_of
 from fedcohort.core.threads import in_background
 
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ def load_state(path: Path, *, sha256: str | None = None) -> dict[str, Any]:
     use.
 
     Raises:
-        CorruptState: the file has another hash, or cannot be parsed.
+        CorruptState: the file has another hash, cannot be parsed, or is no regular file but a pipe or a device.
+        OSError: there is no such file, or it cannot be read.
     """
+    if (kind := kind_of(path)) not in ("", "a file"):  # a pipe would be waited for, and a device may have no end
+        raise CorruptState(f"it is {kind}")
     with path.open("rb") as file:
         if sha256 is not None and _digest(file) != sha256:
             raise CorruptState("its SHA-256 is not the recorded one")
@@ -229,9 +233,9 @@ def _parsed(data: NDArray[np.uint8]) -> dict[str, Any]:
         header = json.loads(data[8 : 8 + length].tobytes())
         layout = json.loads(header.pop("__metadata__")["layout"])
         tensors = {name: _tensor(data[8 + length :], entry) for name, entry in header.items()}
+        state: dict[str, Any] = _value(layout, tensors)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise CorruptState(f"it cannot be parsed: {error}") from None
-    state: dict[str, Any] = _value(layout, tensors)
     return state
 
 

@@ -12,6 +12,7 @@ A round is in the database completely or not at all, so that a process can be ki
 after its last durable checkpoint (see :class:`Writer`). Nothing is pickled.
 """
 
+from fedcohort.record.checkpoints import check_own_checkpoints
 from fedcohort.record.database import FORMAT
 from fedcohort.record.round_rows import KEPT, ClientRow, LedgerRow, Portrait, Reason, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
@@ -21,5 +22,5 @@ from fedcohort.record.writer import Writer, create_run, writing
 
 __all__ = [
     "FORMAT", "KEPT", "BeingWrittenError", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Run", "Saved",
-    "Writer", "check_database_exists", "create_run", "is_being_written", "locked", "open_run", "writing",
+    "Writer", "check_database_exists", "check_own_checkpoints", "create_run", "is_being_written", "locked", "open_run", "writing",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from fedcohort.core.stamped_entries import Stamp, StampedEntries
 from fedcohort.core.state_files import CorruptState, load_state, save_state
 from fedcohort.record.round_rows import Saved
 
-__all__ = ["CheckpointFiles", "last_valid", "removed_on_error"]
+__all__ = ["CheckpointFiles", "check_own_checkpoints", "last_valid", "removed_on_error"]
 
 log = logging.getLogger("fedcohort")
 
@@ -153,6 +153,23 @@ def removed_on_error(file: Path) -> Iterator[None]:
         with suppress(OSError):
             file.unlink(missing_ok=True)
         raise
+
+
+def check_own_checkpoints(path: Path) -> None:
+    """Refuse a run directory whose folder of checkpoints is elsewhere: resuming the run would replace and delete files there.
+
+    Args:
+        path: the run directory.
+
+    Raises:
+        UsageError: the folder is a link.
+    """
+    folder = path / "checkpoint"
+    if folder.is_symlink():
+        raise UsageError(
+            f"{folder}: is a link, and resuming the run would replace and delete files elsewhere; nothing was overwritten; put the "
+            "folder with its files in the place of the link"
+        )
 
 
 def last_valid(

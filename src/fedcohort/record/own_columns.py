@@ -14,12 +14,18 @@ def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """A table with one column for each number in the JSON texts of ``column``, which it replaces.
 
     A number with the name of another column gets an underscore.
+
+    Raises:
+        ValueError, TypeError: a text is no JSON object of numbers.
     """
     import pandas as pd
 
     if (frame[column] == "{}").all() and len(frame):
         return frame.drop(columns=column)
-    numbers = pd.DataFrame([json.loads(text) for text in frame.pop(column)], index=frame.index, dtype=float)
+    rows = [json.loads(text) for text in frame.pop(column)]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"a text in the column {column} is no JSON object")
+    numbers = pd.DataFrame(rows, index=frame.index, dtype=float)
     return pd.concat([frame, numbers.rename(columns={name: f"{name}_" for name in numbers if name in frame})], axis=1)
 
 

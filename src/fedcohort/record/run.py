@@ -1,9 +1,7 @@
 """Read a run directory."""
 
-import json
 import os
 import sqlite3
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,7 +18,9 @@ from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions, stored_equal_decisions
 from fedcohort.record.own_columns import measures_table, with_own_columns
+from fedcohort.record.record_form import check_logs, check_tables, naming_damage
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
+from fedcohort.record.recorded_portrait import recorded_portrait
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
 from fedcohort.record.verification import results_digest, verify_files, verify_rounds
@@ -52,12 +52,14 @@ class Run:
             check_database_exists(self.path)
             raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
         check_header(self._database)
+        check_logs(self._database)
         self._copy = copy_with_log(self._database) if untouched else None
         try:
-            meta = self._meta()
+            self._check_tables()
         except UsageError:  # perhaps SQLite cannot write the index of a log, or undo what a killed process had begun
             self._copy = self._copy or copy_with_log(self._database)
-            meta = self._meta()
+            self._check_tables()
+        meta = self._meta()
         if meta.get("format") != str(FORMAT):
             raise UsageError(
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
@@ -144,7 +146,8 @@ class Run:
     def rounds(self) -> "pd.DataFrame":
         """One row per round: counts, simulated time, accuracies, losses, and :attr:`own_measures`; ``class_accuracy`` is a list."""
         frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
-        frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
+        with naming_damage(self._database):
+            frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
         return frame.join(own) if len(own := self.own_measures) else frame
 
     @property
@@ -157,7 +160,8 @@ class Run:
     def clients(self) -> "pd.DataFrame":
         """One row for each selected client of each round, with one column for each further number that clients reported."""
         frame = self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
-        return with_own_columns(frame, "reports")
+        with naming_damage(self._database):
+            return with_own_columns(frame, "reports")
 
     @property
     def decisions(self) -> "pd.DataFrame":
@@ -193,21 +197,14 @@ class Run:
         import pandas as pd
 
         with self._reading() as connection:
-            rows = client_accuracies(connection)
-        values = {round_: np.frombuffer(blob, dtype="<f8") for round_, blob in rows}
+            values = {t: np.frombuffer(blob, dtype="<f8") for t, blob in client_accuracies(connection)}
         return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
 
     @property
     def portrait(self) -> Portrait:
         """Facts about the clients: samples, classes, speed, label noise, names."""
         with self._reading() as connection:
-            rows = connection.execute("SELECT name, type, shape, data FROM portrait").fetchall()
-        arrays = {name: (kind, shape, zlib.decompress(data)) for name, kind, shape, data in rows}
-        if "classes" not in arrays:
-            return Portrait()
-        texts = {name: tuple(json.loads(arrays.pop(name)[2])) for name in ("classes", "names") if name in arrays}
-        facts = {n: np.frombuffer(data, kind).reshape(json.loads(shape)) for n, (kind, shape, data) in arrays.items()}
-        return Portrait(facts=facts, **texts)
+            return recorded_portrait(connection)
 
     @property
     def selections(self) -> list[Indices]:
@@ -300,13 +297,8 @@ class Run:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         connection = self._connected()
         try:
-            yield connection
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            if "disk I/O error" in str(error):
-                raise UsageError(
-                    f"{self._database}: cannot be read ({error}); if a disk is full, free some space"
-                ) from None
-            raise damaged(self._database, error) from None
+            with naming_damage(self._database):
+                yield connection
         finally:
             connection.close()
 
@@ -318,6 +310,11 @@ class Run:
         no_log = not Path(f"{self._database}-wal").exists()
         fixed = "&immutable=1" if no_log and (had_log(self._database) or not os.access(self.path, os.W_OK)) else ""
         return sqlite3.connect(f"{self._database.absolute().as_uri()}?mode=ro{fixed}", uri=True, timeout=10)
+
+    def _check_tables(self) -> None:
+        """Refuse a database with triggers or views, which SQLite would run, before anything else in it is read."""
+        with self._reading() as connection:
+            check_tables(connection, self._database)
 
     def _meta(self) -> dict[str, str]:
         with self._reading() as connection:

@@ -19,6 +19,7 @@ from fedcohort.record.database import (
     sealed_rows,
 )
 from fedcohort.record.equal_decisions import every_decision
+from fedcohort.record.record_form import check_kinds
 from fedcohort.record.recorded_plugins import copied_files
 
 __all__ = ["results_digest", "signature", "verify_files", "verify_rounds"]
@@ -32,7 +33,7 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
         database: its file, for messages.
 
     Raises:
-        UsageError: something was changed or damaged after it was written.
+        UsageError: something was changed or damaged after it was written, or cannot have been written by FedCohort.
     """
     connection.execute("BEGIN")  # one consistent state, even while another process writes
     seal = first_seal(connection)
@@ -45,6 +46,7 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
         if seal != expected:
             raise damaged(database, f"round {t} or the description differs from what was recorded")
     _verify_checkpoint_rows(connection, database)
+    check_kinds(connection, database)
 
 
 def _verify_checkpoint_rows(connection: sqlite3.Connection, database: Path) -> None:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
@@ -297,4 +298,20 @@ def draw(specification: Spec, format_: str, pixels: float = PNG) -> bytes:
     """
     import vl_convert
 
-    return converted(vl_convert.vegalite_to_svg(specification), format_, pixels)
+    return converted(vl_convert.vegalite_to_svg(_drawable(specification)), format_, pixels)
+
+
+_NOT_IN_XML = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n\r"}
+"""Control characters that an SVG cannot contain, and the visible characters that stand for them."""
+
+
+def _drawable(part: Any) -> Any:
+    """A part of a specification, in which names have no characters that end the program that draws."""
+    if isinstance(part, str):
+        return part if part.isprintable() else NONCHARACTERS.sub("\ufffd", part.translate(_NOT_IN_XML))
+    if isinstance(part, Mapping):
+        return {_drawable(key): _drawable(value) for key, value in part.items()}
+    return [_drawable(value) for value in part] if isinstance(part, list | tuple) else part
+
+
+NONCHARACTERS = re.compile("[\ud800-\udfff\ufffe\uffff]")

@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,14 @@ _CHARACTERS = {
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints as it is; line breaks become spaces, and straight quotation marks closing ones.
+    """Text that LaTeX prints as it is; line breaks become spaces, and straight quotation marks closing ones. LaTeX has no control
+    characters, and they are left out.
 
     >>> print(escaped("50% of k_max"))
     50\\% of k\\_max
     """
-    return "".join(_CHARACTERS.get(letter, letter) for letter in " ".join(text.split()))
+    line = " ".join(text.split())
+    return "".join(_CHARACTERS.get(letter, letter) for letter in line if unicodedata.category(letter) != "Cc")
 
 
 def to_csv(compared: Comparison, file: str | Path | None = None) -> str:

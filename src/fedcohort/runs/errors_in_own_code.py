@@ -46,7 +46,10 @@ def naming_own_code(where: str = "") -> Iterator[None]:
         yield
     except (UsageError, ProgressError):
         raise
-    except (Exception, SystemExit) as error:  # sys.exit() would end the command without a word
+    except (Exception, SystemExit) as raised:  # sys.exit() would end the command without a word
+        error = raised
+        if isinstance(raised, RuntimeError) and isinstance(raised.__cause__, StopIteration):
+            error = raised.__cause__  # a generator that the error passed has replaced it
         explained = _explained(error, f"{where}: " if where else "")
         if explained is None:
             raise

@@ -12,7 +12,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_files import copied
-from fedcohort.record import BeingWrittenError, Run, check_database_exists, is_being_written
+from fedcohort.record import BeingWrittenError, Run, check_database_exists, check_own_checkpoints, is_being_written
 from fedcohort.runs.run_data import key_of, on_data
 
 __all__ = ["check_intact", "check_same_data", "check_same_files", "find_run", "on_device", "run_path", "with_plan"]
@@ -110,6 +110,7 @@ def check_intact(run: Run) -> None:
     try:
         run.verify()
         if not run.finished:
+            check_own_checkpoints(run.path)
             run.check_pages()
             run.checkpoint(quiet=True)  # another process may be replacing it; resuming warns, when it holds the lock
     except UsageError:

@@ -89,20 +89,31 @@ class MLflow:
 
     def __init__(self, where: str) -> None:
         self.where = where or None
-        self._client: Any = None
+        self._made: Any = None
         self._runs: dict[tuple[str, str, int], str] = {}
+
+    @property
+    def _client(self) -> Any:
+        """MLflow's client, made at the first use."""
+        if self._made is None:
+            for setting, value in PATIENCE.items():  # MLflow would try for ten minutes
+                os.environ.setdefault(setting, value)
+            from mlflow import MlflowClient
+
+            self._made = MlflowClient(tracking_uri=self.where)
+        return self._made
+
+    def reach(self) -> None:
+        """Ask a server for one experiment; a folder or a database is not touched."""
+        if self._client.tracking_uri.startswith(("http://", "https://")):
+            self._client.search_experiments(max_results=1)
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Log one round."""
         import time
 
-        for setting, value in PATIENCE.items():  # MLflow would try for ten minutes
-            os.environ.setdefault(setting, value)
-        from mlflow import MlflowClient
         from mlflow.entities import Metric
 
-        if self._client is None:
-            self._client = MlflowClient(tracking_uri=self.where)
         key = (cell.experiment.name, cell.label, cell.seed)
         if key not in self._runs:
             self._runs[key] = self._begin(cell)
@@ -213,6 +224,21 @@ class OneLineErrors:
     def __init__(self, text: str, tracker: TensorBoard | MLflow | WandB) -> None:
         self.text, self.tracker = text, tracker
 
+    def reach(self) -> None:
+        """Try to reach the server of the tracker, before the first round is played.
+
+        Raises:
+            UsageError: it does not answer, or refuses.
+        """
+        if not isinstance(self.tracker, MLflow):  # the others write files
+            return
+        try:
+            self.tracker.reach()
+        except Exception as error:
+            raise UsageError(
+                f"--track {self.text!r}: {_short(error)}; start the server, give another address, or leave --track out"
+            ) from None
+
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Log one round.
 
@@ -236,11 +262,16 @@ class OneLineErrors:
             raise self._failed(error) from None
 
     def _failed(self, error: Exception) -> UsageError:
-        words = " ".join(str(error).split()) or type(error).__name__
         return UsageError(
-            f"--track {self.text!r}: {words[:200]}{'…' if len(words) > 200 else ''}; finished rounds are recorded: fix the problem, "
+            f"--track {self.text!r}: {_short(error)}; finished rounds are recorded: fix the problem, "
             "or leave --track out, and start the same command again"
         )
+
+
+def _short(error: Exception) -> str:
+    """The beginning of an error's message; those of the libraries are long."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return f"{words[:200]}{'…' if len(words) > 200 else ''}"
 
 
 def tracker(text: str) -> OneLineErrors:

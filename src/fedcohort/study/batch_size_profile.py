@@ -185,7 +185,7 @@ class Profile:
             recommendations = [Recommendation(**recommendation) for recommendation in values["recommendations"]]
             labels = str(values.get("labels", "classes"))
             profile = Profile(str(values["name"]), int(values["rounds"]), sizes, recommendations, labels)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
         if not sizes or not all(size.clients for size in sizes):
             raise UsageError(

@@ -26,6 +26,7 @@ from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
+from fedcohort.core.signals import Signalled
 from fedcohort.engines.base import ClientError, Engine
 from fedcohort.engines.cluster import host_pool, ray_package
 from fedcohort.engines.cluster.host import Host, _load_modules
@@ -555,6 +556,23 @@ def test_an_address_without_a_cluster_is_one_line(address: str, reason: str) -> 
     assert f"UsageError: engine.address = {address!r}: no Ray cluster answers there" in done.stderr.splitlines()[-1]
     assert reason in done.stderr
     assert "if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token" in done.stderr
+
+
+def test_the_address_that_an_ended_cluster_has_left_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray keeps the address of the last cluster of the machine, and would try to reach it for many minutes."""
+    pytest.importorskip("ray")
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed.getsockname()[1]}")
+        with pytest.raises(OSError, match="refused"):
+            host_pool._reach("auto")
+
+
+def test_a_signal_while_ray_starts_is_not_an_error_of_ray() -> None:
+    """Ray's own handler of SIGTERM raises SystemExit with the number of the signal."""
+    with pytest.raises(Signalled) as stopped, host_pool._sigterm_unchanged():
+        sys.exit(signal.SIGTERM)
+    assert stopped.value.signum == signal.SIGTERM
 
 
 def test_another_server_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

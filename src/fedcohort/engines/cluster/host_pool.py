@@ -15,6 +15,7 @@ import torch
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import processor
+from fedcohort.core.signals import Signalled
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
 from fedcohort.engines.cluster.ray_package import lost_errors, ray_module, ray_prints_to_stderr
@@ -229,10 +230,16 @@ class HostPool:
 
 @contextmanager
 def _sigterm_unchanged() -> Iterator[None]:
-    """Keep the handler of SIGTERM, which ``ray.init`` replaces by one that ends the process without a word."""
+    """Keep the handler of SIGTERM, which ``ray.init`` replaces by one that ends the process without a word.
+
+    Raises:
+        Signalled: the signal arrived while Ray handled it.
+    """
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
+    except SystemExit:
+        raise Signalled(signal.SIGTERM) from None
     finally:
         if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
@@ -273,7 +280,7 @@ def _reach(address: str) -> None:
         OSError: the address does not answer.
         ValueError: the address has another form, or another program answers there.
     """
-    if address == "auto":
+    if address == "auto" and not (address := _latest_address()):
         return
     host, colon, port = address.rpartition(":")
     if not (host and colon and port.isdecimal()):
@@ -285,6 +292,22 @@ def _reach(address: str) -> None:
         answer = connection.recv(len(HTTP2_SETTINGS), socket.MSG_WAITALL)
     if answer[3:4] != HTTP2_SETTINGS[3:4]:
         raise ValueError("another program answers")
+
+
+def _latest_address() -> str:
+    """The address that ``auto`` stands for, of the last cluster that was started on this machine; empty if Ray does not tell it.
+
+    Raises:
+        ConnectionError: there is no cluster, or more than one.
+    """
+    try:
+        from ray._private.services import canonicalize_bootstrap_address_or_die as latest
+
+        return str(latest("auto"))
+    except ConnectionError:
+        raise
+    except Exception:  # it is not part of Ray's public interface
+        return ""
 
 
 def _about_token() -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "as_text",
     "dimmed",
     "fitting_table",
+    "harmless",
     "label_width",
     "natural_width",
     "one_line",
@@ -44,6 +45,11 @@ _STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 
 _ENDS_OF_LINES = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")
 """Spaces at the ends of lines, and codes of colors between them and behind them."""
+
+
+def harmless(text: str) -> str:
+    """``text`` in one line, without the control characters that could steer a terminal."""
+    return _STEERING.sub("", " ".join(text.split()))
 
 
 class Screen(Console):

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from fedcohort.core.formatted_values import clock, count
 from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.terminal.layout import Screen
+from fedcohort.report.terminal.layout import Screen, harmless
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Cell
@@ -142,7 +142,8 @@ class _Bar:
         wide = self._bar.console.width >= 100
         room = max(12, self._bar.console.width // 4) if wide else 12
         left = _time_left(step, self._course.limit)
-        label = cell.label if len(cell.label) <= room else f"{cell.label[: room - 1]}…"
+        name = harmless(cell.label)
+        label = name if len(name) <= room else f"{name[: room - 1]}…"
         facts = [
             f"round {row.round}/{cell.experiment.rounds}",
             f"test {_style(cell).with_unit(step.accuracy)}",
@@ -174,7 +175,7 @@ class _Lines:
         left, limit = _time_left(step, self._course.limit), self._course.limit
         number = f"{step.run} of {limit}{self._course.runs}" if limit else f"{step.run}/{self._course.runs}"
         print(
-            f"[{number}] {cell.label}, seed {cell.seed}: round {row.round:,} of {rounds:,}, test "
+            f"[{number}] {harmless(cell.label)}, seed {cell.seed}: round {row.round:,} of {rounds:,}, test "
             f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {count(row.simulated_time)}"
             + (f", {left}" if left else ""),
             file=sys.stderr,
