@@ -170,10 +170,9 @@ class Clock:
         for update in stream if awaited is None else _fastest(stream, awaited):
             waiting.add(update)
             if update.late is None and update.failure is None:
-                # The server has observed this client's time; it is stored for nominal work.
-                partial = in_parts and update.num_bytes < self.model_bytes
-                if update.work != 1.0 or partial:
-                    sent = self.model_bytes if partial else update.num_bytes
+                # The server has observed this client's time; it is stored for nominal work and a complete model.
+                if update.work != 1.0 or in_parts:
+                    sent = max(update.num_bytes, self.model_bytes * in_parts)
                     times[update.client] = self._times(update.client, computing[update.client], bytes_down + sent)
                 self._remember(update.client, *times[update.client])
             yield update
