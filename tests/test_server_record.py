@@ -1,5 +1,7 @@
 """The record of a server of one's own: what the chooser decided, and what came back; continued after a restart."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -333,3 +335,20 @@ def test_without_any_client(tmp_path: Path) -> None:
         record.add(outcome)
     run = fedcohort.open_run(tmp_path / "run")
     assert run.rounds["note"].tolist() == ["empty round: no client available"]
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_without_closing_its_record_says_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys, numpy, fedcohort\n"
+        "from fedcohort.selection import Census\n"
+        "from fedcohort.selection.uniform import Uniform\n"
+        "chooser = fedcohort.Chooser(Uniform(), Census(numpy.array([10] * 5), 3, 2))\n"
+        "record = fedcohort.ServerRecord(sys.argv[1], chooser, rounds=4)\n"
+        "record.itself = record\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "run")], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
+    assert fedcohort.open_run(tmp_path / "run").meta["status"] == "running"

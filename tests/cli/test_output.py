@@ -145,6 +145,7 @@ def test_a_closed_pipe_ends_a_command_quietly(command: list[str], runs: Path) ->
     assert (result.returncode, result.stderr) == (CLOSED_PIPE, b"")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_for_messages_ends_a_command_quietly(runs: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

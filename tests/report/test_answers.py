@@ -155,6 +155,7 @@ def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_p
     )
 
 
+@pytest.mark.slow
 def test_the_best_and_the_second_were_chosen_by_their_results(tmp_path: Path) -> None:
     """Their interval and their p-value are corrected for all pairs, those of the best and uniform for both. Each says so,
     and those of the table that they are not."""

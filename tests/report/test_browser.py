@@ -111,6 +111,7 @@ def test_the_table_shows_the_numbers_behind_it(opened: Watched, runs: Path) -> N
     assert float(shown.locator('[data-field="accuracy"]').get_attribute("data-value")) == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_every_switch_shows_another_view_with_marks(opened: Watched) -> None:
     page = opened.page
     figures = page.evaluate(

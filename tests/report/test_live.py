@@ -391,6 +391,7 @@ def test_several_experiments_and_none_yet(tmp_path: Path) -> None:
     assert len(live.groups()) == 2
 
 
+@pytest.mark.slow
 def test_run_live_serves_beside_the_run(tmp_path: Path) -> None:
     """The address is up while rounds are played, and gone afterwards."""
     result = CliRunner().invoke(

@@ -27,6 +27,7 @@ def add(runs: Path, folder: Path, label: str, seed: int) -> Path:
     return Path(shutil.copytree(run.path, folder / run.path.name))
 
 
+@pytest.mark.slow
 def test_a_page_of_no_runs_draws_those_that_come(browser: Any, runs: Path, tmp_path: Path) -> None:
     """Controls that appeared with the first runs had no value: no chart of clients was drawn. Columns were kept by their numbers,
     which are others as soon as there is a second row."""

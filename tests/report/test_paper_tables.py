@@ -110,6 +110,7 @@ def test_the_latex_table_has_the_accuracy_of_clients(compared: Comparison) -> No
     assert "Over clients: accuracy on each client's own held-out or training data" in to_latex(compared)
 
 
+@pytest.mark.slow
 def test_p_values_are_corrected_for_rows_without_a_result(compared: Comparison, tmp_path: Path) -> None:
     """The caption names the number of comparisons that the table and the terminal correct for."""
     lost = runs_of(tmp_path, "d", [*BETTER[:-1], math.nan])

@@ -111,6 +111,7 @@ def test_legends_of_terms_are_not_cut(browser: Any, tmp_path: Path) -> None:
     page.close()
 
 
+@pytest.mark.slow
 def test_shortened_names_on_axes_are_not_cut_again(browser: Any, tmp_path: Path) -> None:
     """Rows of 2, 4 and 6 clients were all "pow…choice, one batch, …": names shortened to 25 letters had room for 24."""
     labels = [f"power-of-choice{of}, {k} clients" for of in ("", ", one batch", ", remembered") for k in (2, 4, 6)]
@@ -144,6 +145,7 @@ def test_wide_charts_have_names_at_the_lines_or_below_logarithmic_axes(browser: 
     page.close()
 
 
+@pytest.mark.slow
 def test_the_name_of_the_target_is_short_on_phones(browser: Any, phone: Any, file: str) -> None:
     """It covered the lines over two thirds of the chart."""
     words = (

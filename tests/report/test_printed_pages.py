@@ -33,6 +33,7 @@ def sheets(pdf: bytes) -> int:
     return len(re.findall(rb"/Type /Page\b", pdf))
 
 
+@pytest.mark.slow
 def test_a_page_printed_at_once_has_every_chart(browser: Any, file: str) -> None:
     """Charts are drawn one by one after the page opens. A printer does not wait for that, so that most of them were missing."""
     page = browser.new_page(viewport={"width": 1200, "height": 900})
@@ -52,6 +53,7 @@ def test_a_page_printed_at_once_has_every_chart(browser: Any, file: str) -> None
     page.close()
 
 
+@pytest.mark.slow
 def test_charts_are_drawn_for_programs_that_ask_for_the_look_on_paper(browser: Any, file: str) -> None:
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.add_init_script(HELD)
@@ -128,6 +130,7 @@ def test_the_table_of_clients_names_its_strategy_on_paper(browser: Any, file: st
     page.close()
 
 
+@pytest.mark.slow
 def test_reproduction_is_open_on_paper_and_closed_again_on_the_screen(browser: Any, file: str) -> None:
     """Printed pages had the headings of Reproduction only. Of the settings, they have all of the first row, and what differs."""
     page = Watched(browser).open(file)

@@ -15,6 +15,7 @@ pytestmark = [needs_chromium, pytest.mark.slow]  # some seconds in a browser
 PADDING = "[...document.querySelectorAll('#results td[data-field^=bytes]')].map(x => parseFloat(getComputedStyle(x).paddingLeft))"
 
 
+@pytest.mark.slow
 def test_columns_of_bytes_have_space_for_the_mark_of_the_best(browser: Any, page_of_runs: Path) -> None:
     page = browser.new_page(viewport={"width": 703, "height": 900})
     page.goto(page_of_runs.as_uri())

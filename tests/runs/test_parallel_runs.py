@@ -120,6 +120,7 @@ def ends_its_process(cell: Cell, *_: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
 @pytest.mark.timeout(60)
 def test_the_other_processes_end_with_a_killed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

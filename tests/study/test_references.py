@@ -168,6 +168,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return Comparison("swept", tuple(rows))
 
 
+@pytest.mark.slow
 def test_differences_of_a_sweep_are_those_in_the_same_federation(swept: Comparison) -> None:
     table = swept.table.set_index("label")
     assert table["difference"].round(6).tolist() == [0.0, 0.1, 0.0, -0.1]
@@ -180,6 +181,7 @@ def test_differences_of_a_sweep_are_those_in_the_same_federation(swept: Comparis
     assert latex.count("& -- & baseline") == 2
 
 
+@pytest.mark.slow
 def test_the_table_in_the_terminal_keeps_the_points_apart(swept: Comparison) -> None:
     mixed = Comparison("swept", tuple(swept.rows[i] for i in (0, 2, 1, 3)))
     lines = [line.rstrip() for line in terminal.as_text(terminal.comparison(mixed, 140), 140).splitlines()]

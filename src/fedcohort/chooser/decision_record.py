@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -61,6 +62,7 @@ class DecisionRecord:
         self._k, self._seed, self._rounds = k, seed, rounds
         self._identity, self._facts = identity, facts
         self._stack = ExitStack()
+        weakref.finalize(self, self._stack.close)  # also at the end of a program that does not close it
         self._writer: Writer | None = None
 
     def key(self, seed: int) -> str:

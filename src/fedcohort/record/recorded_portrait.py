@@ -10,8 +10,8 @@ from fedcohort.record.round_rows import Portrait
 
 __all__ = ["recorded_portrait"]
 
-_LARGEST = 2**30
-"""Bytes of one fact: more is not unpacked, because a few kilobytes could fill the memory."""
+_LARGEST = 2**32
+"""Bytes of one fact, such as the label counts of a million clients in 500 classes. A small record could fill the memory with more."""
 
 
 def recorded_portrait(connection: sqlite3.Connection) -> Portrait:

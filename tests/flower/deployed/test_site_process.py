@@ -424,6 +424,7 @@ def test_a_supernode_that_ends_is_started_again(tmp_path: Path, monkeypatch: pyt
     assert len([line for line in caplog.messages if "the SuperNode has ended; attempt" in line]) == 4
 
 
+@pytest.mark.slow
 def test_a_killed_site_takes_its_supernode_with_it(tmp_path: Path) -> None:
     """Otherwise the server would take the site for connected, and its clients would fail in every round."""
     node = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(100)"

@@ -47,6 +47,7 @@ def test_layers_have_altairs_specification(layers: Layers) -> None:
     assert json.dumps(layers.to_dict()) == altairs(layers)
 
 
+@pytest.mark.slow
 def test_every_layered_chart_of_a_comparison_has_altairs_specification(runs: Path) -> None:
     story = gather(find_runs([runs]))
     charts = [
