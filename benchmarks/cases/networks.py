@@ -36,6 +36,27 @@ class OwnReading(OwnMlp):
         return super().forward(x / max(1.0, float(x.abs().max()) / 10))
 
 
+class OwnAttention(nn.Module):
+    """Attention over the rows of an image, as people write it: it puts a token in front of them, and keeps the attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Linear(28, 32)
+        self.token = nn.Parameter(torch.zeros(32))
+        self.queries, self.keys, self.values = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 10)
+        self.attention: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        sequence = torch.empty(len(x), 29, 32)
+        sequence[:, 0] = self.token
+        sequence[:, 1:] = self.rows(x.flatten(1).view(-1, 28, 28))
+        scores = self.queries(sequence) @ self.keys(sequence).transpose(1, 2)
+        self.attention = torch.softmax(scores / 32**0.5, dim=-1)
+        logits: Tensor = self.head(self.norm(sequence + self.attention @ self.values(sequence))[:, 0])
+        return logits
+
+
 class OwnCnn(nn.Module):
     """A convolutional network as people write it."""
 
@@ -108,6 +129,7 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "mlp": lambda _: _mlp(),
     "own_mlp": lambda _: OwnMlp(),
     "own_reading": lambda _: OwnReading(),
+    "own_attention": lambda _: OwnAttention(),
     "mlp_gelu": lambda _: _mlp(nn.GELU),
     "mlp_dropout": lambda _: _mlp(dropout=0.5),
     "mlp_batchnorm": lambda _: _mlp_batchnorm(),

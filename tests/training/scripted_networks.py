@@ -126,6 +126,17 @@ class Looked(nn.Module):
         return self.attention
 
 
+class Reread(Looked):
+    """Reads what it has just kept."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x.flatten(1).view(-1, 8, 8))
+        if x.shape[1] > 4:
+            x = x * 1.5
+        self.attention = torch.softmax(x @ x.transpose(1, 2), 2)
+        return self.head(self.inner(self.attention @ x).mean(1))
+
+
 class _Kept(nn.Module):
     """Keeps its inputs, in a list."""
 
@@ -308,6 +319,7 @@ IMAGES: dict[str, type[nn.Module]] = {
     "wide": Wide,
     "indexed": Indexed,
     "looked at": Looked,
+    "reread": Reread,
     "assigned": Assigned,
     "covered": Covered,
 }
@@ -593,6 +605,65 @@ class Recalling(Base):
         return outputs
 
 
+class Sometimes(Base):
+    """Keeps something in every second call, and reads it in all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        if x.shape[0] > 100:
+            self.last = outputs.detach().mean()
+        return outputs + self.last
+
+
+class Late(Base):
+    """Reads an attribute before it sets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x) + self.last
+        self.last = outputs.detach().mean()
+        return outputs + self.last
+
+
+class Inside(Base):
+    """Reads an attribute of a part that has the name of one that it has set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = _Kept()
+        self.part.inputs = torch.zeros(())  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        self.inputs = outputs.detach().mean()
+        outputs = outputs + self.part.inputs.mean()  # type: ignore[attr-defined]
+        self.part(outputs)
+        return outputs
+
+
+class Trying(Base):
+    """Reads an attribute that an error may have left unset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        try:
+            self.last = outputs.view(3, 5, 7).mean()
+        except RuntimeError:
+            outputs = outputs * 2
+        return outputs + self.last
+
+
 class Naming(Base):
     """Reads what it kept by a name that it puts together."""
 
@@ -723,7 +794,7 @@ REFUSED: dict[str, type[nn.Module]] = {
     for kind in (
         Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
-        Storing, Overwriting, Recalling, Naming, Exchanging, Narrowing, Marking, Elsewhere,
+        Storing, Overwriting, Recalling, Sometimes, Late, Inside, Trying, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )
 }  # fmt: skip
 

@@ -263,10 +263,9 @@ class LiveServer(ThreadingHTTPServer):
     def finish(self) -> None:
         """Shut down as soon as a page that is open has got the last rounds, or has not asked for them in time."""
         begin, (when, name), making = time.monotonic(), self.asked, [*self._making]
-        last = (
-            max(when, self.sent) if when > -math.inf else when
-        )  # a page that never asked for news was closed, or is hidden
-        if making or begin - last < LAST_PAGE:  # else no page is open
+        never = when == -math.inf  # a page that was sent, and never asked for news, was closed or is hidden
+        is_open = not never and begin - max(when, self.sent) < LAST_PAGE
+        if making or is_open:
             name = making[-1] if making else name
             while self._waits(begin) and self.shown != self.live.state(name)["version"]:
                 time.sleep(0.1)

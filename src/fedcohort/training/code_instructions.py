@@ -24,6 +24,9 @@ _CHANGING = frozenset(
 )
 """Names of methods that change a list or a dictionary."""
 
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
+"""Numbers of the instructions after which another than the next may follow."""
+
 _NUMPY_OF_NUMBERS = frozenset(
     (
         "sqrt", "log", "log2", "log10", "exp", "ceil", "floor", "prod", "abs", "power", "pi", "e", "inf", "sin", "cos", "round",
@@ -96,8 +99,19 @@ def attributes_set(code: CodeType) -> set[str]:
 
 
 def attributes_read(code: CodeType) -> set[str]:
-    """The names of the attributes that the code reads, unless it puts them together; see :func:`reads_any`."""
-    return {step.argval for step in dis.get_instructions(code) if step.opname in _READING}
+    """The names of the attributes that the code reads, unless it puts them together; see :func:`reads_any`.
+
+    What the code has set itself before is left out, if it sets it in every call: ``self.attention = …; return self.attention @ x``.
+    """
+    read, certain, furthest = set[str](), set[str](), 0
+    for before, step in pairwise(dis.get_instructions(code)):
+        if step.opname in _READING and not (step.argval in certain and _loads_first_argument(before, code)):
+            read.add(step.argval)
+        if step.opname == "STORE_ATTR" and step.offset >= furthest and not code.co_exceptiontable:
+            certain.add(step.argval)
+        if step.opcode in _JUMPS:
+            furthest = max(furthest, step.argval)
+    return read
 
 
 def names_loaded(code: CodeType) -> set[str]:
