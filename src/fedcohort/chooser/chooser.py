@@ -122,7 +122,7 @@ class Chooser:
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
-        """The clients whose updates enter the model. The strategy declines the others, which :meth:`outcome` notes.
+        """The clients whose updates enter the model. The others are declined, as :meth:`outcome` says.
 
         Ask before you merge the updates. Only strategies that decide by what clients report after their training, such as conformal
         participation, decline any.

@@ -49,7 +49,7 @@ def is_capped(
         UsageError: a number of clients that was given is too large.
     """
     more = f"more than federation.clients = {clients}; use 1 to {clients}"
-    more += ", or set federation.clients" * is_default
+    more += ", or set federation.clients" if is_default else ""
     for t, later in steps:
         if later > clients:
             raise UsageError(

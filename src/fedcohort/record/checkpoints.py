@@ -156,7 +156,7 @@ def removed_on_error(file: Path) -> Iterator[None]:
 
 
 def check_own_checkpoints(path: Path) -> None:
-    """Refuse a run directory whose folder of checkpoints is elsewhere: resuming the run would replace and delete files there.
+    """Refuse a run directory whose folder of checkpoints is a link: resuming the run would replace and delete files elsewhere.
 
     Args:
         path: the run directory.

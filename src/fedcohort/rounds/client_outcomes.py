@@ -163,8 +163,8 @@ class Tally:
         return ", ".join([*sent, *more])
 
     def settle(self, algorithm: Algorithm | None = None) -> None:
-        """Replace the weights that the ``algorithm`` changed at the end of the round, and normalize all weights to sum to 1. Before
-        that, ask it for the coefficients with which the updates entered the model. Clients whose updates it left out are declined.
+        """Replace the weights that the ``algorithm`` changed at the end of the round, note the coefficients with which the updates
+        entered the model, and normalize the weights to sum to 1. Clients whose updates the algorithm left out are declined.
 
         Raises:
             UsageError: the algorithm of a user returns no numbers by client.

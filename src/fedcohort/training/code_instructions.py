@@ -12,9 +12,9 @@ __all__ = [
 ]  # fmt: skip
 
 _EFFECTS = frozenset(
-    f"{what}_{where}" for what in ("STORE", "DELETE") for where in ("GLOBAL", "NAME", "ATTR", "SUBSCR", "SLICE")
-) - {"STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE"} | {"IMPORT_NAME"}
-"""Instructions that change something besides local variables, attributes, and what indices stand behind, or may run other code."""
+    ("STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_ATTR", "DELETE_SUBSCR", "IMPORT_NAME")
+)
+"""Instructions with effects outside of the function. Assignments to attributes and to indices are judged apart from them."""
 
 _READING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
 """Instructions that read an attribute."""
@@ -25,7 +25,7 @@ _CHANGING = frozenset(
 """Names of methods that change a list or a dictionary."""
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
-"""Numbers of the instructions after which another than the next may follow."""
+"""Operation codes of jumps, after which the next instruction may be skipped."""
 
 _NUMPY_OF_NUMBERS = frozenset(
     (
@@ -81,7 +81,7 @@ def changes_contents(code: CodeType) -> bool:
 
 
 def reads_any(code: CodeType) -> bool:
-    """Whether the code may read attributes whose names no instruction has: by ``getattr`` or ``hasattr``, or in a pattern."""
+    """Whether the code may read attributes whose names are not in its instructions: by ``getattr``, ``hasattr`` or a pattern."""
     names = not {"getattr", "hasattr"}.isdisjoint(code.co_names)
     return names or any(step.opname == "MATCH_CLASS" for step in dis.get_instructions(code))
 
@@ -103,7 +103,8 @@ def attributes_read(code: CodeType) -> set[str]:
 
     What the code has set itself before is left out, if it sets it in every call: ``self.attention = …; return self.attention @ x``.
     """
-    read, certain, furthest = set[str](), set[str](), 0
+    read, certain = set[str](), set[str]()
+    furthest = 0  # where the jumps so far lead: they may skip the instructions before it
     for before, step in pairwise(dis.get_instructions(code)):
         if step.opname in _READING and not (step.argval in certain and _loads_first_argument(before, code)):
             read.add(step.argval)
