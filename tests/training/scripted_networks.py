@@ -305,7 +305,62 @@ class Configured(nn.Module):
         return self.head(x * self.shares["first"] ** self.also.power)
 
 
+class Checked(Residual):
+    """Checks its inputs before batch norms change their buffers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert not torch.isnan(x).any(), f"{tuple(x.shape)} with missing values"
+        if torch.equal(x, torch.zeros_like(x)):
+            raise ValueError("only zeros")
+        return super().forward(x)
+
+
+class Asked(nn.Module):
+    """Makes other calls for some batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(64), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        outputs = self.layer(self.norm(x))
+        return outputs * torch.tensor([0.5, 1.0, 1.0, 2.0]) if x.sum() > -30 else outputs.tanh()
+
+
+class Tempered(Asked):
+    """Reads a frozen parameter and a buffer as numbers."""
+
+    power: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(0.7), requires_grad=False)
+        self.register_buffer("power", torch.tensor(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = self.layer(self.norm(x.flatten(1))) ** int(self.power)
+        return outputs / self.temperature.item()
+
+
+class Padded(nn.Module):
+    """Reads the length of the longest sequence of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.layers = nn.GRU(WIDTH, WIDTH, batch_first=True)
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        longest = int((x > 1).sum(1).max())
+        outputs, _ = self.layers(self.embedding(x[:, :longest]))
+        return functional.pad(self.head(outputs), (0, 0, 0, x.shape[1] - longest))
+
+
 IMAGES: dict[str, type[nn.Module]] = {
+    "checked": Checked,
+    "tempered": Tempered,
     "configured": Configured,
     "dropping": Dropping,
     "noisy": Noisy,
@@ -324,6 +379,7 @@ IMAGES: dict[str, type[nn.Module]] = {
     "covered": Covered,
 }
 TEXTS: dict[str, Callable[[], nn.Module]] = {
+    "padded": Padded,
     "LSTM": Recurrent,
     "GRU": lambda: Recurrent(nn.GRU),
     "attention": Attention,
@@ -378,10 +434,35 @@ class Arrays(Base):
         return super().forward(x) * float(x.detach().numpy().mean())
 
 
-class Asked(Base):
+class Asking(Residual):
+    """Reads a number after batch norms have changed their buffers."""
+
     def forward(self, x: Tensor) -> Tensor:
         outputs = super().forward(x)
-        return outputs * 2 if outputs.sum() > 0 else outputs
+        assert not torch.isnan(outputs).any()
+        return outputs
+
+
+class Clearing(Base):
+    """Reads a number of inputs that it has changed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.clamp_(-1, 1)
+        return super().forward(x) * (2 if x.max() > 0.5 else 1)
+
+
+class Zero(Base):
+    """Reads zero, which may be -0.0 next time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(torch.copysign(torch.zeros(()), x.sum()))
+
+
+class Measuring(Base):
+    """Reads a number that differs from batch to batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x / max(1.0, float(x.abs().max())))
 
 
 class Chosen(Base):
@@ -792,7 +873,7 @@ class Enclosed(Base):
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        Listed, Arrays, Asked, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
+        Listed, Arrays, Asking, Clearing, Zero, Measuring, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
         Storing, Overwriting, Recalling, Sometimes, Late, Inside, Trying, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )
@@ -806,6 +887,7 @@ __all__ = [
     "SHAPE",
     "TEXTS",
     "TOKENS",
+    "Asked",
     "Base",
     "Configured",
     "Normed",

@@ -20,7 +20,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training import network_scripts
+from fedcohort.training import network_scripts, scripted_passes
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
@@ -33,6 +33,7 @@ from tests.training.scripted_networks import (
     SHAPE,
     TEXTS,
     TOKENS,
+    Asked,
     Base,
     Configured,
     Normed,
@@ -191,6 +192,63 @@ def test_products_by_onednn_are_written_down(monkeypatch: pytest.MonkeyPatch) ->
 def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = same_bits(built(name), case, monkeypatch, text=name in TEXTS)
     assert ("descend" in calls) == (case not in ("clipped", "own steps"))
+
+
+@pytest.mark.parametrize("case", ["momentum", "Adam", "FedProx", "SCAFFOLD", "two epochs"])
+def test_batches_with_other_numbers_are_trained_by_autograd(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of an epoch, in its first step, and in a series of clients."""
+    monkeypatch.setattr(scripted_passes, "FEW", 1000)  # do not give up
+    stopped, failed = list[int](), list[int]()
+    alone, together = ScriptedPass.descend, ScriptedSeries.descend_series
+
+    def noted(self: ScriptedPass, features: Tensor, labels: Tensor, order: Tensor, size: int, *given: Any) -> Any:
+        losses, right = alone(self, features, labels, order, size, *given)
+        if len(losses) * size < len(order):
+            stopped.append(len(losses))
+        return losses, right
+
+    def tried(self: ScriptedSeries, series: Any, *given: Any) -> Any:
+        try:
+            return together(self, series, *given)
+        except torch.jit.Error:
+            failed.append(len(series.edges))
+            raise
+
+    monkeypatch.setattr(ScriptedPass, "descend", noted)
+    monkeypatch.setattr(ScriptedSeries, "descend_series", tried)
+    make, settings = CASES[case]
+    training = Training(**{"batch_size": 4, "epochs": 1, "lr": 0.05, **settings})
+
+    def found() -> list[Any]:
+        torch.manual_seed(0)
+        return learned(Asked(), make(), training, workers=1)
+
+    by_scripts = found()
+    monkeypatch.setattr(Scripts, "known", lambda *_: None)
+    assert by_scripts == found()
+    assert 0 in stopped
+    assert max(stopped) > 0
+    assert bool(failed) == (case != "SCAFFOLD")
+
+
+def test_a_script_that_often_does_without_is_given_up() -> None:
+    torch.manual_seed(0)
+    module = Asked().train()
+    scripts = Scripts(module, dict(module.named_parameters()), CrossEntropy(), draws=False)
+    images, labels = batch()
+    scripts.of(images, labels)
+    script = scripts.of(images, labels)
+    assert script is not None
+    assert script.reads_numbers
+    for _ in range(100):
+        assert script.play(images, labels) is not None
+    for missed in range(1, 13):
+        assert scripts.known(4) is script, missed
+        assert script.play(images - 1.0, labels) is None
+        assert script.misses == missed
+    assert scripts.known(4) is None
+    assert scripts.impossible(4)
+    assert scripts.of(images, labels) is None
 
 
 SERIES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {

@@ -23,6 +23,9 @@ _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _LIBRARIES = frozenset(("aten", "mkldnn"))
 """PyTorch's own libraries of operators: ATen, and the products and convolutions of oneDNN. Others may do anything."""
 
+_READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
+"""Operators that return a single number to Python: ``item``, ``float``, ``bool`` and the like call the first one."""
+
 _REFUSED = frozenset(("_pack_padded_sequence", "_pad_packed_sequence", "prod", "cumprod", "_nested_tensor_from_mask"))
 """Names of operators that read values, and of those for which autograd makes other calls while it is observed."""
 
@@ -42,6 +45,9 @@ class CallRecorder(TorchDispatchMode):
 
     The lines may ask an idle thread for a part of the work, see :mod:`fedcohort.training.shared_gradients`: the number of idle threads
     is ``idle``, and what they compute is ``begun``.
+
+    Python code may read numbers, as in ``assert not x.isnan().any()``. With the same numbers, it makes the same calls. The lines
+    compute each number again, and return ``other_calls()`` if it is another one. By then, nothing that was given has been changed.
 
     Attributes:
         lines: the calls, in order; each has its results as variables.
@@ -68,8 +74,11 @@ class CallRecorder(TorchDispatchMode):
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
         self._number = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
+        self._given: set[int] = set()  # memory of what the calls are given
+        self._has_changed_given = False
         for name, tensor in given:
             self._names[tensor] = name
+            self._given.add(_memory(tensor))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,6 +103,8 @@ class CallRecorder(TorchDispatchMode):
         """An operator is called."""
         named = kwargs or {}
         library, _, name = operator._schema.name.partition("::")
+        if operator in _READS:
+            return self._read_number(operator, args)
         depends = _DEPENDENT.intersection(operator.tags) and not _is_by_integers(operator, args)
         if library not in _LIBRARIES or name in _REFUSED or depends:
             raise NoRecordError(operator)
@@ -102,8 +113,10 @@ class CallRecorder(TorchDispatchMode):
         words = [self._word(value) for value in args]
         words += [f"{name}={self._word(value)}" for name, value in named.items()]
         words += self._draw(operator, args, named) if _DRAWS in operator.tags else []
-        if not self._fixed.isdisjoint(map(_memory, _changed(operator._schema, args, named))):
+        changed = set(map(_memory, _changed(operator._schema, args, named)))
+        if not self._fixed.isdisjoint(changed):
             raise NoRecordError(operator)  # it would give other results next time
+        self._has_changed_given |= not self._given.isdisjoint(changed)
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
         call = f"torch.ops.{library}.{name}({', '.join(words)})"
@@ -114,6 +127,18 @@ class CallRecorder(TorchDispatchMode):
             self._written.update(_memory(result) for result in results[1:] if result is not None)
         self._note(call, results)
         return results
+
+    def _read_number(self, operator: Any, args: tuple[Any, ...]) -> bool | int | float:
+        """Python reads a number; all other calls depend on it."""
+        if self._has_changed_given or self.shares:
+            raise NoRecordError(operator)  # it would be too late to do without the lines
+        words = ", ".join(map(self._word, args))
+        value: bool | int | float = operator(*args)
+        if type(value) not in (bool, int, float) or (isinstance(value, float) and value == 0):
+            raise NoRecordError(value)  # no equal number may have another effect, as -0.0 has
+        call = f"torch.ops.aten.equal({words})" if len(args) > 1 else f"{type(value).__name__}({words})"
+        self.lines += [f"if {call} != {self._word(value)}:", "    return other_calls()"]
+        return value
 
     def _note(self, call: str, results: object) -> None:
         """Write down a call with its results."""

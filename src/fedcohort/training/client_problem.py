@@ -32,7 +32,6 @@ __all__ = ["AT_ONCE", "ClientProblem"]
 
 AT_ONCE = 2**22
 """Maximum number of a client's feature values for which all of them are standardized at once; otherwise, one batch at a time."""
-
 STRETCH = 2**20
 """Number of feature values that a program standardizes at once if a client has more than :data:`AT_ONCE`."""
 
@@ -175,7 +174,7 @@ class ClientProblem:
     def descend(
         self, program: Program | ScriptedPass, order: Tensor, size: int, correction: Correction
     ) -> tuple[list[Tensor], Tensor]:
-        """Take steps with the network's program.
+        """Take steps with the network's program, or a script, which may stop before a batch that it cannot process.
 
         Args:
             program: the network's program, or a script.
@@ -196,14 +195,15 @@ class ClientProblem:
             stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
             for part in order.split(stretch):
                 rows = channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
-                positions = torch.arange(len(part))
-                rest = draws[len(losses) :]
-                part_losses, part_right = program.descend(rows, labels[part], positions, size, *added, rest)
+                given = rows, labels[part], torch.arange(len(part)), size
+                part_losses, part_right = program.descend(*given, *added, draws[len(losses) :])
                 losses += part_losses
                 right += part_right
-        self.steps += len(losses)
-        self.forwards += 3 * len(order)
-        self.batch = order[len(order) - len(losses[-1]) :] if losses else order
+                if len(part_losses) * size < len(part):
+                    break
+        self.steps, done = self.steps + len(losses), order[: len(losses) * size]
+        self.forwards += 3 * len(done)
+        self.batch = done[len(done) - len(losses[-1]) :] if losses else order
         return losses, right
 
     def _backward(self, index: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:

@@ -119,7 +119,7 @@ class Session:
         correction = self._correction() if script is not None else None
         if script is not None and correction is not None:
             all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
-        left = order[whole if all_losses else 0 :]
+        left = order[len(all_losses) * self.size :]
         for batch in left.split(self.size) if len(left) else ():
             if len(batch) < setup.smallest_batch:
                 continue

@@ -21,10 +21,12 @@ from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
 
-__all__ = ["SEED", "Network", "ScriptedPass", "source_of"]
+__all__ = ["SEED", "Network", "ScriptedPass", "other_calls", "source_of"]
 
 SEED = 7919
 """Seed of the random numbers with which a script is compared with autograd."""
+FEW, SHARE = 8, 0.1
+"""A script is given up if more than :data:`FEW` batches, and more than this share of them, needed other calls."""
 
 _PASS = """
 def one_pass(
@@ -47,7 +49,10 @@ def descend(
         inputs = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
         step = start // size
         batch = labels.index_select(0, index)
-        losses, hits, last = one_pass(values, others, constants, inputs, batch, draws[step : step + 1], idle)
+        losses, hits, slopes = one_pass(values, others, constants, inputs, batch, draws[step : step + 1], idle)
+        if len(slopes) == 0:
+            break
+        last = slopes
         correct(last, values, shifts, anchors, mu)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
@@ -55,6 +60,11 @@ def descend(
     return seen, right, last
 """
 """The steps of :meth:`ScriptedPass.descend`."""
+
+
+def other_calls() -> tuple[Tensor, Tensor, list[Tensor]]:
+    """What a script returns if the network's Python code has read another number than before, so that it may make other calls."""
+    return torch.zeros(0), torch.zeros([], dtype=torch.int64), []
 
 
 class Network(NamedTuple):
@@ -85,6 +95,9 @@ class ScriptedPass:
         draws: whether it draws random numbers.
         idle: the number of idle threads that may be asked for a part of the work, int64 [], in a list that may be empty.
         complete: whether every trained parameter has a gradient, and batches have the memory layout of selected rows.
+        reads_numbers: whether the network's Python code reads numbers, so that the script is not used for batches with other numbers.
+        uses: number of batches for which the script was used.
+        misses: number of those for which the network makes other calls, so that it had no results.
     """
 
     def __init__(
@@ -100,6 +113,13 @@ class ScriptedPass:
         self._with_gradient = with_gradient
         self._kind = _kind(features), _kind(labels)
         self.complete = len(with_gradient) == len(parameters) and _is_of_rows(features)
+        self.reads_numbers = f"{other_calls.__name__}()" in source
+        self.uses = self.misses = 0
+
+    @property
+    def often_misses(self) -> bool:
+        """Whether the network so often makes other calls that the script is not worth it."""
+        return self.misses > max(FEW, SHARE * self.uses)
 
     def holds(self) -> bool:
         """Whether the script still computes what the network computes."""
@@ -108,8 +128,9 @@ class ScriptedPass:
     def play(
         self, features: Tensor, labels: Tensor, draws: Sequence[torch.Generator] = ()
     ) -> tuple[Tensor, Tensor] | None:
-        """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size or memory layout, or if
-        there was an error, which autograd then explains better. ``draws`` is the generator of a network that draws.
+        """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size or memory layout, if the
+        network makes other calls for it, or if there was an error, which autograd then explains better. ``draws`` is the generator of
+        a network that draws.
 
         Returns:
             the cross-entropy of each sample and the number of correct predictions.
@@ -121,6 +142,10 @@ class ScriptedPass:
                 self._script.one_pass, *self.given, features, labels, list(draws), self._helpers()
             )
         except RuntimeError:
+            return None
+        self.uses += 1
+        if self._with_gradient and not gradients:
+            self.misses += 1
             return None
         for parameter in self._parameters:
             parameter.grad = None
@@ -139,8 +164,8 @@ class ScriptedPass:
         anchors: Sequence[Tensor] = (),
         draws: Sequence[torch.Generator] = (),
     ) -> tuple[list[Tensor], Tensor]:
-        """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`; the length of
-        ``order`` is a multiple of ``size``, the size of the script."""
+        """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`, up to the first
+        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script."""
         rule, added = optimizer.rule(), correction or Correction()
         try:
             seen, right, gradients = self.run(
@@ -150,7 +175,12 @@ class ScriptedPass:
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
             raise RuntimeError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
-        for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
+        stops = len(seen) * size < len(order)
+        self.uses += len(seen) + stops
+        self.misses += stops
+        if rule.fresh and not seen:
+            optimizer.state.clear()  # no step has set it
+        for parameter, gradient in zip(self._parameters, gradients, strict=len(seen) > 0):
             parameter.grad = gradient
         return seen, right
 

@@ -1,6 +1,7 @@
 """The training of several clients of a network with scripts in one call (TorchScript), see
 :mod:`fedcohort.training.client_series`."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from fedcohort.training.optimizer_steps import correct, take_step  # noqa: F401 - scripts call them
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.plain_network import Series
-from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.scripted_passes import ScriptedPass, other_calls  # noqa: F401 - scripts call it
 
 __all__ = ["ScriptedSeries"]
 
@@ -44,6 +45,8 @@ def descend_series(
                 targets = labels.index_select(0, index) if len(order) > 0 else labels[begin:until].clone()
                 generators = draws[client][step : step + 1]
                 losses, count, slopes = any_pass(values, others, constants, inputs, targets, generators)
+                if len(slopes) == 0:
+                    raise RuntimeError("the network makes other calls for this batch")
                 correct(slopes, values, shifts[client], start, mu)
                 take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
                 hits = hits + count
@@ -81,17 +84,30 @@ class ScriptedSeries:
         values, others, _ = one.given
         self._given = values, others, [single.given[2] for single in passes.values()], list(buffers)
         self._script = _compiled(tuple((size, single.source) for size, single in passes.items()))
+        self._reading = {size: single for size, single in passes.items() if single.reads_numbers}
 
     def descend_series(self, series: Series, optimizer: Optimizer) -> tuple[Tensor, Tensor]:
         """As :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`, without gradients; the network
-        is left with the last client's parameters."""
+        is left with the last client's parameters.
+
+        Raises:
+            RuntimeError: an operator cannot be called.
+            torch.jit.Error: the network makes other calls for a batch.
+        """
         rule = optimizer.rule()
         found: tuple[Tensor, Tensor] = ScriptedPass.run(
             self._script.descend_series, *self._given, series.start, series.buffers, series.trained, series.features,
             series.labels, series.order, series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
             series.shifts, series.proximal, series.draws,
         )  # fmt: skip
+        self._count(series)
         return found
+
+    def _count(self, series: Series) -> None:
+        """Note the uses of scripts that can miss."""
+        steps = [edge - start for edges in series.edges if self._reading for start, edge in itertools.pairwise(edges)]
+        for size, single in self._reading.items():
+            single.uses += sum(n // size if size == series.size else n % series.size == size for n in steps)
 
 
 @lru_cache(64)
