@@ -30,10 +30,18 @@ class OwnMlp(nn.Module):
 
 
 class OwnReading(OwnMlp):
-    """A perceptron that reads a number in every forward pass, so that Python has to run it."""
+    """A perceptron that reads another number in every forward pass, so that Python has to run it."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x / max(1.0, float(x.abs().max()) / 10))
+
+
+class OwnChecking(OwnMlp):
+    """A perceptron that checks its inputs in every forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert not torch.isnan(x).any(), "missing values"
+        return super().forward(x)
 
 
 class OwnAttention(nn.Module):
@@ -129,6 +137,7 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "mlp": lambda _: _mlp(),
     "own_mlp": lambda _: OwnMlp(),
     "own_reading": lambda _: OwnReading(),
+    "own_checking": lambda _: OwnChecking(),
     "own_attention": lambda _: OwnAttention(),
     "mlp_gelu": lambda _: _mlp(nn.GELU),
     "mlp_dropout": lambda _: _mlp(dropout=0.5),

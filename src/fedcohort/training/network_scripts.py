@@ -208,20 +208,17 @@ def _has_bits_of_autograd(
     """Whether the script has autograd's results, gradients and buffers for :data:`ENOUGH` batches, and never others, with the help of
     an idle thread as well if it ``shares`` work."""
 
-    def outcome(play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None], *batch: Tensor) -> list[Tensor]:
-        reset()
-        results = play(_copy(batch[0], features), _copy(batch[1], labels)) or ()
-        gradients = [parameter.grad for parameter in network.parameters if parameter.grad is not None]
-        return [_copy(tensor) for tensor in (*results, *gradients, *network.module.buffers())]
+    def copied(*batch: Tensor) -> tuple[Tensor, Tensor]:
+        return _copy(batch[0], features), _copy(batch[1], labels)
 
     def played(idle: list[Tensor], *batch: Tensor) -> list[Tensor]:
         found.idle = idle
         draws = [torch.Generator().manual_seed(SEED)] if network.draws else []
-        return outcome(partial(found.play, draws=draws), *batch)
+        return _outcome(network, partial(found.play, draws=draws), copied(*batch), reset)
 
     def agrees(*batch: Tensor) -> bool | None:
         """None if the script has no results for this batch."""
-        expected, misses = outcome(network.play, *batch), found.misses
+        expected, misses = _outcome(network, network.play, copied(*batch), reset), found.misses
         same = [_all_same(played(idle, *batch), expected) for idle in helpers]
         return all(same) if found.misses == misses else None
 
@@ -230,6 +227,19 @@ def _has_bits_of_autograd(
     found.idle = network.idle if shares else []
     found.uses = found.misses = 0
     return len(compared) >= ENOUGH and all(compared)
+
+
+def _outcome(
+    network: Network,
+    play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None],
+    batch: tuple[Tensor, Tensor],
+    reset: Callable[[], None],
+) -> list[Tensor]:
+    """The results of a pass, the gradients, and the buffers after it."""
+    reset()
+    results = play(*batch) or ()
+    gradients = [parameter.grad for parameter in network.parameters if parameter.grad is not None]
+    return [_copy(tensor) for tensor in (*results, *gradients, *network.module.buffers())]
 
 
 def _batches(features: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
