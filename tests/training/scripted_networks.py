@@ -328,6 +328,28 @@ class Asked(nn.Module):
         return outputs * torch.tensor([0.5, 1.0, 1.0, 2.0]) if x.sum() > -30 else outputs.tanh()
 
 
+class AskedLater(Asked):
+    """Makes other calls after a batch norm has changed its buffers, and another layer the features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(64)  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.clamp_(-4, 4).flatten(1)
+        outputs = self.layer(self.norm(x))
+        return outputs * 2 if x.sum() > -30 else outputs.tanh()
+
+
+class CheckedLater(Residual):
+    """Checks its outputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = super().forward(x)
+        assert not torch.isnan(outputs).any(), "missing values"
+        return outputs
+
+
 class Tempered(Asked):
     """Reads a frozen parameter and a buffer as numbers."""
 
@@ -360,6 +382,7 @@ class Padded(nn.Module):
 
 IMAGES: dict[str, type[nn.Module]] = {
     "checked": Checked,
+    "checked later": CheckedLater,
     "tempered": Tempered,
     "configured": Configured,
     "dropping": Dropping,
@@ -432,23 +455,6 @@ class Listed(Base):
 class Arrays(Base):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * float(x.detach().numpy().mean())
-
-
-class Asking(Residual):
-    """Reads a number after batch norms have changed their buffers."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs = super().forward(x)
-        assert not torch.isnan(outputs).any()
-        return outputs
-
-
-class Clearing(Base):
-    """Reads a number of inputs that it has changed."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        x.clamp_(-1, 1)
-        return super().forward(x) * (2 if x.max() > 0.5 else 1)
 
 
 class Zero(Base):
@@ -873,7 +879,7 @@ class Enclosed(Base):
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        Listed, Arrays, Asking, Clearing, Zero, Measuring, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
+        Listed, Arrays, Zero, Measuring, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
         Storing, Overwriting, Recalling, Sometimes, Late, Inside, Trying, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )
@@ -888,6 +894,7 @@ __all__ = [
     "TEXTS",
     "TOKENS",
     "Asked",
+    "AskedLater",
     "Base",
     "Configured",
     "Normed",

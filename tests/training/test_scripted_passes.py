@@ -34,6 +34,7 @@ from tests.training.scripted_networks import (
     TEXTS,
     TOKENS,
     Asked,
+    AskedLater,
     Base,
     Configured,
     Normed,
@@ -194,8 +195,11 @@ def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch
     assert ("descend" in calls) == (case not in ("clipped", "own steps"))
 
 
+@pytest.mark.parametrize("kind", [Asked, AskedLater])
 @pytest.mark.parametrize("case", ["momentum", "Adam", "FedProx", "SCAFFOLD", "two epochs"])
-def test_batches_with_other_numbers_are_trained_by_autograd(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_with_other_numbers_are_trained_by_autograd(
+    case: str, kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the middle of an epoch, in its first step, and in a series of clients."""
     monkeypatch.setattr(scripted_passes, "FEW", 1000)  # do not give up
     stopped, failed = list[int](), list[int]()
@@ -221,7 +225,7 @@ def test_batches_with_other_numbers_are_trained_by_autograd(case: str, monkeypat
 
     def found() -> list[Any]:
         torch.manual_seed(0)
-        return learned(Asked(), make(), training, workers=1)
+        return learned(kind(), make(), training, workers=1)
 
     by_scripts = found()
     monkeypatch.setattr(Scripts, "known", lambda *_: None)

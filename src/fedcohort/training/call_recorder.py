@@ -47,7 +47,8 @@ class CallRecorder(TorchDispatchMode):
     is ``idle``, and what they compute is ``begun``.
 
     Python code may read numbers, as in ``assert not x.isnan().any()``. With the same numbers, it makes the same calls. The lines
-    compute each number again, and return ``other_calls()`` if it is another one. By then, nothing that was given has been changed.
+    compute each number again. If it is another one, they return ``other_calls(changed, before)``, which puts back what they have
+    changed.
 
     Attributes:
         lines: the calls, in order; each has its results as variables.
@@ -74,11 +75,12 @@ class CallRecorder(TorchDispatchMode):
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
         self._number = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
-        self._given: set[int] = set()  # memory of what the calls are given
-        self._has_changed_given = False
+        self._given: dict[int, list[str]] = {}  # names of what the calls are given, by memory
+        self._changed: set[int] = set()  # memory that calls have changed
+        self._before: dict[str, str] = {}  # variables that have what a given tensor was before
         for name, tensor in given:
             self._names[tensor] = name
-            self._given.add(_memory(tensor))
+            self._given.setdefault(_memory(tensor), []).append(name)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -116,7 +118,7 @@ class CallRecorder(TorchDispatchMode):
         changed = set(map(_memory, _changed(operator._schema, args, named)))
         if not self._fixed.isdisjoint(changed):
             raise NoRecordError(operator)  # it would give other results next time
-        self._has_changed_given |= not self._given.isdisjoint(changed)
+        self._changed |= changed
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
         call = f"torch.ops.{library}.{name}({', '.join(words)})"
@@ -130,15 +132,26 @@ class CallRecorder(TorchDispatchMode):
 
     def _read_number(self, operator: Any, args: tuple[Any, ...]) -> bool | int | float:
         """Python reads a number; all other calls depend on it."""
-        if self._has_changed_given or self.shares:
-            raise NoRecordError(operator)  # it would be too late to do without the lines
+        if self.shares:
+            raise NoRecordError(operator)  # another thread may be at work
         words = ", ".join(map(self._word, args))
         value: bool | int | float = operator(*args)
         if type(value) not in (bool, int, float) or (isinstance(value, float) and value == 0):
             raise NoRecordError(value)  # no equal number may have another effect, as -0.0 has
         call = f"torch.ops.aten.equal({words})" if len(args) > 1 else f"{type(value).__name__}({words})"
-        self.lines += [f"if {call} != {self._word(value)}:", "    return other_calls()"]
+        undone = f"[{', '.join(self._kept())}], [{', '.join(self._before.values())}]"
+        self.lines += [f"if {call} != {self._word(value)}:", f"    return other_calls({undone})"]
         return value
+
+    def _kept(self) -> list[str]:
+        """The given tensors that calls have changed; the first lines keep what they were before."""
+        for names in (self._given[memory] for memory in self._given.keys() & self._changed):
+            if len(names) > 1:
+                raise NoRecordError(names)  # they may overlap
+            if names[0] not in self._before:
+                self._before[names[0]] = variable = self._variable()
+                self.lines.insert(0, f"{variable} = {names[0]}.clone()")
+        return list(self._before)
 
     def _note(self, call: str, results: object) -> None:
         """Write down a call with its results."""
@@ -240,7 +253,8 @@ def _changed(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Itera
     """The tensors that a call with these arguments changes."""
     values = dict(enumerate(args)) | named
     for number, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written or (schema.name == "aten::native_batch_norm" and argument.name in ("running_mean", "running_var")):
             yield from _tensors([values.get(number, values.get(argument.name))])
 
 

@@ -62,8 +62,11 @@ def descend(
 """The steps of :meth:`ScriptedPass.descend`."""
 
 
-def other_calls() -> tuple[Tensor, Tensor, list[Tensor]]:
-    """What a script returns if the network's Python code has read another number than before, so that it may make other calls."""
+def other_calls(changed: list[Tensor], before: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """What a script returns if the network's Python code has read another number, so that it may make other calls; tensors that the
+    script has ``changed`` are again as they were ``before``."""
+    for i in range(len(changed)):
+        changed[i].copy_(before[i])
     return torch.zeros(0), torch.zeros([], dtype=torch.int64), []
 
 
@@ -113,7 +116,7 @@ class ScriptedPass:
         self._with_gradient = with_gradient
         self._kind = _kind(features), _kind(labels)
         self.complete = len(with_gradient) == len(parameters) and _is_of_rows(features)
-        self.reads_numbers = f"{other_calls.__name__}()" in source
+        self.reads_numbers = f"{other_calls.__name__}(" in source
         self.uses = self.misses = 0
 
     @property
