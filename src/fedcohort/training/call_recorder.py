@@ -250,7 +250,7 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
 
 
 def _changed(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that a call with these arguments changes."""
+    """The tensors that a call with these arguments changes; PyTorch's schema of batch norm does not name those that it does."""
     values = dict(enumerate(args)) | named
     for number, argument in enumerate(schema.arguments):
         written = argument.alias_info is not None and argument.alias_info.is_write
