@@ -202,6 +202,7 @@ def test_batches_with_other_numbers_are_trained_by_autograd(
 ) -> None:
     """In the middle of an epoch, in its first step, and in a series of clients."""
     monkeypatch.setattr(scripted_passes, "FEW", 1000)  # do not give up
+    monkeypatch.setattr(scripted_passes, "RARE", 1.0)
     stopped, failed = list[int](), list[int]()
     alone, together = ScriptedPass.descend, ScriptedSeries.descend_series
 
@@ -246,8 +247,10 @@ def test_a_script_that_often_does_without_is_given_up() -> None:
     assert script.reads_numbers
     for _ in range(100):
         assert script.play(images, labels) is not None
-    for missed in range(1, 13):
+    assert scripts.all_known() == {4: script}
+    for missed in range(1, 102):
         assert scripts.known(4) is script, missed
+        assert bool(scripts.all_known()) == (missed < 3), missed
         assert script.play(images - 1.0, labels) is None
         assert script.misses == missed
     assert scripts.known(4) is None

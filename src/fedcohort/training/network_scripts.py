@@ -94,9 +94,9 @@ class Scripts:
         return found if found is not None and found.holds() else None
 
     def all_known(self) -> "dict[int, ScriptedPass]":
-        """The scripts by batch size, as for :meth:`known`, that have gradients of all parameters."""
+        """The scripts by batch size, as for :meth:`known`, that have gradients of all parameters, and nearly always results."""
         known = {size: self.known(size) for size in self._known}
-        return {size: script for size, script in known.items() if script is not None and script.complete}
+        return {size: script for size, script in known.items() if script and script.complete and script.rarely_misses}
 
     def of(self, features: Tensor, labels: Tensor) -> "ScriptedPass | None":
         """As :meth:`known`, for this batch, which counts as a use of its size."""

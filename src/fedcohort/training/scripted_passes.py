@@ -25,8 +25,11 @@ __all__ = ["SEED", "Network", "ScriptedPass", "other_calls", "source_of"]
 
 SEED = 7919
 """Seed of the random numbers with which a script is compared with autograd."""
-FEW, SHARE = 8, 0.1
+FEW, SHARE = 8, 0.5
 """A script is given up if more than :data:`FEW` batches, and more than this share of them, needed other calls."""
+RARE = 0.01
+"""Share of batches with other calls up to which it takes part in the training of several clients in one call, which each of these
+batches makes in vain."""
 
 _PASS = """
 def one_pass(
@@ -123,6 +126,11 @@ class ScriptedPass:
     def often_misses(self) -> bool:
         """Whether the network so often makes other calls that the script is not worth it."""
         return self.misses > max(FEW, SHARE * self.uses)
+
+    @property
+    def rarely_misses(self) -> bool:
+        """Whether nearly all calls for several clients will have results."""
+        return self.misses <= RARE * self.uses
 
     def holds(self) -> bool:
         """Whether the script still computes what the network computes."""
