@@ -180,6 +180,7 @@ def test_a_trace_can_repeat(text: str, suffix: str, tmp_path: Path) -> None:
         ("round,client\n0,2\n", "csv", "contains round 0; rounds are counted from 1"),
         ("round,client\n1,a\n", "csv", "column 'client' should hold whole numbers"),
         ("round,client\n1,\n", "csv", "column 'client' should hold whole numbers"),
+        ("round,client\n1,0,2\n2,1,2\n", "csv", "rows have more values than the first line has names; name every column"),
         (JSON, "txt", r"should end in \.json or \.csv"),
     ],
 )  # fmt: skip

@@ -335,6 +335,47 @@ def test_validation_stands_in_for_test(tmp_path):
     assert (made.train_labels.tolist(), made.test_labels.tolist()) == ([0], [1, 1])
 
 
+def colored_folder(root, folders):
+    """A folder of images: ``folders`` has the color of the five images in each folder."""
+    for folder, color in folders.items():
+        (root / folder).mkdir(parents=True)
+        for number in range(5):
+            (root / folder / f"{number}.png").write_bytes(png((color, color, color)))
+    return root
+
+
+def colors(data):
+    """The colors of the training samples and of the test samples."""
+    return [sorted(np.unique(features).tolist()) for features in (data.train_features, data.test_features)]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("Train", "Test"), ("Training", "Testing"), ("train", "TEST"), ("Train", "val"), ("train_set", "Test set")],
+)
+def test_capital_letters_do_not_mix_training_and_test_images(tmp_path, train, test):
+    root = colored_folder(tmp_path / "photos", {f"{train}/a": 1, f"{train}/b": 2, f"{test}/a": 3, f"{test}/b": 4})
+    assert colors(load(str(root))) == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("name", ["train", "test", "bullet-train", "crash test", "val"])
+def test_a_class_with_the_name_of_a_split_is_a_class(tmp_path, name):
+    divided = {f"train/{name}": 1, "train/b": 2, f"test/{name}": 3, "test/b": 4}
+    data = load(str(colored_folder(tmp_path / "divided", divided)))
+    assert colors(data) == [[1, 2], [3, 4]]
+    assert data.classes == tuple(sorted((name, "b")))
+    whole = load(str(colored_folder(tmp_path / "whole", {name: 1, "b": 2})))
+    assert colors(whole) == [[1, 2], [1, 2]]
+    assert whole.num_train == 8
+
+
+def test_the_name_of_a_file_chooses_no_split(tmp_path):
+    root = colored_folder(tmp_path / "photos", {"a": 1, "b": 2})
+    (root / "a" / "0.png").rename(root / "a" / "test_0.png")
+    (root / "b" / "0.png").rename(root / "b" / "train 0.png")
+    assert load(str(root)).num_train == 8
+
+
 def test_writers_without_a_test_split_give_a_tenth_each(tmp_path):
     import datasets
 

@@ -434,6 +434,26 @@ def test_the_test_sample_of_very_few_is_of_a_client_with_two():
     assert data.test_clients.tolist() == [1]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_integers_above_63_bits_do_not_become_negative(tmp_path, suffix):
+    table = pd.DataFrame({"x": np.arange(2**64 - 8, 2**64, dtype=np.uint64), "label": [0, 1] * 4})
+    for name, columns, problem in (
+        ("features", {}, "column 'x' has 18446744073709551615; integers must fit into 64 bits with a sign"),
+        (
+            "labels",
+            {"x": "label", "label": "x"},
+            "column 'label' has 18446744073709551615; labels must be integers 0..K-1",
+        ),
+    ):
+        renamed, path = table.rename(columns=columns), tmp_path / f"{name}.{suffix}"
+        if suffix == "csv":
+            renamed.to_csv(path, index=False)
+        else:
+            renamed.to_parquet(path)
+        with pytest.raises(UsageError, match=re.escape(problem)):
+            load(str(path))
+
+
 def test_decimal_numbers_are_features_and_numeric_labels(tmp_path):
     table = patients()
     plain = load(save_table(table, tmp_path / "plain.parquet"))

@@ -45,6 +45,25 @@ def fate(settled: list[Update]) -> dict[int, str]:
 # --- one round ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "laws",
+    [
+        {"latency": ShiftedExponential(spread=1e308)},
+        {"latency": ShiftedExponential(spread=1e308, redraw="round")},
+        {"latency": ShiftedExponential(shift=1e308)},
+        {"network": LogNormalBandwidth(bandwidth=1e-300, sigma=100.0), "model_bytes": 8},
+    ],
+)
+def test_times_without_end_are_refused(laws: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(
+            UsageError, match=r"systems\.latency, systems\.network: client [12] needs the time inf for a round"
+        ):
+            clock([0, 20, 30], **laws)
+        clock([0, 0], **laws)  # clients without data are never selected
+
+
 def test_work_scales_time_and_the_slowest_ends_the_round() -> None:
     c = clock([10, 20, 30])
     assert [u.duration for u in c.settle(1, updates([2, 0], work=2.0))] == [60.0, 20.0]

@@ -309,6 +309,13 @@ def test_labels_with_gaps_and_single_classes_are_reported(caplog: pytest.LogCapt
         assert bool(message) == bool(caplog.text)
 
 
+def test_labels_below_zero_are_not_called_zero(caplog: pytest.LogCaptureFixture) -> None:
+    np.savez("own.npz", features=np.random.default_rng(0).normal(size=(60, 4)), labels=np.repeat([-1, 0], 30))
+    with pytest.raises(UsageError, match="labels: -1 with 60 samples"):
+        load("own.npz")
+    assert not caplog.text
+
+
 def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
     table = houses()
     column = next(name for name in table if table[name].dtype.kind == "f" and name != "price")

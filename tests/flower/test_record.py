@@ -20,6 +20,7 @@ from flwr.serverapp.strategy import (
 
 import fedcohort
 from fedcohort.cli import cli
+from fedcohort.experiment import Experiment
 from fedcohort.flower import Selecting
 from fedcohort.selection import Selector
 from fedcohort.selection.oort import Oort
@@ -112,7 +113,7 @@ def test_a_comparison_of_both_clocks_names_them() -> None:
         clock: str
 
     def row(label: str, clock: str) -> Any:
-        return Row(label, None, {0: Played(clock)})  # type: ignore[arg-type, dict-item]
+        return Row(label, Experiment(), {0: Played(clock)})  # type: ignore[dict-item]
 
     both = Comparison("runs", (row("here", "simulated"), row("there", "wall"))).about_times
     assert both.startswith("Simulated time: the fastest possible client needs 1 unit per sample and round.")

@@ -180,7 +180,7 @@ def check_classes(
 def mention_missing_classes(labels: NDArray[np.int64], where: str) -> None:
     """Report that only class 0 is among the ``labels`` that occur, or that many below the largest are not: they count as classes."""
     last, missing = int(labels[-1]), int(labels[-1]) + 1 - len(labels)
-    if last == 0:
+    if len(labels) == 1 and last == 0:
         log.warning("%s: all labels are 0, so there is nothing to predict", where)
     elif missing > len(labels):
         log.warning(

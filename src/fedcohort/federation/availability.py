@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -295,9 +296,13 @@ def _from_csv(content: bytes) -> tuple[Indices, Indices, int]:
     import pandas as pd
 
     try:
-        frame = pd.read_csv(io.BytesIO(content))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(io.BytesIO(content), index_col=False)
     except pd.errors.EmptyDataError:
         raise ValueError("is empty; its first line should be round,client") from None
+    except pd.errors.ParserWarning:
+        raise ValueError("rows have more values than the first line has names; name every column") from None
     for column in ("round", "client"):
         if column not in frame:
             raise ValueError(f"there is no column {column!r}; its first line should be round,client")

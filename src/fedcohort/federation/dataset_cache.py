@@ -28,6 +28,7 @@ from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.folder_checks import files_in
+from fedcohort.federation.image_folders import split_patterns
 
 __all__ = [
     "absolute", "cache_folder", "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source", "is_folder",
@@ -79,7 +80,8 @@ def entry_of_source(source: Path | str, image_column: str | None, label_column: 
     root = cache_folder("datasets")
     files = files_in(source, f"data.name = '{brief(source)}'") if isinstance(source, Path) else []
     states = [(str(file), state.st_size, state.st_mtime_ns) for file, state in files]
-    key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states])
+    patterns = split_patterns(source, (file for file, _ in files)) if isinstance(source, Path) else None
+    key = json.dumps([CACHE_FORMAT, str(source), image_column, label_column, states, *([patterns] if patterns else [])])
     stem = re.sub(r"[^\w.-]", "_", Path(source).name)[:40]
     return root / f"{stem}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 

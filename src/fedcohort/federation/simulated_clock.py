@@ -81,10 +81,20 @@ class Clock:
         self._has_data, self._all_clients = self.num_samples > 0, np.arange(m)
         self._all_clients.flags.writeable = False
         self._presence = self.availability.presence(m, self.rounds, self.seed)
-        self._computing = self.latency.times(self.num_samples, self.seed)
-        self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            self._computing = self.latency.times(self.num_samples, self.seed)
+            self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
+            self._check_finite(self.nominal(1))
         if self.deadline is not None:
             self._check(self.deadline)
+
+    def _check_finite(self, times: Values) -> None:
+        """Refuse clients that would never finish: the clock would stop at infinity."""
+        if len(endless := np.flatnonzero(self._has_data & ~np.isfinite(times))):
+            raise UsageError(
+                f"systems.latency, systems.network: client {endless[0]} needs the time {times[endless[0]]} for a round; choose laws "
+                "with finite times, such as a smaller systems.latency.spread or a larger systems.network.bandwidth"
+            )
 
     def _check(self, deadline: float) -> None:
         """Check that some client can meet the deadline: with a single epoch (an error), and with nominal work (a warning)."""

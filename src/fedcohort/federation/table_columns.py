@@ -97,6 +97,7 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     _check_complete([column], where, f"give every sample a label, or leave it out; {MISSING}")
     values = column.to_numpy()
     if values.dtype.kind in "iub":
+        _check_signed([column], where, "labels must be integers 0..K-1 or texts")
         labels = values.astype(np.int64)
         if (high := counts_from_one(labels)) > 1:
             name = str(column.name)
@@ -212,6 +213,9 @@ def features_of(
     _check_numbers(features, where, with_clients=client is not None)
     _check_complete(features, where, FILL)
     _check_finite(features, where)
+    _check_signed(
+        features, where, "integers must fit into 64 bits with a sign; write decimal numbers, or leave the column out"
+    )
     _mention_ids(frame[chosen], where)
     return np.stack([_numbers(column) for column in features], axis=1)
 
@@ -304,6 +308,13 @@ def _check_finite(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
             raise UsageError(
                 f"{where}: {_columns_of([column])} has {column.iloc[rows[0]]} in row {rows[0] + 1}; {FILL}"
             )
+
+
+def _check_signed(columns: "Sequence[pd.Series[Any]]", where: str, remedy: str) -> None:
+    """Refuse a column with integers that only fit into 64 bits without a sign, with the largest of them."""
+    for column in columns:
+        if column.dtype.kind == "u" and len(column) and (largest := int(column.max())) > np.iinfo(np.int64).max:
+            raise UsageError(f"{where}: {_columns_of([column])} has {largest}; {remedy}")
 
 
 def _columns_of(columns: "Sequence[pd.Series[Any]]") -> str:

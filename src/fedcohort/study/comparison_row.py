@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedcohort.experiment import Experiment
+from fedcohort.experiment.time_unit import least_time
 from fedcohort.record import Run
 
 if TYPE_CHECKING:
@@ -52,8 +53,13 @@ def rounds_of(rows: Iterable[Row]) -> "pd.DataFrame":
 
 def about_times(rows: Sequence[Row]) -> str:
     """What the times of these rows mean, in words: simulated time, or seconds of wall time for runs on real machines."""
-    simulated = "Simulated time: the fastest possible client needs 1 unit per sample and round."
     wall = [row.label for row in rows if row.on_wall_clock]
+    least = (
+        {least_time(row.experiment.systems) for row in rows if not row.on_wall_clock} if len(wall) < len(rows) else {""}
+    )
+    unit = least.pop() if len(least) == 1 else ""
+    fastest = f"the fastest possible client needs {unit.replace('per sample', 'per sample and round')}"
+    simulated = f"Simulated time: {fastest if unit else 'in the unit of systems.latency'}."
     if not wall:
         return simulated
     if len(wall) == len(rows):

@@ -27,8 +27,8 @@ class Result:
         early_stop_accuracy: accuracy in the round with the best validation accuracy before early stopping (``measures.patience``)
             would have ended the run.
         local_accuracy: mean training accuracy of the clients of the last round in which any trained, each with its own model.
-        simulated_time: simulated time of all rounds; the fastest possible client needs 1 unit per sample and round. Seconds of wall
-            time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
+        simulated_time: simulated time of all rounds; by default, the fastest possible client needs 1 unit per sample and round.
+            Seconds of wall time if that is the run's clock, see :attr:`fedcohort.Run.clock`.
         jain: Jain's index of how often each client was selected; NaN if none ever was.
         jain_random: its mean under uniform selection of as many of the available clients in each round.
         bytes: bytes sent and received.

@@ -85,7 +85,7 @@ def speed(clients: Clients, look: Look) -> Figure | None:
     chart, frame, about = bars.draw(clients, np.where(known, time, np.nan), look)
     data, layers = {"speed": frame}, [chart]
     note = (
-        "Simulated time for nominal work and for sending a model in both directions, in round 1. Unless times are given, the fastest "
+        "Simulated time for nominal work and for sending a model in both directions, in round 1. By default, the fastest "
         f"possible client needs 1 unit per sample. Median {formatted_values.number(float(np.median(time[known])))}, slowest "
         f"{formatted_values.number(float(time[known].max()))}."
     )
