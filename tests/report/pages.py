@@ -9,6 +9,11 @@ from fedcohort.report.figure import Figure
 __all__ = ["Page", "caption"]
 
 
+def _refused(constant: str) -> None:
+    """Browsers read no NaN and no infinite numbers: a page with one would have no charts."""
+    raise ValueError(f"{constant} is no JSON")
+
+
 class Page(HTMLParser):
     """A parsed page.
 
@@ -56,7 +61,7 @@ class Page(HTMLParser):
         if self._field:
             self.texts[self._table][-1][self._field] += data
         if self._payload and data.strip():
-            self.payload = json.loads(data)
+            self.payload = json.loads(data, parse_constant=_refused)
             for name, columns in self.payload["data"].items():
                 rows = zip(*columns.values(), strict=True)
                 self.payload["data"][name] = [dict(zip(columns, row, strict=True)) for row in rows]

@@ -568,6 +568,14 @@ def test_rows_that_all_fail_give_no_target(tmp_path: Path) -> None:
     assert Comparison("x", (chosen,)).table["rounds_to_target"].tolist() == [1], "a target that the user has set counts"
 
 
+def test_failing_rows_without_a_score_are_named_beside_the_target() -> None:
+    """The models of a regression that diverge can have no finite R², under a seed or all: the words left these rows out."""
+    failing = ["", "with diverged updates", "in which no update was admitted under a seed"]
+    target = common_target([0.27, math.nan, math.nan], ["a", "hot", "hotter"], failing, [(0, 1, 2)], "R²")
+    without = "rows with diverged updates: 'hot'; rows in which no update was admitted under a seed: 'hotter'"
+    assert target == Target(0.27, f"{FROM_RESULTS.replace('accuracy', 'R²')} (without {without})")
+
+
 def test_rows_that_fail_do_not_set_the_target_and_are_named(tmp_path: Path, good: Row) -> None:
     """No update under one seed, one class, an interval over seeds that contains chance, and a diverged update."""
     still = row(tmp_path, "still", played(1, [0], test_accuracy=0.5, class_accuracy=[0.5, 0.5, 0.5, 0.5]))

@@ -45,6 +45,10 @@ def test_names_at_the_right_end_stand_on_the_left() -> None:
     assert not placed(points(("uniform", 0.99, 0.5)))["right"].any()
 
 
+def test_rows_without_points_have_no_names() -> None:
+    assert placed(points(("uniform", 0.2, 0.5)).iloc[:0]).empty
+
+
 def test_names_of_a_crowd_cover_no_name_and_no_point_at_any_width() -> None:
     rng = np.random.default_rng(0)
     frame = points(*((f"row {i:02}", *(0.4 + 0.2 * rng.random(2)).tolist()) for i in range(38)))

@@ -16,7 +16,7 @@ from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.means_and_bands import domain, span_of
-from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.paper_figures import composed, draw, drawn_in_parts
 from fedcohort.report.report_data import Story, gather
 from tests.records import played, written
 from tests.repetitions import slow_after
@@ -71,6 +71,17 @@ def losses(folder: Path, **rows: list[float]) -> Story:
         selection: Any = "uniform" if number == 0 else {"name": "powd", "d": 3 + number}
         runs.append(written(folder / label, rounds, label=label, selection=selection))
     return gather(runs)
+
+
+def test_points_beyond_the_axis_do_not_lengthen_the_figure(tmp_path: Path) -> None:
+    """Lines of one round are drawn as points; one far above the axis made the drawing 10¹⁰ points long."""
+    look = paper(1)
+    figure = loss(losses(tmp_path, sound=[2.3], other=[1e20]), look)
+    assert figure is not None
+    (svg,) = drawn_in_parts(figure, figure.views[0], look)
+    height = re.search(r'<svg[^>]* height="([^"]+)"', svg)
+    assert height is not None
+    assert float(height[1]) < 2 * look.height
 
 
 def test_a_diverging_row_does_not_flatten_the_losses_of_the_others(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Draw how well the model serves single clients and single classes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import altair as alt
 import numpy as np
@@ -8,6 +8,7 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core.arrays import Values
+from fedcohort.core.formatted_values import in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
@@ -75,7 +76,8 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     samples, named = "test samples" if tested else "data", name_of_score.capitalize()
     note = f"{named} of the global model on each client's own {samples}.{about_worst(clients)} {seeds_note(story, band=banded)}"
     over_rounds = Figure("client-accuracy", f"{named} on clients' data over rounds", note, views, data)
-    return [over_rounds, _distribution(rows, story.in_order, look, score)]
+    distribution = _distribution(rows, story, look)
+    return [over_rounds] if distribution is None else [over_rounds, distribution]
 
 
 def _measured(story: Story) -> list[tuple[str, list[Reading]]]:
@@ -100,11 +102,16 @@ def _over_clients(reading: Reading, reduce: Callable[[Values], float]) -> Values
     return values
 
 
-def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) -> Figure:
-    """Quantiles over clients for each strategy, and single clients if there are few."""
-    frame = pd.concat(
+def _distribution(rows: Rows, story: Story, look: Look) -> Figure | None:
+    """Quantiles over clients for each strategy, and single clients if there are few; None if no client has a finite score."""
+    labels, score = story.in_order, story.score
+    measured = pd.concat(
         [_last_measured(label, reading) for label, readings in rows for reading in readings], ignore_index=True
     ).dropna()
+    finite = np.isfinite(measured["accuracy"].to_numpy(np.float64))
+    frame = measured[finite]
+    if frame.empty:
+        return None
     levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
     quantiles = frame.groupby("strategy", sort=False)["accuracy"].quantile(levels).unstack()
     quantiles.columns = pd.Index(["q10", "q25", "q50", "q75", "q90"])
@@ -129,7 +136,22 @@ def _distribution(rows: Rows, labels: list[str], look: Look, score: ScoreStyle) 
     together = f"The clients of {over} ({listed(seeds)}) are taken together."
     note += " Short lines below: single clients." if "clients_last" in data else ""
     note += f" {together}" if len(seeds) > 1 else f" Seed {seeds[0]}."
+    note += _about_diverged(measured["strategy"][~finite].value_counts(sort=False), names_by_label(story))
     return Figure("client-distribution", "Distribution over clients", note, [View("clients", [Panel(chart)])], data)
+
+
+def _about_diverged(clients: "pd.Series[int]", names: Mapping[str, str]) -> str:
+    """Which clients are not drawn, since the model has no finite score for them, in a sentence with a space before it; empty if all
+    are.
+
+    Args:
+        clients: their numbers by the label of their row.
+        names: the full name of each row.
+    """
+    if clients.empty:
+        return ""
+    rows = [f"{number:,} of {names.get(str(label), str(label))!r}" for label, number in clients.items()]
+    return f" Without clients whose score is −∞, because the model diverged: {in_words(rows)}."
 
 
 def _last_measured(label: str, reading: Reading) -> pd.DataFrame:

@@ -63,7 +63,7 @@ def names_with_room(
         the columns of the points, with ``name_y``, the height of the name on the y axis; ``right``, whether it stands on the right of
         its point; ``far``, whether a line leads to it; and ``least`` and ``below``, the widths for which the place is.
     """
-    known = points[[math.isfinite(across(at)) for at in points["at"]]]
+    known = points.loc[[math.isfinite(across(at)) for at in points["at"]]]
     share = (known["accuracy"].astype(float) - span[0]) / (span[1] - span[0])
     columns = ["strategy", "name", "at", "accuracy"]
     rows = []

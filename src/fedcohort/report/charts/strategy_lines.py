@@ -275,8 +275,10 @@ class _Lines:
         return found
 
     def points(self) -> list[alt.Chart]:
-        """Points, for lines that are too short to be seen."""
-        parts = in_order(self.base, self.look.strong(self.labels))
+        """Points, for lines that are too short to be seen; those beyond the axis are left out, as lines are cut there."""
+        low, high = self.axes.span
+        base = self.base.transform_filter(f"{low!r} <= datum.mean && datum.mean <= {high!r}")
+        parts = in_order(base, self.look.strong(self.labels))
         points = [part.mark_point(size=46 if self.look.page else 22, opacity=1) for part in parts]
         drawn: list[alt.Chart] = [part.encode(self.x, self.y("mean"), self.color) for part in points]
         return drawn
