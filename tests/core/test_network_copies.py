@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
+import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.network_copies import copy_of
 from fedcohort.models import as_model
 from fedcohort.training.random_layers import draws_at_random
+from tests.experiments import small
 
 
 class Normed(nn.Module):
@@ -38,7 +40,27 @@ def pruned() -> nn.Module:
     return layer
 
 
-@pytest.mark.parametrize("make", [Normed, pruned])
+class Compiled(nn.Module):
+    """A part is compiled; one of its parameters is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        part = nn.Linear(6, 4)
+        part.bias.requires_grad_(False)
+        self.part = torch.jit.script(part)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(self.part(x))
+        return outputs
+
+
+def compiled() -> nn.Module:
+    module: nn.Module = torch.jit.script(nn.Linear(6, 3))
+    return module
+
+
+@pytest.mark.parametrize("make", [Normed, pruned, Compiled, compiled])
 def test_copies_compute_the_same_and_share_nothing(make: type[nn.Module]) -> None:
     module, inputs = make().eval(), torch.ones(2, 6)
     expected = module(inputs)
@@ -50,6 +72,26 @@ def test_copies_compute_the_same_and_share_nothing(make: type[nn.Module]) -> Non
                 parameter.zero_()
         assert torch.equal(module(inputs), expected)
         assert all(parameter.grad is None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("make", [Compiled, compiled])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_parameters_of_compiled_parts_are_trained_in_copies(make: type[nn.Module], mode: type[torch.no_grad]) -> None:
+    module = make()
+    with mode():
+        twin = copy_of(module)
+    trained = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+    assert [name for name, parameter in twin.named_parameters() if parameter.requires_grad] == trained
+    twin(torch.ones(2, 6)).sum().backward()
+    assert [name for name, parameter in twin.named_parameters() if parameter.grad is not None] == trained
+
+
+def test_a_compiled_network_learns_what_it_would_learn_otherwise(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    plain = fedcohort.run(small(rounds=2), model=network, runs=tmp_path / "plain").rounds
+    compiled = fedcohort.run(small(rounds=2), model=torch.jit.script(network), runs=tmp_path / "compiled").rounds
+    assert compiled.test_loss.to_list() == plain.test_loss.to_list()
+    assert plain.test_loss.iloc[1] < plain.test_loss.iloc[0]
 
 
 def test_a_network_with_computed_weights_draws() -> None:

@@ -256,6 +256,25 @@ def test_networks_that_cannot_be_trained_are_refused(kind: type[nn.Module], mess
         checked(kind())
 
 
+class Waves(Base):
+    """Complex weights, of which the numbers matter in the forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waves = nn.Linear(64, 3, dtype=torch.cfloat)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.waves(x.flatten(1).to(self.waves.weight.dtype)).abs()
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Waves, r"waves\.weight"), (Spectral, "weights"), (Rotated, "rotation")])
+def test_complex_networks_are_refused_before_they_lose_their_imaginary_parts(
+    kind: type[nn.Module], name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=rf"^model = {kind.__name__}: {name} is complex; models have real entries: "):
+        fedcohort.run(small(rounds=1), model=kind(), runs=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

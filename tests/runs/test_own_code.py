@@ -437,20 +437,35 @@ def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])
-def test_a_loss_that_returns_a_mean_is_named(plan: str, tmp_path: Path) -> None:
-    file = tmp_path / "mean.py"
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            "functional.cross_entropy(logits, labels)",
+            r"returned \[\] for \d+ samples; it must return the loss of each sample, \[\d+\] \(.*reduction='none'\)$",
+        ),
+        (
+            "functional.cross_entropy(logits, labels, reduction='none').detach()",
+            r"returned losses that do not depend on the logits; do not detach them, or compute them under torch\.no_grad\(\)$",
+        ),
+    ],
+    ids=["mean", "detached"],
+)
+def test_a_loss_that_cannot_be_trained_with_is_named(plan: str, returned: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
     file.write_text(
         "from torch.nn import functional\n"
         "from fedcohort.algorithms.losses import Loss\n"
         "from fedcohort.core.parameters import parameters\n"
         "@parameters\n"
-        "class Mean(Loss):\n"
+        "class Wrong(Loss):\n"
         "    def samples(self, logits, labels, outputs=None):\n"
-        "        return functional.cross_entropy(logits, labels)\n"
+        f"        return {returned}\n"
     )
-    message = r"Mean\.samples returned \[\] for \d+ samples; it must return the loss of each sample, \[\d+\] \(.*reduction='none'\)$"
-    with pytest.raises(UsageError, match=message) as error:
-        fedcohort.run(small(rounds=1, training={"loss": f"{file}:Mean"}, engine={"plan": plan}), runs=tmp_path / "runs")
+    with pytest.raises(UsageError, match=rf"Wrong\.samples {message}") as error:
+        fedcohort.run(
+            small(rounds=1, training={"loss": f"{file}:Wrong"}, engine={"plan": plan}), runs=tmp_path / "runs"
+        )
     assert "RuntimeError" not in str(error.value)
 
 

@@ -172,7 +172,7 @@ def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor |
     """What :meth:`Loss.samples` returns, [B].
 
     Raises:
-        UsageError: the loss of a user returns something else.
+        UsageError: the loss of a user returns something else, or numbers without a gradient.
     """
     found: object = loss.samples(logits, labels, outputs)
     if not isinstance(found, Tensor) or found.shape != labels.shape:
@@ -180,6 +180,11 @@ def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor |
         raise UsageError(
             f"{type(loss).__name__}.samples returned {given} for {len(labels)} samples; it must return the loss of each sample, "
             f"[{len(labels)}] (in PyTorch's functions, reduction='none')"
+        )
+    if torch.is_grad_enabled() and logits.requires_grad and not found.requires_grad:
+        raise UsageError(
+            f"{type(loss).__name__}.samples returned losses that do not depend on the logits; do not detach them, or compute them "
+            "under torch.no_grad()"
         )
     return found
 

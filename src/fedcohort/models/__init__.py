@@ -1,6 +1,6 @@
 """Models: networks by name, and what makes a model of a user's own network."""
 
-from fedcohort.models.network_checks import check_network
+from fedcohort.models.network_checks import check_network, refuse_complex
 from fedcohort.models.networks import (
     MODELS,
     AnyModel,
@@ -28,4 +28,5 @@ __all__ = [
     "as_model",
     "check_network",
     "parameters",
+    "refuse_complex",
 ]

@@ -14,7 +14,7 @@ from fedcohort.core.token_shape import TokenShape
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["check_network"]
+__all__ = ["check_network", "refuse_complex"]
 
 ONE_TO = 1e-3
 """Largest distance from 1 of the sum of probabilities; half precision is exact to about 5e-4."""
@@ -57,6 +57,20 @@ def check_network(
             finite, or changes its buffers in evaluation mode.
     """
     _Check(module, samples, num_classes, name, tokens, numbers, logits, kept).all()
+
+
+def refuse_complex(module: "nn.Module", name: str) -> None:
+    """Refuse a network with complex parameters or buffers, for which ``name`` stands in the message.
+
+    It must not have been converted to a type of real numbers before, which would drop the imaginary parts.
+    """
+    entries = [*module.named_parameters(), *module.named_buffers()]
+    complex_ones = [entry for entry, value in entries if value.is_complex()]
+    if complex_ones:
+        raise UsageError(
+            f"model = {name}: {complex_ones[0]} is complex; models have real entries: keep torch.view_as_real(...) of it, "
+            "and use torch.view_as_complex in the forward pass"
+        )
 
 
 class _Check:
@@ -103,13 +117,7 @@ class _Check:
             raise UsageError(
                 f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
             )
-        entries = [*self.module.named_parameters(), *self.module.named_buffers()]
-        complex_ones = [name for name, value in entries if value.is_complex()]
-        if complex_ones:
-            raise UsageError(
-                f"model = {self.name}: {complex_ones[0]} is complex; models have real entries: keep torch.view_as_real(...) of it, "
-                "and use torch.view_as_complex in the forward pass"
-            )
+        refuse_complex(self.module, self.name)
         embeddings = nn.Embedding, nn.EmbeddingBag
         sparse = [name for name, part in self.module.named_modules() if isinstance(part, embeddings) and part.sparse]
         if sparse:

@@ -105,16 +105,18 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
-    from fedcohort.models import check_network
+    from fedcohort.models import check_network, refuse_complex
     from fedcohort.training.forward_code import names_kept
     from fedcohort.training.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
         return
     dtype = DTYPES[experiment.training.precision]
-    module = build_module(model, federation, experiment.seed).to(dtype=dtype)
-    samples = federation.prepare(federation.test[:2].features, dtype)
+    module = build_module(model, federation, experiment.seed)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
+    refuse_complex(module, name)
+    module = module.to(dtype=dtype)
+    samples = federation.prepare(federation.test[:2].features, dtype)
     numbers, loss = federation.is_numeric, experiment.training.loss["name"]
     logits = loss in LOSSES.builtin and loss != "double_softmax"  # which is about probabilities; an own loss may be
     check_network(

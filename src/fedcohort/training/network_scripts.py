@@ -23,6 +23,7 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.training.call_recorder import CallRecorder, WithoutReading
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.network_watch import NetworkWatch
+from fedcohort.training.random_layers import recomputes
 from fedcohort.training.recorded_passes import python_state
 from fedcohort.training.scripted_passes import SEED, Network, ScriptedPass, source_of
 
@@ -64,6 +65,7 @@ class Scripts:
             and type(loss).__module__.startswith("fedcohort.")  # other losses may do anything in their code
             and not loss.needs_outputs
             and not any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+            and not (self._network.draws and recomputes(module))  # what it draws again would be other numbers
             and only_computes(module)
         )
 

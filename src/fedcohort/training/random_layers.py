@@ -8,7 +8,8 @@ Python's, and code outside FedCohort that draws from torch's generator in a thre
 """
 
 from contextlib import suppress
-from types import FunctionType
+from functools import partial
+from types import CodeType, FunctionType, MethodType
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from fedcohort.core.errors import UsageError
 from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
+from fedcohort.training.code_instructions import codes_in
 
 __all__ = ["draws_at_random", "recomputes", "step_generator", "step_seed"]
 
@@ -50,11 +52,53 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
 
 
 def recomputes(module: nn.Module) -> bool:
-    """Whether the code of the network names ``torch.utils.checkpoint.checkpoint``, which runs parts of the forward pass again in the
-    backward pass, with torch's generator in the state that it had."""
-    classes = {cls for part in module.modules() for cls in type(part).__mro__[:-1]}
-    methods = [value for cls in classes for value in vars(cls).values() if isinstance(value, FunctionType)]
-    return any({"checkpoint", "checkpoint_sequential"}.intersection(method.__code__.co_names) for method in methods)
+    """Whether the code of the network uses ``torch.utils.checkpoint``, which runs parts of the forward pass again in the backward
+    pass, with torch's generator in the state that it had.
+
+    The code is that of all methods, and of the functions that they find under a global name, in an attribute or in an enclosing
+    function. A function with another name, as after ``import checkpoint as ckpt``, is found as well.
+    """
+    parts = list(module.modules())
+    classes = {cls for part in parts for cls in type(part).__mro__[:-1]}
+    waiting = [value for cls in classes for value in vars(cls).values()]
+    waiting += [value for part in parts for value in vars(part).values()]
+    seen = set[FunctionType]()
+    while waiting:
+        function = _function_in(waiting.pop())
+        if function is None or function in seen:
+            continue
+        seen.add(function)
+        if function.__module__ == _CHECKPOINTS or any(map(_names_checkpoints, codes_in(function.__code__))):
+            return True
+        if not str(function.__module__).startswith("torch."):
+            waiting += _values_named(function)
+    return False
+
+
+_CHECKPOINTS = "torch.utils.checkpoint"
+
+
+def _function_in(value: object) -> FunctionType | None:
+    """The function that a value calls; None if it is no function, method or ``functools.partial``."""
+    while isinstance(value, partial | property | staticmethod | classmethod | MethodType):
+        value = (
+            value.func if isinstance(value, partial) else value.fget if isinstance(value, property) else value.__func__
+        )
+    return value if isinstance(value, FunctionType) else None
+
+
+def _names_checkpoints(code: CodeType) -> bool:
+    return not {"checkpoint", "checkpoint_sequential"}.isdisjoint(code.co_names)
+
+
+def _values_named(function: FunctionType) -> list[object]:
+    """The values of the global names and of the variables of enclosing functions that a function reads."""
+    names = {name for code in codes_in(function.__code__) for name in code.co_names}
+    found = [function.__globals__[name] for name in names & function.__globals__.keys()]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it has no value yet
+            found.append(cell.cell_contents)
+    return found
 
 
 def step_seed(first: int, step: int, number: int) -> int:
