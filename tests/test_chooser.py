@@ -546,3 +546,71 @@ def test_saving_from_several_threads(tmp_path: Path) -> None:
             saved.result()
     own.restore(tmp_path / "chooser.safetensors")
     assert [file.name for file in tmp_path.iterdir()] == ["chooser.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "failing"),
+    [
+        ("flash", {"head": "neural"}, 1),
+        ("flash", {"head": "restless"}, 1),
+        ("tifl", {"interval": 1}, 2),
+        ("conformal", {"base": {"name": "flash", "head": "neural"}}, 1),
+    ],
+)
+def test_a_question_that_fails_changes_nothing(name: str, values: dict[str, Any], failing: int) -> None:
+    """In rounds 1, 4 and 7, this question raises an error at first, and the server begins the round again."""
+    make, failures = STRATEGIES.find(name, "selection.name"), []
+
+    def begin(own: Chooser, present: list[int]) -> Cohort:
+        questions = []
+
+        def gone(question: Question, clients: Indices) -> Values:
+            questions.append(question)
+            if len(questions) == failing:
+                failures.append(question)
+                raise ConnectionError
+            return answer(question, clients)
+
+        if own.t % 3 == 0:
+            try:
+                return own.select(present, ask=gone)
+            except ConnectionError:
+                pass
+        return own.select(present, ask=answer)
+
+    never, sometimes = (Chooser(make(**values), CENSUS, seed=4) for _ in range(2))
+    for _ in range(9):
+        present = [i for i in range(M) if (i + never.t) % 5]
+        cohort, again = never.select(present, ask=answer), begin(sometimes, present)
+        assert again.clients.tolist() == cohort.clients.tolist()
+        for own in (never, sometimes):
+            results = results_of(cohort, own.t)
+            own.admits(results)
+            own.observe(own.outcome(results))
+        assert pack(sometimes.state_dict()) == pack(never.state_dict())
+    assert failures
+
+
+def test_one_call_at_a_time(tmp_path: Path) -> None:
+    """Calls from within a question, which are like those of another thread, are refused; the round goes on."""
+    own = Chooser(STRATEGIES.find("flash", "selection.name")(), CENSUS)
+    before, refused = own.state_dict(), []
+
+    def ask(question: Question, clients: Indices) -> Values:
+        for call in (
+            lambda: own.select(range(M), ask=answer),
+            lambda: own.save(tmp_path / "chooser.safetensors"),
+            lambda: own.load_state_dict(before),
+            lambda: own.extend(CENSUS),
+        ):
+            refuses("the strategy is at work in round 1: wait until select(…) or observe(…) has returned", call)
+            refused.append(call)
+        return answer(question, clients)
+
+    cohort = own.select(range(M), ask=ask)
+    assert len(refused) == 4
+    assert not list(tmp_path.iterdir())
+    assert cohort.clients.tolist() == Chooser(own.strategy, CENSUS).select(range(M), ask=answer).clients.tolist()
+    own.observe(own.outcome({}))
+    own.load_state_dict(before)
+    assert own.select(range(M), ask=answer).clients.tolist() == cohort.clients.tolist()

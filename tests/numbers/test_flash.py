@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -424,6 +425,24 @@ def test_only_the_selected_answer_where_that_is_wanted() -> None:
     assert len(first) == 1
     cohorts = [stage.play(t) for t in (2, 3)]
     assert stage.asked[1:] == [(t, cohort.clients.tolist()) for t, cohort in zip((2, 3), cohorts, strict=True)]
+
+
+@pytest.mark.parametrize("values", [{"context_refresh": "selected"}, {"eval_point": "local"}], ids=str)
+def test_where_only_the_selected_answer_a_lost_answer_counts_for_one_round(values: dict[str, Any]) -> None:
+    """Otherwise such a client would never be asked again, and so rank last forever."""
+    flash = Flash(first_round="random", head="greedy", **values)
+    flash.setup(a_census([10, 20, 40], 2))
+    cohorts: list[list[int]] = []
+    ranked_last: list[list[int]] = []
+    for t in range(1, 5):
+        answers = np.full((3, 2), np.nan if t == 1 else 1.0 + t)
+        ask = partial(lambda values, question, clients: values[clients], answers)
+        cohort = choose(flash, Round(t, 2, np.arange(3), RNG(t), 0.0, np.full(3, np.nan), ask))
+        ranked_last.append(np.flatnonzero(np.isneginf(the_why(cohort).scores)).tolist())
+        cohorts.append(sorted(cohort.clients.tolist()))
+        reports = {"training_loss": answers[cohort.clients, 0], "held_out_loss": answers[cohort.clients, 1]}
+        flash.observe(an_outcome(cohort, t=t, reports=reports, durations=[1.0, 1.0]))
+    assert ranked_last == [[], cohorts[0], [], []]
 
 
 def test_a_score_decides_one_round_later_among_those_who_are_there() -> None:

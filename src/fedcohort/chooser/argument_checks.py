@@ -1,7 +1,7 @@
 """Check what a server gives to a :class:`~fedcohort.chooser.Chooser`: a census, clients, answers, updates, times and scores."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Outcome
+from fedcohort.selection import Census, Outcome, Question
 
 __all__ = [
     "as_numbers",
@@ -19,6 +19,7 @@ __all__ = [
     "check_reported",
     "check_state",
     "checked_answers",
+    "checked_asking",
     "checked_census",
     "checked_update",
     "checked_upload_times",
@@ -121,6 +122,31 @@ def checked_answers(given: object, clients: int, numbers: int, kind: str) -> Val
             "an answer"
         )
     return values
+
+
+def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Callable[[Question, Indices], Values]:
+    """``ask`` with checks of what is asked and answered.
+
+    Args:
+        ask: what the server gave; None if it carries no questions.
+        available: the available clients, which alone can be asked.
+        t: number of the round.
+        strategy: name of the strategy.
+    """
+
+    def answer(question: Question, clients: Indices) -> Values:
+        if not callable(ask):
+            raise UsageError(f"{strategy} asks clients for {question.kind} in round {t}: give select(available, ask=…)")
+        away = clients[~np.isin(clients, available)]
+        if len(away):
+            raise UsageError(
+                f"{strategy}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are not "
+                "available; ask only clients in round.available"
+            )
+        answers = ask(question, clients.copy())  # the strategy's own ids stay as they are
+        return checked_answers(answers, len(clients), question.numbers, question.kind)
+
+    return answer
 
 
 def checked_update(given: object, client: int, width: int) -> Values:

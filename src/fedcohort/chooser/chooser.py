@@ -7,7 +7,8 @@ same edge rules, the same ledger. The server decides when a round begins, carrie
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedcohort.chooser.argument_checks import (
     at_most_one,
     check_reported,
     check_state,
-    checked_answers,
+    checked_asking,
     checked_census,
     checked_upload_times,
     class_accuracies,
@@ -93,6 +94,7 @@ class Chooser:
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
+        self._at_work = False  # whether the strategy selects or learns now
         self._reports = RoundReports(self.selector, census.num_parameters)
         self._let_in: frozenset[int] | None = None  # the clients that the strategy admits in this round
         self.selector.setup(census)
@@ -107,16 +109,17 @@ class Chooser:
 
         Raises:
             UsageError: the last round has no outcome, an argument cannot be used, or the strategy breaks its contract.
+            Exception: what ``ask`` raised. In all these cases the strategy is as it was before, and the round can begin again.
         """
-        if self._waiting is not None:
-            raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before the next select(…)")
+        self._check_between_rounds("call observe(outcome) before the next select(…)")
         present = self._present(available)
         t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
         round_ = Round(
             t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
-            self.ledger.asking(self._checked(ask, present, t)), read_only(self.compute_times), read_only(self.upload_times),
+            self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
+            read_only(self.compute_times), read_only(self.upload_times),
         )  # fmt: skip
-        with self.watch.part("selection"):
+        with self._strategy_at_work():
             cohort = choose(self.selector, round_)
         self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
         return cohort
@@ -215,15 +218,10 @@ class Chooser:
         if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
             raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
         uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
-        before = copy.deepcopy(self.selector.state_dict())
-        try:
-            with self.watch.part("selection"):
-                self.selector.observe(outcome)
+        with self._strategy_at_work():
+            self.selector.observe(outcome)
             derived = frozenset({"update", "update_norm"})
             check_reported(outcome, self.results, derived, type(self.selector).__name__)
-        except Exception:
-            self.selector.load_state_dict(before)
-            raise
         self._remember(outcome, uploads)
         self._waiting = None
 
@@ -238,8 +236,7 @@ class Chooser:
         Raises:
             UsageError: the current round has no outcome yet, or the strategy cannot take in clients; nothing has changed.
         """
-        if self._waiting is not None:
-            raise UsageError(f"round {self.t} has no outcome yet: call observe(outcome) before extend(…)")
+        self._check_between_rounds("call observe(outcome) before extend(…)")
         self.selector.extend(dataclasses.replace(census, k=self.census.k))
         self.census = self.selector.census
 
@@ -249,8 +246,7 @@ class Chooser:
         Raises:
             UsageError: the outcome of the current round was not observed.
         """
-        if self._waiting is not None:
-            raise UsageError(f"round {self.t} has no outcome yet: save the chooser after observe(outcome)")
+        self._check_between_rounds("save the chooser after observe(outcome)")
         names = ("t", "clock", "durations", "compute_times", "upload_times")
         own = {name: getattr(self, name) for name in names} | {"state": self.selector.state_dict()}
         return self._identity() | copy.deepcopy(own)
@@ -261,6 +257,7 @@ class Chooser:
         Raises:
             UsageError: the state belongs to another strategy, seed, k or number of clients.
         """
+        self._check_idle()
         check_state(state, self._identity(), ("durations", "compute_times", "upload_times"))
         state = copy.deepcopy(dict(state))
         for name in ("t", "clock", "durations", "compute_times", "upload_times"):
@@ -291,6 +288,31 @@ class Chooser:
             raise UsageError(f"{path}: cannot be restored ({error})") from None
         self.load_state_dict(state)
 
+    @contextmanager
+    def _strategy_at_work(self) -> Iterator[None]:
+        """Let the strategy select or learn, in one call at a time; if that or ``ask`` fails, its state is as before."""
+        self._check_idle()
+        before, self._at_work = copy.deepcopy(self.selector.state_dict()), True
+        try:
+            with self.watch.part("selection"):
+                yield
+        except BaseException:
+            self.selector.load_state_dict(before)
+            raise
+        finally:
+            self._at_work = False
+
+    def _check_between_rounds(self, advice: str) -> None:
+        self._check_idle()
+        if self._waiting is not None:
+            raise UsageError(f"round {self.t} has no outcome yet: {advice}")
+
+    def _check_idle(self) -> None:
+        """Refuse calls from ``ask`` or from other threads while the strategy selects or learns, and its state changes."""
+        if self._at_work:
+            t = self.t + (self._waiting is None)
+            raise UsageError(f"the strategy is at work in round {t}: wait until select(…) or observe(…) has returned")
+
     def _identity(self) -> dict[str, Any]:
         return {
             "strategy": type(self.selector).__name__,
@@ -309,26 +331,6 @@ class Chooser:
         ids = ids_of(available, self.census.num_clients)
         present: Indices = ids[self.census.num_samples[ids] > 0]
         return present
-
-    def _checked(self, ask: Ask | None, available: Indices, t: int) -> Callable[[Question, Indices], Values]:
-        """``ask`` with checks of what is asked and answered."""
-        strategy = type(self.selector).__name__
-
-        def answer(question: Question, clients: Indices) -> Values:
-            if not callable(ask):
-                raise UsageError(
-                    f"{strategy} asks clients for {question.kind} in round {t}: give select(available, ask=…)"
-                )
-            away = clients[~np.isin(clients, available)]
-            if len(away):
-                raise UsageError(
-                    f"{strategy}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, but they are not "
-                    "available; ask only clients in round.available"
-                )
-            answers = ask(question, clients.copy())  # the strategy's own ids stay as they are
-            return checked_answers(answers, len(clients), question.numbers, question.kind)
-
-        return answer
 
     def _remember(self, outcome: Outcome, upload: Values | None) -> None:
         """Keep the times of the clients, for nominal work; a late client needs at least the time that the server waited."""

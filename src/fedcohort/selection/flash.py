@@ -23,6 +23,9 @@ model converges, and the draw outweighs them later; divided by the mean of their
 Contexts are then measured only when a client takes part, the pairs are (x_t(i), r_t(i)) for i in S_t, and no client is asked
 a question.
 
+Where only selected clients report losses (``context_refresh = "selected"``, ``eval_point = "local"``), a client without a finite
+answer ranks last in the next round only: it is asked again only when it is selected.
+
 The unit of rewards, the factor of γ and λ were chosen on planted federations, for which the best clients are known, and on three
 federations that no other published result uses (``make results NAME="flash-planted flash-defaults"``): the fastest setting with a mean
 accuracy of at most one point below uniform selection on each. ``gamma_scale = 0.1`` is faster and costs accuracy. On the federations
@@ -125,6 +128,8 @@ class Flash(ContextBandit):
     def select(self, round: Round) -> Cohort:
         """Select the top k by the last round's contexts, then ask for this round's."""
         cohort = self._first(round) if self.learned is None else self._next(round)
+        if self.eval_point == "local" or self.context_refresh == "selected":
+            self.silent[:] = False  # most of these clients are not asked again, so they rank last in one round only
         if self.eval_point == "local":
             question = asdict(self.question())
             return replace(cohort, stop={"rule": "losses", **question})
