@@ -369,6 +369,24 @@ def test_a_class_with_the_name_of_a_split_is_a_class(tmp_path, name):
     assert whole.num_train == 8
 
 
+def test_folders_within_those_of_classes_are_mentioned(tmp_path, caplog):
+    nested = {
+        f"{split}/{animal}/{place}": 1 for split in ("train", "test") for animal in ("cat", "dog") for place in "xy"
+    }
+    assert load(str(colored_folder(tmp_path / "nested", nested))).classes == ("x", "y")
+    assert (
+        "images lie in folders within 'cat' and 'dog', and the innermost folders are the classes: x, y;" in caplog.text
+    )
+    caplog.clear()
+    for name, folders in (
+        ("divided", {"Train/a": 1, "Train/b": 1, "Test/a": 1, "Test/b": 1}),
+        ("below", {"data/a": 1, "data/b": 1}),
+        ("plain", {"a": 1, "b": 1}),
+    ):
+        load(str(colored_folder(tmp_path / name, folders)))
+    assert not caplog.text
+
+
 def test_the_name_of_a_file_chooses_no_split(tmp_path):
     root = colored_folder(tmp_path / "photos", {"a": 1, "b": 2})
     (root / "a" / "0.png").rename(root / "a" / "test_0.png")

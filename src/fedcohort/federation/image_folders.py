@@ -5,11 +5,16 @@ The library ``datasets`` looks for the names of splits in all parts of a path, a
 count here, in any letters.
 """
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePath
 
-__all__ = ["split_patterns"]
+from fedcohort.federation.array_checks import brief
+
+__all__ = ["mention_inner_folders", "split_patterns"]
+
+log = logging.getLogger("fedcohort")
 
 SPLITS = {
     "train": r"train|training",
@@ -36,9 +41,8 @@ def split_patterns(folder: Path, files: Iterable[Path]) -> dict[str, list[str]] 
     >>> split_patterns(Path("photos"), map(Path, files))
     {'train': ['Train/**'], 'test': ['Test/**']}
     """
-    inside = [file.relative_to(folder) for file in files]
-    images = [path for path in inside if path.suffix.lower() in IMAGES and not _is_hidden(path)]
-    if not images or _is_described(folder, inside):
+    images = _images(folder, files)
+    if not images:
         return None
     above, images = _without_common_folders(images)
     folders = _folders_of_splits(images)
@@ -59,6 +63,35 @@ def _folders_of_splits(images: list[Path]) -> dict[str, list[str]]:
     with_images = {path.parts[0] for path in images if len(path.parts) <= 2}
     names = sorted({path.parts[0] for path in images} - with_images)
     return {split: [name for name in names if split in _splits_named(name)] for split in SPLITS}
+
+
+def mention_inner_folders(folder: Path, files: Iterable[Path], where: str) -> None:
+    """Mention folders that are not used because images lie in folders within them, which are then the classes.
+
+    Args:
+        folder: the folder.
+        files: all files in it.
+        where: the data set, for messages.
+    """
+    inner: dict[str, set[str]] = {}
+    for path in _images(folder, files):
+        outer = "/".join(name for name in path.parts[:-2] if not _splits_named(name))
+        inner.setdefault(outer, set()).update(path.parts[-2:-1])
+    if len(inner) > 1:
+        unused = " and ".join(f"'{brief(name, 40)}'" for name in sorted(filter(None, inner))[:2])
+        classes = brief(", ".join(sorted(set().union(*inner.values()))), 60)
+        log.warning(
+            "%s: images lie in folders within %s, and the innermost folders are the classes: %s; if they are not, put the images of "
+            "each class into one folder, <class>/", where, unused, classes,
+        )  # fmt: skip
+
+
+def _images(folder: Path, files: Iterable[Path]) -> list[Path]:
+    """The images in a folder, by their places in it; none if it has other data, or a file that tells the library about them."""
+    inside = [file.relative_to(folder) for file in files]
+    if _is_described(folder, inside):
+        return []
+    return [path for path in inside if path.suffix.lower() in IMAGES and not _is_hidden(path)]
 
 
 def _is_hidden(path: PurePath) -> bool:

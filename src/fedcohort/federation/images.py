@@ -19,7 +19,7 @@ from fedcohort.federation.array_checks import brief, check_classes, check_client
 from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described, files_in
-from fedcohort.federation.image_folders import split_patterns
+from fedcohort.federation.image_folders import mention_inner_folders, split_patterns
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,7 +54,9 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
         if isinstance(source, str):
             return datasets.load_dataset(source)
         datasets.disable_progress_bars()  # progress bars are only for downloads
-        patterns = split_patterns(source, (file for file, _ in files_in(source, where)))
+        files = [file for file, _ in files_in(source, where)]
+        patterns = split_patterns(source, files)
+        mention_inner_folders(source, files, where)
         return datasets.load_dataset(str(source), data_files=patterns, cache_dir=str(scratch))
     except ConnectionError as error:
         raise _offline(name, error) from error
