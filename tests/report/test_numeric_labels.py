@@ -8,11 +8,15 @@ import pytest
 
 import fedcohort
 from fedcohort.experiment.given_objects import Given
+from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
+from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.charts.client_accuracy import client_accuracy
 from fedcohort.report.charts.client_table import client_table
+from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.page import page
+from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.runs.prepare_run import look
 from tests.experiments import IID, small
@@ -68,6 +72,24 @@ def test_a_page_with_rows_without_scores_has_its_charts(tmp_path: Path) -> None:
     assert len(figure.data["clients_last"]) == 2 * 2 * 4
     left_out = "Without clients whose score is −∞, because the model diverged: 8 of {!r} and 8 of {!r}."
     assert figure.note.endswith(left_out.format("uniform, lr=1000.0", "power-of-choice, lr=1000.0"))
+
+
+def test_without_a_score_there_is_no_difference_and_no_word_about_its_interval(tmp_path: Path) -> None:
+    """Tables of two seeds said "One seed gives no interval", and charts without a number were drawn."""
+    compared = fedcohort.compare(diverging(1000.0), runs=tmp_path)
+    story = gather([run for row in compared.rows for run in row.runs.values()])
+    screen = " ".join(terminal.as_text(terminal.comparison(compared)).split())
+    assert "over 2 seeds (0, 1). Difference to 'uniform, lr=1000.0', paired over seeds. No verdict:" in screen
+    assert "ne seed gives no interval" not in screen + Page(page(story)).prose + to_latex(compared)
+    assert differences(story, PAGE) is None
+    assert bars(story, PAGE) is None
+
+
+def test_a_table_for_a_paper_says_what_the_score_of_a_client_is(tmp_path: Path) -> None:
+    """It is no R² of the client's own labels, as the caption said."""
+    caption = to_latex(fedcohort.compare(diverging(0.05), runs=tmp_path))
+    assert "Over clients: score on each client's own held-out or training data" in caption
+    assert "Score of a client: 1 $-$ mean squared error in units of the variance of all training labels." in caption
 
 
 def test_without_a_score_there_is_no_distribution_over_clients(tmp_path: Path) -> None:

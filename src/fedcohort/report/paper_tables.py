@@ -15,7 +15,7 @@ from fedcohort.core.score_style import ACCURACY, ScoreStyle
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
-from fedcohort.report.terminal.comparison_notes import about_federations, own_samples
+from fedcohort.report.terminal.comparison_notes import about_federations, about_scores, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
@@ -244,20 +244,34 @@ def _caption(
     sentences = [f"{what}, {over}."]
     if rows[1:]:
         references = list(dict.fromkeys(row["reference"] for row in rows))
-        interval = ", with a 95% interval (Student's t)" if with_intervals(rows) else "; one seed gives no interval"
         first = references[0] if len(references) == 1 else "the reference with the same settings"
         sentences.append(
-            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{interval}{about_cut(rows)}."
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{_about_interval(rows)}."
         )
     if any(math.isfinite(row["p_holm"]) for row in rows):
         corrected = f", p corrected by Holm for {comparisons} comparisons" if comparisons > 1 else ""
         sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
     if _measured(rows, "client_accuracy"):
-        sentences.append(
-            f"Over clients: {score.name} on each client's own {own}, mean and standard deviation over clients; {worst}: "
-            f"{'mean of the tenth of the clients' if worst == 'worst tenth' else 'that of the client'} with the lowest."
-        )
+        sentences.append(_about_clients(score, own, worst))
     return escaped(" ".join([*sentences, *(note for note in notes if note)]))
+
+
+def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the intervals of differences are, or why there are none, after a comma or a semicolon; empty without differences."""
+    if with_intervals(rows):
+        return f", with a 95% interval (Student's t){about_cut(rows)}"
+    one_seed = any(row["paired_seeds"] == 1 for row in rows if row["reference"] != row["label"])
+    return "; one seed gives no interval" if one_seed else ""
+
+
+def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
+    """What the columns about the accuracy of clients on their ``own`` samples are, in sentences."""
+    name = "score" if score.numeric else score.name
+    lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
+    return (
+        f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "
+        f"lowest.{about_scores(score)}"
+    )
 
 
 def _key(name: str) -> str:

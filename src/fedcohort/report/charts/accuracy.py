@@ -179,7 +179,7 @@ def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dic
 
 
 def differences(story: Story, look: Look) -> Figure | None:
-    """The paired difference of every row to its reference, with its interval and each seed."""
+    """The paired difference of every row to its reference, with its interval and each seed; None if none is known."""
     compared = story.comparison
     if compared is None or len(compared.rows) < 2:
         return None
@@ -189,7 +189,7 @@ def differences(story: Story, look: Look) -> Figure | None:
     called = [look.rows.names.get(label, label) for label in labels]
     names = {called[group.reference] for group in compared.groups if len(group.rows) > 1}
     title = f"Difference to {names.pop()}" if len(names) == 1 else "Difference to the reference"
-    if intervals.empty:
+    if intervals.empty or intervals["mean"].isna().all():
         return None
     written = partial(_written, compared)
     formats = dict.fromkeys(COLUMNS, written)

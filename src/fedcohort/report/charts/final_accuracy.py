@@ -32,9 +32,9 @@ __all__ = ["bars", "mean_and_deviation"]
 
 
 def bars(story: Story, look: Look) -> Figure | None:
-    """Final accuracy of every row with its standard deviation, for ablations in papers."""
+    """Final accuracy of every row with its standard deviation, for ablations in papers; None if no row has one."""
     compared = story.comparison
-    if compared is None:
+    if compared is None or compared.table["accuracy"].isna().all():
         return None
     rows, score = [label for label, _ in story.played], story.score
     labels = story.in_order

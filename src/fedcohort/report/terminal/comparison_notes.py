@@ -20,7 +20,7 @@ from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_interval
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_federations", "about_references", "difference_to_references", "notes", "own_samples"]
+__all__ = ["about_federations", "about_references", "about_scores", "difference_to_references", "notes", "own_samples"]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> list[str]:
@@ -109,7 +109,7 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hi
         if lowest == "worst tenth"
         else "that of the client with the lowest"
     )
-    rest = _about_scores(compared.score)
+    rest = about_scores(compared.score)
     if not without[1]:
         rest = about_worst(numbers_of_clients(compared)) + rest
     if without[0]:
@@ -118,7 +118,7 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hi
     return f"Over clients: {own}, mean ± standard deviation over clients{ends}.{rest}"
 
 
-def _about_scores(score: ScoreStyle) -> str:
+def about_scores(score: ScoreStyle) -> str:
     """What the score of a client is if labels are numbers, with a space before it; empty for classes."""
     if not score.numeric:
         return ""
@@ -149,7 +149,7 @@ def about_references(compared: "Comparison") -> str:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
         )
-    return f"{difference_to_references(compared, compared.score.points)} {_about_intervals(compared)}"
+    return f"{difference_to_references(compared, compared.score.points)} {_about_intervals(compared)}".rstrip()
 
 
 def difference_to_references(compared: "Comparison", unit: str) -> str:
@@ -172,7 +172,8 @@ def _about_intervals(compared: "Comparison") -> str:
     table = compared.table
     rows = table.to_dict("records")
     if not with_intervals(rows):
-        return "One seed gives no interval."
+        one_seed = ((table["verdict"] != BASELINE) & (table["paired_seeds"] == 1)).any()
+        return "One seed gives no interval." if one_seed else ""  # or there is no difference, because models diverged
     cut = about_cut(rows)
     about = f"Its 95% interval (Student's t){cut}{',' if cut else ''} is not corrected for multiple comparisons"
     if (table["verdict"] != BASELINE).sum() == 1:
