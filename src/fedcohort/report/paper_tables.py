@@ -257,7 +257,7 @@ def _caption(
 
 
 def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the intervals of differences are, or why there are none, with a comma or a semicolon before it; empty without differences."""
+    """What the intervals of differences are, or why there are none, after a comma or a semicolon; empty without differences."""
     if with_intervals(rows):
         return f", with a 95% interval (Student's t){about_cut(rows)}"
     one_seed = any(row["paired_seeds"] == 1 for row in rows if row["reference"] != row["label"])
