@@ -213,6 +213,36 @@ def test_a_copy_of_a_module_in_bfloat16_is_a_module_of_its_own() -> None:
     assert not twin(torch.ones(3, 6)).any()
 
 
+def test_an_lstm_that_a_processor_cannot_compute_in_bfloat16_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the error that PyTorch raises on such a processor; on others, there is none."""
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
+
+    state = torch.get_rng_state()
+    monkeypatch.setattr(nn.LSTM, "forward", refuse)
+    experiment = small(
+        rounds=1,
+        engine={"arithmetic": "bf16"},
+        data={"name": "dialogue"},
+        federation={"partition": "iid"},
+        model="lstm",
+    )
+    message = r"^engine\.arithmetic = 'bf16': PyTorch has no LSTM in bfloat16 for this processor; use 'exact', or a GRU"
+    with pytest.raises(UsageError, match=message):
+        fedcohort.run(experiment, runs=tmp_path)
+    for other in (nn.GRU(3, 4), nn.LSTM(3, 4, proj_size=2), nn.LSTM(3, 4, device="meta")):
+        device.in_bfloat16(nn.Sequential(other))
+    monkeypatch.setattr(nn.LSTM, "forward", lambda _, inputs: inputs)
+    torch.set_rng_state(state)
+    lstm = nn.LSTM(3, 4)
+    after = torch.get_rng_state()
+    device.in_bfloat16(nn.Sequential(lstm))
+    assert torch.equal(torch.get_rng_state(), after)
+
+
 def test_group_norm_between_convolutions_is_computed_in_bfloat16() -> None:
     torch.manual_seed(0)
     exact = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 2, 3))

@@ -108,7 +108,11 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
 
     Autocast would compute GroupNorm in single precision, and the activations between two convolutions with it. It is computed in
     bfloat16 if its inputs are; its means and variances are in single precision in any case.
+
+    Raises:
+        UsageError: it has an LSTM, and PyTorch has none in bfloat16 for this processor.
     """
+    _check_lstms(module)
 
     def rounded(self: nn.Module, *inputs: Tensor) -> Tensor:
         example = next(p for p in self.parameters() if p.is_floating_point())
@@ -122,6 +126,21 @@ def in_bfloat16(module: nn.Module) -> nn.Module:
             part.forward = MethodType(_rounded_groups, part)  # type: ignore[method-assign]
     module.forward = MethodType(rounded, module)
     return module
+
+
+def _check_lstms(module: nn.Module) -> None:
+    """Refuse LSTMs on a CPU for which oneDNN, which would compute them, has none in bfloat16."""
+    lstms = [part for part in module.modules() if isinstance(part, nn.LSTM) and not part.proj_size]
+    if not any(lstm.weight_ih_l0.device.type == "cpu" for lstm in lstms):
+        return
+    trial = nn.LSTM(1, 1, device="meta").to_empty(device="cpu")  # without drawing weights
+    try:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            trial(torch.zeros(1, 1, 1))
+    except RuntimeError as error:
+        raise UsageError(
+            "engine.arithmetic = 'bf16': PyTorch has no LSTM in bfloat16 for this processor; use 'exact', or a GRU in your own network"
+        ) from error
 
 
 def _rounded_groups(self: nn.GroupNorm, inputs: Tensor) -> Tensor:
