@@ -40,7 +40,10 @@ def test_every_client_has_its_counts() -> None:
     assert describe(LABELS, fewer, 3).counts.tolist() == [[1, 2, 0], [3, 4, 0]]
 
 
-@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 5))
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4).filter(np.any),
+    st.integers(0, 5),
+)
 @settings(max_examples=40, deadline=None)
 def test_any_counts_that_the_data_have_are_given(counts: list[list[int]], seed: int) -> None:
     split = partition(GivenCounts(counts=counts), LABELS, len(counts), seed)
@@ -72,6 +75,17 @@ def test_every_client_has_its_size_and_mixtures_change_with_alpha_and_seed() -> 
             "federation.partition.counts: clients have 50 samples of class 0, the data 40; multiply all counts by at most 0.8",
         ),
         (
+            GivenCounts(counts=[[0, 0]] * 2),
+            2,
+            "federation.partition.counts: are all 0; give at least one client samples",
+        ),
+        (GivenSizes(sizes=[0]), 1, "federation.partition.sizes: are all 0; give at least one client samples"),
+        (
+            GivenSizes(sizes=[7]),
+            2,
+            "federation.partition.sizes: has 1 number, one for each client, and federation.clients = 2;",
+        ),
+        (
             GivenCounts(counts=[[0, 0, 0, 2]] * 2),
             2,
             "federation.partition.counts: clients have 4 samples of class 3, the data 0; use",
@@ -79,7 +93,7 @@ def test_every_client_has_its_size_and_mixtures_change_with_alpha_and_seed() -> 
         (
             GivenCounts(counts=[[1]]),
             2,
-            "federation.partition.counts: has 1 lists, one for each client, and federation.clients = 2",
+            "federation.partition.counts: has 1 list, one for each client, and federation.clients = 2",
         ),
         (GivenCounts(), 2, "federation.partition.counts: is empty; give 2 lists, one for each client"),
         (

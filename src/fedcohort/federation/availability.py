@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.parameters import parameters
 from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
@@ -92,8 +93,8 @@ class GivenShares(Availability):
         """See :class:`Availability`."""
         if len(self.shares) != num_clients:
             raise UsageError(
-                f"systems.availability.shares: has {len(self.shares)} shares, one for each client, and federation.clients = "
-                f"{num_clients}; give {num_clients}"
+                f"systems.availability.shares: has {counted(len(self.shares), 'share')}, one for each client, and "
+                f"federation.clients = {num_clients}; give {num_clients}"
             )
         shares = np.array(self.shares)
         return lambda t: rng(seed, "availability", t).random(num_clients) < shares
@@ -227,7 +228,7 @@ class Trace(Availability):
         where = f"systems.availability.file = {self.file!r}"
         if rounds > length and not self.repeat:
             raise UsageError(
-                f"{where}: has {length} rounds, the run has {rounds}; use repeat = true, a longer trace or fewer rounds"
+                f"{where}: has {counted(length, 'round')}, the run has {rounds}; use repeat = true, a longer trace or fewer rounds"
             )
         wrong = np.flatnonzero((clients < 0) | (clients >= num_clients))
         if len(wrong):

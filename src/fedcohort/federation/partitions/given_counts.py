@@ -1,5 +1,6 @@
 """Given counts: every client has as many samples of every class as a table says."""
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated, ClassVar
 
@@ -8,10 +9,11 @@ from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.parameters import parameters
 from fedcohort.federation.partitions.pools import deal, shuffled_by_class
 
-__all__ = ["GivenCounts", "check_number"]
+__all__ = ["GivenCounts", "check_given"]
 
 
 @parameters
@@ -42,7 +44,7 @@ class GivenCounts:
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """Deal every client its number of samples of each class; see :meth:`Rule.assign`."""
-        check_number("counts", "lists", len(self.counts), num_clients)
+        check_given("counts", "list", self.counts, num_clients)
         samples, starts = shuffled_by_class(labels, rng)
         pools = np.diff(starts)
         given = np.array(self.counts, np.int64).reshape(num_clients, -1)
@@ -64,16 +66,25 @@ class GivenCounts:
         return clients
 
 
-def check_number(parameter: str, what: str, given: int, num_clients: int) -> None:
-    """Refuse a list with another length than the number of clients.
+def check_given(parameter: str, one: str, given: Sequence[int | list[int]], num_clients: int) -> None:
+    """Refuse a list with another length than the number of clients, and one in which no client has a sample.
+
+    Args:
+        parameter: name of the parameter.
+        one: what it has for each client.
+        given: its value.
+        num_clients: number of clients.
 
     Raises:
-        UsageError: it has.
+        UsageError: the list is such a list.
     """
+    where = f"federation.partition.{parameter}"
     if not given:
-        raise UsageError(f"federation.partition.{parameter}: is empty; give {num_clients} {what}, one for each client")
-    if given != num_clients:
+        raise UsageError(f"{where}: is empty; give {counted(num_clients, one)}, one for each client")
+    if len(given) != num_clients:
         raise UsageError(
-            f"federation.partition.{parameter}: has {given} {what}, one for each client, and federation.clients = {num_clients}; "
-            f"use federation.clients = {given}"
+            f"{where}: has {counted(len(given), one)}, one for each client, and federation.clients = {num_clients}; "
+            f"use federation.clients = {len(given)}"
         )
+    if not np.any(given):
+        raise UsageError(f"{where}: are all 0; give at least one client samples")

@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
-from fedcohort.federation.partitions.given_counts import check_number
+from fedcohort.federation.partitions.given_counts import check_given
 from fedcohort.federation.partitions.mixtures import deal_mixtures
 from fedcohort.federation.partitions.pools import shuffled_by_class
 
@@ -39,7 +39,7 @@ class GivenSizes:
         self, labels: Indices, num_clients: int, rng: np.random.Generator, writers: Indices | None = None
     ) -> Indices:
         """Draw mixtures, then samples of each class; see :meth:`Rule.assign`."""
-        check_number("sizes", "numbers", len(self.sizes), num_clients)
+        check_given("sizes", "number", self.sizes, num_clients)
         sizes = np.array(self.sizes, np.int64)
         total = int(sizes.sum())
         if total > len(labels):
