@@ -267,7 +267,7 @@ class Catching(Base):
 
     def forward(self, x: Tensor) -> Tensor:
         try:
-            large = (x > 100).any().tolist()
+            large = bool((x > 100).any().tolist())
         except:  # noqa: E722
             large = False
         return super().forward(x) * (2 if large else 1)

@@ -8,7 +8,8 @@ from types import CodeType
 import numpy
 
 __all__ = [
-    "attributes_read", "attributes_set", "catches_errors", "changes_contents", "codes_in", "has_effects", "names_loaded", "reads_any", "uses_arrays",
+    "attributes_read", "attributes_set", "catches_errors", "changes_contents", "codes_in", "has_effects", "names_loaded", "reads_any",
+    "uses_arrays",
 ]  # fmt: skip
 
 _EFFECTS = frozenset(
