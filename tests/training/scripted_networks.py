@@ -471,6 +471,15 @@ class Measuring(Base):
         return super().forward(x / max(1.0, float(x.abs().max())))
 
 
+class Asking(Base):
+    """Reads more numbers than a script may."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        assert not any(some.isnan().any() for some in (*x.T, x))
+        return super().forward(x)
+
+
 class Chosen(Base):
     def forward(self, x: Tensor) -> Tensor:
         outputs = super().forward(x)
@@ -879,7 +888,7 @@ class Enclosed(Base):
 REFUSED: dict[str, type[nn.Module]] = {
     kind.__name__: kind
     for kind in (
-        Listed, Arrays, Zero, Measuring, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
+        Listed, Arrays, Zero, Measuring, Asking, Chosen, Counting, Kept, Drawn, Written, Rescaled, OwnGradient, Observed,
         Seeding, Encoding, Overriding, Parametrized, Activated, Expanded, Logging, Watched, Growing, Rooted, Shuffled, Enclosed,
         Storing, Overwriting, Recalling, Sometimes, Late, Inside, Trying, Naming, Exchanging, Narrowing, Marking, Elsewhere,
     )

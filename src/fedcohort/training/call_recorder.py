@@ -26,6 +26,9 @@ _LIBRARIES = frozenset(("aten", "mkldnn"))
 _READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
 """Operators that return a single number to Python: ``item``, ``float``, ``bool`` and the like call the first one."""
 
+MOST_READS = 64
+"""Maximum number of numbers that a pass may read. TorchScript nests a block for each, and takes minutes to compile a thousand."""
+
 _REFUSED = frozenset(("_pack_padded_sequence", "_pad_packed_sequence", "prod", "cumprod", "_nested_tensor_from_mask"))
 """Names of operators that read values, and of those for which autograd makes other calls while it is observed."""
 
@@ -74,6 +77,7 @@ class CallRecorder(TorchDispatchMode):
         self._written: set[int] = set()  # memory that another thread may be writing
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
         self._number = 0
+        self._reads = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
         self._given: dict[int, list[str]] = {}  # names of what the calls are given, by memory
         self._changed: set[int] = set()  # memory that calls have changed
@@ -132,8 +136,9 @@ class CallRecorder(TorchDispatchMode):
 
     def _read_number(self, operator: Any, args: tuple[Any, ...]) -> bool | int | float:
         """Python reads a number; all other calls depend on it."""
-        if self.shares:
-            raise NoRecordError(operator)  # another thread may be at work
+        self._reads += 1
+        if self.shares or self._reads > MOST_READS:
+            raise NoRecordError(operator)  # another thread may be at work, or compiling would take long
         words = ", ".join(map(self._word, args))
         value: bool | int | float = operator(*args)
         if type(value) not in (bool, int, float) or (isinstance(value, float) and value == 0):

@@ -8,7 +8,8 @@ from types import CodeType
 import numpy
 
 __all__ = [
-    "attributes_read", "attributes_set", "changes_contents", "codes_in", "has_effects", "names_loaded", "reads_any", "uses_arrays",
+    "attributes_read", "attributes_set", "catches_errors", "changes_contents", "codes_in", "has_effects", "names_loaded", "reads_any",
+    "uses_arrays",
 ]  # fmt: skip
 
 _EFFECTS = frozenset(
@@ -62,6 +63,14 @@ def has_effects(code: CodeType) -> bool:
         or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars)
         or (step.opname == "STORE_ATTR" and not _loads_first_argument(before, code))
         for before, step in pairwise(steps)
+    )
+
+
+def catches_errors(code: CodeType) -> bool:
+    """Whether the code has ``try``: other values may raise another error, or none."""
+    steps = dis.get_instructions(code)
+    return any(
+        before.opname == "PUSH_EXC_INFO" and step.opname != "WITH_EXCEPT_START" for before, step in pairwise(steps)
     )
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fedcohort.training.code_instructions import (
     attributes_read,
     attributes_set,
+    catches_errors,
     changes_contents,
     codes_in,
     has_effects,
@@ -180,9 +181,11 @@ class _Check:
         return used is not None and not self._makes_objects(used) and all(self._may_use(value, part) for value in used)
 
     def _values_used(self, function: FunctionType) -> list[object] | None:
-        """The values that a function may read; None if it has effects, or attributes that it may read."""
+        """The values that a function may read; None if it has effects, catches errors, or has attributes that it may read."""
         codes = list(codes_in(function.__code__))
-        if vars(function) or any(has_effects(code) or uses_arrays(code, function.__globals__) for code in codes):
+        if vars(function) or any(
+            has_effects(code) or catches_errors(code) or uses_arrays(code, function.__globals__) for code in codes
+        ):
             return None
         self.changes_lists |= any(map(changes_contents, codes))
         used: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
