@@ -907,5 +907,6 @@ __all__ = [
     "Base",
     "Configured",
     "Normed",
+    "Padded",
     "Residual",
 ]

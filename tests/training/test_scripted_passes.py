@@ -20,7 +20,7 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training import network_scripts, scripted_passes
+from fedcohort.training import client_problem, network_scripts, scripted_passes
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
@@ -38,6 +38,7 @@ from tests.training.scripted_networks import (
     Base,
     Configured,
     Normed,
+    Padded,
     Residual,
     Teaching,
 )
@@ -201,6 +202,24 @@ def test_batches_with_other_numbers_are_trained_by_autograd(
     case: str, kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of an epoch, in its first step, and in a series of clients."""
+    stopped, failed = stops(case, kind, monkeypatch)
+    assert 0 in stopped
+    assert max(stopped) > 0
+    assert bool(failed) == (case != "SCAFFOLD")
+
+
+def test_clients_with_many_samples_stop_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their samples are prepared in stretches, here of two batches."""
+    monkeypatch.setattr(client_problem, "AT_ONCE", 0)
+    monkeypatch.setattr(client_problem, "STRETCH", 8 * LENGTH)
+    stopped, _ = stops("momentum", Padded, monkeypatch, text=True)
+    assert {0, 1} <= set(stopped)
+
+
+def stops(
+    case: str, kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch, *, text: bool = False
+) -> tuple[list[int], list[int]]:
+    """After how many steps scripts stopped, and numbers of clients of the series that did, after a comparison with autograd."""
     monkeypatch.setattr(scripted_passes, "FEW", 1000)  # do not give up
     monkeypatch.setattr(scripted_passes, "RARE", 1.0)
     stopped, failed = list[int](), list[int]()
@@ -226,14 +245,12 @@ def test_batches_with_other_numbers_are_trained_by_autograd(
 
     def found() -> list[Any]:
         torch.manual_seed(0)
-        return learned(kind(), make(), training, workers=1)
+        return learned(kind(), make(), training, text=text, workers=1)
 
     by_scripts = found()
     monkeypatch.setattr(Scripts, "known", lambda *_: None)
     assert by_scripts == found()
-    assert 0 in stopped
-    assert max(stopped) > 0
-    assert bool(failed) == (case != "SCAFFOLD")
+    return stopped, failed
 
 
 def test_a_script_that_often_does_without_is_given_up() -> None:
