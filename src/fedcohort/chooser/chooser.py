@@ -27,6 +27,7 @@ from fedcohort.chooser.argument_checks import (
     duration_of,
     ids_of,
 )
+from fedcohort.chooser.failed_calls import restored_on_failure
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
@@ -292,13 +293,10 @@ class Chooser:
     def _strategy_at_work(self) -> Iterator[None]:
         """Let the strategy select or learn, in one call at a time; if that or ``ask`` fails, its state is as before."""
         self._check_idle()
-        before, self._at_work = copy.deepcopy(self.selector.state_dict()), True
+        self._at_work = True
         try:
-            with self.watch.part("selection"):
+            with restored_on_failure(self.selector), self.watch.part("selection"):
                 yield
-        except BaseException:
-            self.selector.load_state_dict(before)
-            raise
         finally:
             self._at_work = False
 
