@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.core.formatted_values import count, counted, number, rounds, setting, share
-from fedcohort.experiment.time_unit import least_time
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -84,6 +83,8 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
 
 def _about_time(experiment: "Experiment") -> str:
     """What the column of times holds."""
+    from fedcohort.experiment.time_unit import least_time  # the list of data sets needs no experiments
+
     least = least_time(experiment.systems)
     unit = f"; the fastest possible client needs {least}" if least else ""
     return f"time: simulated time of one round of nominal work{unit}."
