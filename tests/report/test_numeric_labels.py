@@ -70,7 +70,7 @@ def test_a_page_with_rows_without_scores_has_its_charts(tmp_path: Path) -> None:
     }
     figure = next(each for each in client_accuracy(gather(runs), PAGE) if each.key == "client-distribution")
     assert len(figure.data["clients_last"]) == 2 * 2 * 4
-    left_out = "Without clients whose score is −∞, because the model diverged: 8 of {!r} and 8 of {!r}."
+    left_out = "Clients whose score is −∞, because the model diverged, are not drawn: 8 of {!r} and 8 of {!r}."
     assert figure.note.endswith(left_out.format("uniform, lr=1000.0", "power-of-choice, lr=1000.0"))
 
 

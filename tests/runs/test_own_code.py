@@ -446,7 +446,7 @@ def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
         ),
         (
             "functional.cross_entropy(logits, labels, reduction='none').detach()",
-            r"returned losses that do not depend on the logits; do not detach them, or compute them under torch\.no_grad\(\)$",
+            r"returned losses that do not depend on the logits; do not detach them, and do not compute them under torch\.no_grad\(\)$",
         ),
     ],
     ids=["mean", "detached"],

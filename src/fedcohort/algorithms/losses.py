@@ -183,8 +183,8 @@ def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor |
         )
     if torch.is_grad_enabled() and logits.requires_grad and not found.requires_grad:
         raise UsageError(
-            f"{type(loss).__name__}.samples returned losses that do not depend on the logits; do not detach them, or compute them "
-            "under torch.no_grad()"
+            f"{type(loss).__name__}.samples returned losses that do not depend on the logits; do not detach them, and do "
+            "not compute them under torch.no_grad()"
         )
     return found
 

@@ -16,7 +16,7 @@ __all__ = ["mention_inner_folders", "split_patterns"]
 
 log = logging.getLogger("fedcohort")
 
-SPLITS = {
+FOLDER_NAMES = {
     "train": r"train|training",
     "validation": r"validation|valid|dev|val",
     "test": r"test|testing|eval|evaluation",
@@ -25,7 +25,9 @@ SPLITS = {
 IMAGES = frozenset(
     [".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"]
 )
+"""Ends of the names of images."""
 OTHER_DATA = frozenset([".arrow", ".gz", ".parquet", ".tar", ".zip"])
+"""Ends of the names of files with other data, or with many images in one."""
 DESCRIPTIONS = frozenset(["metadata.csv", "metadata.jsonl", ".huggingface.yaml"])
 """Files that tell the library what the images are, or where they are."""
 
@@ -58,13 +60,6 @@ def split_patterns(folder: Path, files: Iterable[Path]) -> dict[str, list[str]] 
     }
 
 
-def _folders_of_splits(images: list[Path]) -> dict[str, list[str]]:
-    """The folders of each split. A folder with images in it is that of a class, whatever its name."""
-    with_images = {path.parts[0] for path in images if len(path.parts) <= 2}
-    names = sorted({path.parts[0] for path in images} - with_images)
-    return {split: [name for name in names if split in _splits_named(name)] for split in SPLITS}
-
-
 def mention_inner_folders(folder: Path, files: Iterable[Path], where: str) -> None:
     """Mention folders that are not used because images lie in folders within them, which are then the classes.
 
@@ -84,6 +79,13 @@ def mention_inner_folders(folder: Path, files: Iterable[Path], where: str) -> No
             "%s: images lie in folders within %s, and the innermost folders are the classes: %s; if they are not, put the images of "
             "each class into one folder, <class>/", where, unused, classes,
         )  # fmt: skip
+
+
+def _folders_of_splits(images: list[Path]) -> dict[str, list[str]]:
+    """The folders of each split. A folder with images in it is that of a class, whatever its name."""
+    with_images = {path.parts[0] for path in images if len(path.parts) <= 2}
+    names = sorted({path.parts[0] for path in images} - with_images)
+    return {split: [name for name in names if split in _splits_named(name)] for split in FOLDER_NAMES}
 
 
 def _images(folder: Path, files: Iterable[Path]) -> list[Path]:
@@ -124,4 +126,4 @@ def _without_common_folders(images: list[Path]) -> tuple[list[str], list[Path]]:
 def _splits_named(name: str) -> list[str]:
     """The splits that the name of a folder holds as words."""
     end, begin = "(?![^-._ 0-9])", "(?<![^-._ 0-9])"
-    return [split for split, words in SPLITS.items() if re.search(f"(?i){begin}(?:{words}){end}", name)]
+    return [split for split, words in FOLDER_NAMES.items() if re.search(f"(?i){begin}(?:{words}){end}", name)]

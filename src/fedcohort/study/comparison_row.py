@@ -54,9 +54,7 @@ def rounds_of(rows: Iterable[Row]) -> "pd.DataFrame":
 def about_times(rows: Sequence[Row]) -> str:
     """What the times of these rows mean, in words: simulated time, or seconds of wall time for runs on real machines."""
     wall = [row.label for row in rows if row.on_wall_clock]
-    least = (
-        {least_time(row.experiment.systems) for row in rows if not row.on_wall_clock} if len(wall) < len(rows) else {""}
-    )
+    least = {least_time(row.experiment.systems) for row in rows if not row.on_wall_clock}
     unit = least.pop() if len(least) == 1 else ""
     fastest = f"the fastest possible client needs {unit.replace('per sample', 'per sample and round')}"
     simulated = f"Simulated time: {fastest if unit else 'in the unit of systems.latency'}."

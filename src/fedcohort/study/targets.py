@@ -250,9 +250,8 @@ def common_target(
         return Target(math.nan, f"none{_why_none(score, [failing[i] for i in known], len(accuracies))}")
     working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
     low = [i for i in whole if i not in working]
-    left_out = {
-        i: reason for i, reason in enumerate(failing) if reason and i not in whole
-    }  # with or without a known score
+    # rows that fail are named whether or not their score is known
+    left_out = {i: reason for i, reason in enumerate(failing) if reason and i not in whole}
     left_out |= dict.fromkeys(low, "far below the best")
     without = _without(left_out, names) or (" (all rows fail)" if all(failing[i] for i in known) else "")
     level = level_below(min(accuracies[i] for i in working))

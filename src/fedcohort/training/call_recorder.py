@@ -142,7 +142,7 @@ class CallRecorder(TorchDispatchMode):
         words = ", ".join(map(self._word, args))
         value: bool | int | float = operator(*args)
         if type(value) not in (bool, int, float) or (isinstance(value, float) and value == 0):
-            raise NoRecordError(value)  # no equal number may have another effect, as -0.0 has
+            raise NoRecordError(value)  # 0.0 equals -0.0, with which Python code may do something else
         call = f"torch.ops.aten.equal({words})" if len(args) > 1 else f"{type(value).__name__}({words})"
         undone = f"[{', '.join(self._kept())}], [{', '.join(self._before.values())}]"
         self.lines += [f"if {call} != {self._word(value)}:", f"    return other_calls({undone})"]
@@ -150,7 +150,7 @@ class CallRecorder(TorchDispatchMode):
 
     def _kept(self) -> list[str]:
         """The given tensors that calls have changed; the first lines keep what they were before."""
-        for names in (self._given[memory] for memory in self._given.keys() & self._changed):
+        for names in (names for memory, names in self._given.items() if memory in self._changed):
             if len(names) > 1:
                 raise NoRecordError(names)  # they may overlap
             if names[0] not in self._before:

@@ -80,11 +80,16 @@ _CHECKPOINTS = "torch.utils.checkpoint"
 
 def _function_in(value: object) -> FunctionType | None:
     """The function that a value calls; None if it is no function, method or ``functools.partial``."""
-    while isinstance(value, partial | property | staticmethod | classmethod | MethodType):
-        value = (
-            value.func if isinstance(value, partial) else value.fget if isinstance(value, property) else value.__func__
-        )
-    return value if isinstance(value, FunctionType) else None
+    while not isinstance(value, FunctionType):
+        if isinstance(value, partial):
+            value = value.func
+        elif isinstance(value, property):
+            value = value.fget
+        elif isinstance(value, staticmethod | classmethod | MethodType):
+            value = value.__func__
+        else:
+            return None
+    return value
 
 
 def _names_checkpoints(code: CodeType) -> bool:

@@ -28,8 +28,8 @@ SEED = 7919
 FEW, SHARE = 8, 0.5
 """A script is given up if more than :data:`FEW` batches, and more than this share of them, needed other calls."""
 RARE = 0.01
-"""Share of batches with other calls up to which it takes part in the training of several clients in one call, which each of these
-batches makes in vain."""
+"""Share of batches with other calls up to which a script trains several clients in one call. A single such batch makes that call
+useless."""
 
 _PASS = """
 def one_pass(

@@ -151,7 +151,7 @@ def _about_diverged(clients: "pd.Series[int]", names: Mapping[str, str]) -> str:
     if clients.empty:
         return ""
     rows = [f"{number:,} of {names.get(str(label), str(label))!r}" for label, number in clients.items()]
-    return f" Without clients whose score is −∞, because the model diverged: {in_words(rows)}."
+    return f" Clients whose score is −∞, because the model diverged, are not drawn: {in_words(rows)}."
 
 
 def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
