@@ -46,6 +46,17 @@ def test_intels_processors_use_pytorchs_product(monkeypatch: pytest.MonkeyPatch)
     assert products.product_limit(layer) == math.inf
 
 
+@pytest.mark.parametrize(("capability", "quick"), [("DEFAULT", False), ("AVX2", False), ("AVX512", True), ("SVE256", True)])
+def test_processors_without_avx512_use_pytorchs_product(
+    capability: str, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products._float32_product.cache_clear()
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    layer = products.quick_products(nn.Linear(400, 100))
+    assert (type(layer) is not nn.Linear) == quick
+    assert products.product_limit(layer) == (products.LARGE if quick else math.inf)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [3, 40])
 @pytest.mark.parametrize("trained", [("weight", "bias"), ("bias",), ("weight",)])

@@ -2,7 +2,8 @@
 
 PyTorch multiplies float32 matrices by MKL, which uses only 256-bit registers on processors that are not Intel's. oneDNN, which PyTorch
 uses for convolutions, uses wider ones: on an AMD processor with AVX-512, one thread reaches 200 GFLOP/s instead of 85. A layer from
-4,096 numbers to 64 takes 1.0 ms instead of 1.9 ms for 64 samples, forward and backward. On Intel's processors, MKL is faster.
+4,096 numbers to 64 takes 1.0 ms instead of 1.9 ms for 64 samples, forward and backward. On Intel's processors, and on those without
+AVX-512, oneDNN is not faster.
 """
 
 import math
@@ -35,6 +36,8 @@ TYPICAL = 20, 200, 784
 """Samples, outputs and inputs of the layer with which a machine is measured."""
 TRIES, CALLS = 8, 4
 """How often each library is measured, and how many calls are measured together."""
+NARROW_REGISTERS = "DEFAULT", "AVX2"
+"""PyTorch's names of processors without AVX-512. There, both libraries use the same registers."""
 CLEARLY = 0.9
 """oneDNN computes the gradients of weights of short batches if it needs at most this share of PyTorch's time."""
 
@@ -168,9 +171,9 @@ def _seconds(call: Callable[[], Tensor]) -> float:
 
 @cache
 def _float32_product() -> Callable[[Tensor, Tensor, Tensor | None], Tensor]:
-    """oneDNN's product, by the operator that compiled models use; PyTorch's own product on Intel's processors, and if this build does
-    not have oneDNN's."""
-    if "Intel" in processor():
+    """oneDNN's product, by the operator that compiled models use; PyTorch's own product on processors on which oneDNN is not faster,
+    and if this build does not have oneDNN's."""
+    if "Intel" in processor() or torch.backends.cpu.get_cpu_capability() in NARROW_REGISTERS:
         return functional.linear
     try:
         product = torch.ops.mkldnn._linear_pointwise
