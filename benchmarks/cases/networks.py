@@ -1,6 +1,7 @@
 """The networks of the cases in plain PyTorch, the same for the bare loop and for FedCohort."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -111,6 +112,21 @@ class OwnResidual(nn.Module):
         return logits
 
 
+class Gpt2(nn.Module):
+    """A small GPT-2 of Hugging Face's ``transformers``, with its Dropout of 0.1."""
+
+    def __init__(self, length: int) -> None:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        super().__init__()
+        sizes: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4}
+        self.model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=length, use_cache=False, **sizes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(input_ids=x).logits
+        return logits
+
+
 def _mlp_batchnorm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.BatchNorm1d(200), nn.ReLU(), nn.Linear(200, 10))
 
@@ -145,6 +161,7 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "logistic": lambda case: nn.Sequential(nn.Flatten(), nn.Linear(int(torch.Size(case.shape).numel()), 10)),
     "cnn": lambda _: _cnn(),
     "own_cnn": lambda _: OwnCnn(),
+    "gpt2": lambda case: Gpt2(case.shape[0]),
     "cnn_groupnorm": lambda _: _cnn(norm=True),
     "cnn_dropout": lambda _: _cnn(dropout=0.5),
     "cnn_tanh": lambda _: _cnn(nn.Tanh),

@@ -46,7 +46,9 @@ def test_intels_processors_use_pytorchs_product(monkeypatch: pytest.MonkeyPatch)
     assert products.product_limit(layer) == math.inf
 
 
-@pytest.mark.parametrize(("capability", "quick"), [("DEFAULT", False), ("AVX2", False), ("AVX512", True), ("SVE256", True)])
+@pytest.mark.parametrize(
+    ("capability", "quick"), [("DEFAULT", False), ("AVX2", False), ("AVX512", True), ("SVE256", True)]
+)
 def test_processors_without_avx512_use_pytorchs_product(
     capability: str, quick: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,9 @@ _OUTSIDE = frozenset(
 )  # fmt: skip
 """Names of what in PyTorch reads or writes files, or does something else than compute."""
 
+_OF_JIT = frozenset(("is_scripting", "is_tracing"))
+"""Names in ``torch.jit`` that forward passes may use: they are False in every pass that Python runs."""
+
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
     """The code of a function and of the functions defined in it."""
@@ -56,14 +59,20 @@ def codes_in(code: CodeType) -> Iterator[CodeType]:
 
 def has_effects(code: CodeType) -> bool:
     """Whether the code changes something besides local variables and attributes of its first argument, ``self`` in methods."""
-    refused = any(name in _SEEDING or name in _OUTSIDE or name.startswith(("__", "set_")) for name in code.co_names)
     steps = list(dis.get_instructions(code))
+    names = set(code.co_names) - {"jit"} if _only_asks_jit(steps) else set(code.co_names)
+    refused = any(name in _SEEDING or name in _OUTSIDE or name.startswith(("__", "set_")) for name in names)
     return refused or any(
         step.opname in _EFFECTS
         or (step.opname == "STORE_DEREF" and step.argval in code.co_freevars)
         or (step.opname == "STORE_ATTR" and not _loads_first_argument(before, code))
         for before, step in pairwise(steps)
     )
+
+
+def _only_asks_jit(steps: list[dis.Instruction]) -> bool:
+    """Whether the code uses nothing of ``torch.jit`` but what tells how the code is run, as in ``torch.jit.is_scripting()``."""
+    return all(after.argval in _OF_JIT for step, after in pairwise(steps) if step.argval == "jit")
 
 
 def catches_errors(code: CodeType) -> bool:

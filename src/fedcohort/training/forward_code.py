@@ -3,13 +3,15 @@
 A program replaces the calls of a network (see :mod:`fedcohort.training.network_rows`), so that its Python code no longer runs. Code
 that counts calls, prints, draws from a generator of its own or reads something that may change in between must go on running. So
 must code that sets attributes, unless no forward pass reads them, as those in which attention is kept to be looked at. The check reads
-the compiled code and follows the functions that it calls. What it cannot judge counts as such code.
+the compiled code and follows the functions that it calls, but those of PyTorch and of :mod:`libraries of networks
+<fedcohort.training.network_libraries>`. What it cannot judge counts as such code.
 """
 
 import builtins
 import math
 from collections import ChainMap
 from collections.abc import Iterable
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Protocol
 
@@ -28,6 +30,7 @@ from fedcohort.training.code_instructions import (
     uses_arrays,
 )
 from fedcohort.training.constant_values import frozen, may_change
+from fedcohort.training.network_libraries import is_of_library
 
 __all__ = ["OF_ALL_MODULES", "Names", "names_kept", "names_read", "only_computes"]
 
@@ -157,7 +160,7 @@ class _Check:
         cls = type(part)
         if any(base.__name__ == "GraphModule" for base in cls.__mro__):  # its nodes may call anything
             return False
-        if all(map(_is_torchs, cls.__mro__[:-1])):
+        if all(map(_is_trusted, cls.__mro__[:-1])):
             own = [value for name, value in vars(part).items() if name not in OF_ALL_MODULES]
             return all(
                 self._may_use(value, part) for value in own if callable(value) and not isinstance(value, _TENSORS)
@@ -170,7 +173,7 @@ class _Check:
 
     def _function(self, function: object, part: nn.Module) -> bool:
         """Whether a function that belongs to ``part``, or that a function of it calls, does nothing but compute."""
-        if _is_torchs(function):
+        if _is_trusted(function):
             return True
         if not isinstance(function, FunctionType):
             return False
@@ -214,7 +217,7 @@ class _Check:
         if not reads_any(code):
             return set(code.co_names) - (attributes_set(code) - attributes_read(code))
         texts = {constant for constant in code.co_consts if isinstance(constant, str)}
-        own = [part for part in self.parts if not _is_torchs(type(part))]  # names may be put together
+        own = [part for part in self.parts if not _is_trusted(type(part))]  # names may be put together
         names = {name for part in own for place in (part, *_own_classes(part)) for name in vars(place)}
         methods = {name for name in names if not name.startswith("__")} - _UNUSED - OF_ALL_MODULES
         return methods | texts | set(code.co_names)
@@ -227,11 +230,15 @@ class _Check:
         if isinstance(value, tuple):
             return all(self._may_use(item, part) for item in value)
         if isinstance(value, ModuleType):
-            return value is math or value.__name__.partition(".")[0] == "torch"
+            return value is math or _is_trusted(value)
         if isinstance(value, property):
             return self._function(value.fget, part)
         if isinstance(value, staticmethod | classmethod):
             return self._function(value.__func__, part)
+        if isinstance(value, partial):
+            items = (value.func, *value.args, *value.keywords.values())
+            constant = not any(frozen(item) is not None and may_change(item) for item in items)
+            return constant and all(self._may_use(item, part) for item in items)
         if isinstance(value, type):
             return _is_known(value) or issubclass(value, nn.Module)
         return type(value) in _TENSORS or _is_harmless_builtin(value) or self._function(value, part)
@@ -242,7 +249,7 @@ def _reserved(parts: Iterable[nn.Module]) -> set[str]:
     names: set[str] = set(dir(Tensor)) | OF_ALL_MODULES
     for part in parts:
         names |= {*part._parameters, *part._buffers, *part._modules, *dir(type(part))}
-        for base in filter(_is_torchs, type(part).__mro__[:-1]):
+        for base in filter(_is_trusted, type(part).__mro__[:-1]):
             functions = [value for value in vars(base).values() if isinstance(value, FunctionType)]
             names.update(*(code.co_names for function in functions for code in codes_in(function.__code__)))
     return names
@@ -250,31 +257,33 @@ def _reserved(parts: Iterable[nn.Module]) -> set[str]:
 
 def _own_classes(part: nn.Module) -> list[type]:
     """The classes of a part that are not PyTorch's."""
-    return [cls for cls in type(part).__mro__[:-1] if not _is_torchs(cls)]
+    return [cls for cls in type(part).__mro__[:-1] if not _is_trusted(cls)]
 
 
 def _called_unnamed(cls: type) -> list[FunctionType]:
     """The methods of a class that may be called although no code names them: special methods, and those that replace PyTorch's."""
-    own = [base for base in cls.__mro__[:-1] if not _is_torchs(base)]
-    torchs: set[str] = set().union(*(vars(base) for base in cls.__mro__[:-1] if _is_torchs(base)))
+    own = [base for base in cls.__mro__[:-1] if not _is_trusted(base)]
+    torchs: set[str] = set().union(*(vars(base) for base in cls.__mro__[:-1] if _is_trusted(base)))
     methods = [(name, value) for base in own for name, value in vars(base).items() if isinstance(value, FunctionType)]
     return [value for name, value in methods if (name in torchs or name.startswith("__")) and name not in _UNUSED]
 
 
-def _is_torchs(value: object) -> bool:
-    """Whether a class, function or module is part of PyTorch, or of FedCohort's replacements of its layers."""
+def _is_trusted(value: object) -> bool:
+    """Whether a class, function or module is part of PyTorch, of a library of networks, or of FedCohort's replacements of layers."""
     if not isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
         return False
     if isinstance(value, BuiltinFunctionType):
         owner = value.__self__
         value = owner if isinstance(owner, type | ModuleType) else type(owner)
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    return isinstance(name, str) and (name.partition(".")[0] == "torch" or name in _REPLACEMENTS)
+    return is_of_library(name) or (
+        isinstance(name, str) and (name.partition(".")[0] == "torch" or name in _REPLACEMENTS)
+    )
 
 
 def _is_known(value: object) -> bool:
     """Whether a class is part of PyTorch, or a harmless one of Python."""
-    return _is_torchs(value) or _is_harmless_builtin(value)
+    return _is_trusted(value) or _is_harmless_builtin(value)
 
 
 def _is_harmless_builtin(value: object) -> bool:

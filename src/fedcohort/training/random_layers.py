@@ -7,6 +7,7 @@ along a direction, for example) meets the same draws each time. Two things are n
 Python's, and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
 """
 
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -18,6 +19,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.code_instructions import codes_in
+from fedcohort.training.network_libraries import checkpoints, is_of_library
 
 __all__ = ["draws_at_random", "recomputes", "step_generator", "step_seed"]
 
@@ -56,23 +58,27 @@ def recomputes(module: nn.Module) -> bool:
     pass, with torch's generator in the state that it had.
 
     The code is that of all methods, and of the functions that they find under a global name, in an attribute or in an enclosing
-    function. A function with another name, as after ``import checkpoint as ckpt``, is found as well.
+    function. A function with another name, as after ``import checkpoint as ckpt``, is found as well. Of networks of libraries, it is
+    known how they are told to use it.
     """
     parts = list(module.modules())
     classes = {cls for part in parts for cls in type(part).__mro__[:-1]}
     waiting = [value for cls in classes for value in vars(cls).values()]
     waiting += [value for part in parts for value in vars(part).values()]
+    return checkpoints(parts) or any(map(_checkpoints, _functions_from(waiting)))
+
+
+def _functions_from(waiting: list[object]) -> Iterator[FunctionType]:
+    """The functions among these values, and those that they find; not those that only PyTorch or a library of networks finds."""
     seen = set[FunctionType]()
     while waiting:
         function = _function_in(waiting.pop())
-        if function is None or function in seen:
+        if function is None or function in seen or is_of_library(function.__module__):
             continue
         seen.add(function)
-        if function.__module__ == _CHECKPOINTS or any(map(_names_checkpoints, codes_in(function.__code__))):
-            return True
+        yield function
         if not str(function.__module__).startswith("torch."):
             waiting += _values_named(function)
-    return False
 
 
 _CHECKPOINTS = "torch.utils.checkpoint"
@@ -92,8 +98,13 @@ def _function_in(value: object) -> FunctionType | None:
     return value
 
 
+def _checkpoints(function: FunctionType) -> bool:
+    """Whether a function is of ``torch.utils.checkpoint``, or names one of its functions."""
+    return function.__module__ == _CHECKPOINTS or any(map(_names_checkpoints, codes_in(function.__code__)))
+
+
 def _names_checkpoints(code: CodeType) -> bool:
-    return not {"checkpoint", "checkpoint_sequential"}.isdisjoint(code.co_names)
+    return not {"checkpoint", "checkpoint_seq", "checkpoint_sequential"}.isdisjoint(code.co_names)
 
 
 def _values_named(function: FunctionType) -> list[object]:
