@@ -610,7 +610,7 @@ def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
     lost = (tested(1, 0.4), tested(2, math.nan))
     hot = row(tmp_path, "hot", *lost, measures={"target_accuracy": 0.43}, **numbers)
     last = written(tmp_path / "sound", [tested(1, 0.4), tested(2, 0.42)], label="hot", seed=2, **numbers)
-    some = Row("hot", hot.experiment, hot.runs | {2: last})
+    some = Row("hot", hot.experiment, {**hot.runs, 2: last})
     for failing, seeds in ((hot, "3 of 3 seeds"), (some, "2 of 3 seeds")):
         compared = Comparison("x", (good, failing))
         first, missed = compared.health[:2]

@@ -1,6 +1,5 @@
 """Tell whether the last models of a row are better than guessing: the one definition that targets, health and headlines share."""
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -39,8 +38,7 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
     is −∞.
     """
     if runs[0].run.labels == "numbers":
-        mean = -math.inf if diverged_seeds(runs) else float(np.mean([run.accuracy for run in runs]))
-        return Guessing(0, at_most=True) if mean <= 0 else None
+        return Guessing(0, at_most=True) if _no_better_than_the_mean(runs) else None
     last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
     if not last:
         return None
@@ -60,6 +58,11 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
 def diverged_seeds(runs: Sequence[Measured]) -> list[int]:
     """The seeds of a regression whose last model diverged: it has no finite test loss, and no R²."""
     return [run.experiment.seed for run in runs if run.without_score[-1]]
+
+
+def _no_better_than_the_mean(runs: Sequence[Measured]) -> bool:
+    """Whether the R² of a regression, as a mean over seeds, is at most 0."""
+    return bool(diverged_seeds(runs)) or float(np.mean([run.accuracy for run in runs])) <= 0
 
 
 def _level(classes: int, excess: float) -> float:
