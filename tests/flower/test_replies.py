@@ -136,6 +136,10 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
         lambda m, r: changed(m, r, metrics=lambda a: a | {"extra": 1.0}),
         "failed", "malformed reply: its records or metrics have other names (",
     ),
+    "a list in place of a number": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"loss": [1.0, 2.0]}),
+        "failed", "malformed reply: its metrics have other lengths (accuracy: a number, ",
+    ),
     "error": (
         lambda m, r: Message(Error(2, "Traceback\nValueError: no data"), reply_to=m),
         "failed", "its ClientApp raised an error: ValueError: no data",
@@ -179,19 +183,19 @@ def test_a_reply_that_cannot_be_used_is_a_failed_client_with_its_cause(case: str
 
 
 def test_a_reply_in_another_order_of_bytes_is_merged() -> None:
-    def swapped(_position: int, message: Message, reply: Message) -> Message:
-        if message.metadata.message_type != "train":
-            return reply
-        return changed(message, reply, arrays=lambda a: {n: Array(x.numpy().astype(">f4")) for n, x in a.items()})
+    models = []
+    for kind in ("<f4", ">f4"):
 
-    merged = []
-    for tamper in (swapped, None):
-        where = grid(m=4, tamper=tamper)
-        result = selecting(where, Everyone(), k=4).start(where, initial(), num_rounds=2)
-        merged.append({name: array.numpy() for name, array in result.arrays.items()})
-    for name, values in merged[0].items():
-        assert values.dtype == np.float32
-        assert np.array_equal(values, merged[1][name])
+        def tamper(_position: int, message: Message, reply: Message, kind: Any = kind) -> Message:
+            if message.metadata.message_type != "train":
+                return reply
+            return changed(message, reply, arrays=lambda a: a | {"w": Array(a["w"].numpy().astype(kind))})
+
+        where = grid(m=3, tamper=tamper)
+        models.append(selecting(where, Everyone(), k=3).start(where, initial(), num_rounds=2).arrays["w"].numpy())
+    assert [model.dtype for model in models] == [np.float32, np.float32]
+    assert np.array_equal(*models)
+    assert (models[0] != 0).all()
 
 
 def test_a_reply_in_another_precision_is_merged_in_the_type_of_the_model() -> None:

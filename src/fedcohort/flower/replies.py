@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,8 @@ def check_replies(
         if client is not None:
             received[client].append(reply)
     checked = [_checked(client, own, like, weight, timeout) for client, own in received.items()]
-    _refuse_other_names(checked)
+    _refuse_others(checked, _names, "records or metrics have other names")
+    _refuse_others(checked, _lengths, "metrics have other lengths")
     return checked
 
 
@@ -161,19 +162,17 @@ def _metrics(reply: Message, weight: str | None) -> dict[str, float]:
     return numbers
 
 
-def _refuse_other_names(checked: list[Checked]) -> None:
-    """Refuse replies with other names of records and metrics than most: Flower would refuse the whole round."""
-    names = {row.client: _names(row.message) for row in checked if row.message is not None}
-    if len(set(names.values())) < 2:
+def _refuse_others(checked: list[Checked], words_of: Callable[[Message], tuple[str, ...]], what: str) -> None:
+    """Refuse replies about which other words are true than about most: Flower would refuse the whole round, or end the run."""
+    words = {row.client: words_of(row.message) for row in checked if row.message is not None}
+    if len(set(words.values())) < 2:
         return
-    usual = Counter(names.values()).most_common(1)[0][0]
+    usual = Counter(words.values()).most_common(1)[0][0]
     for row in checked:
-        if row.message is not None and names[row.client] != usual:
+        if row.message is not None and words[row.client] != usual:
             row.message, row.state = None, {}
-            listed = _listed(names[row.client])
-            row.failure = one_line(
-                f"malformed reply: its records or metrics have other names ({listed}) than most replies"
-            )
+            listed = ", ".join(words[row.client][:8])
+            row.failure = one_line(f"malformed reply: its {what} ({listed}) than most replies")
 
 
 def _names(message: Message) -> tuple[str, ...]:
@@ -183,5 +182,10 @@ def _names(message: Message) -> tuple[str, ...]:
     return (*content.array_records, *content.metric_records, *sorted(map(str, metrics)))
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8])
+def _lengths(message: Message) -> tuple[str, ...]:
+    """Whether each metric of a reply is a number, or how many numbers it has."""
+    metrics = next(iter(message.content.metric_records.values()))
+    return tuple(
+        f"{name}: {f'a list of {len(value)}' if isinstance(value, list) else 'a number'}"
+        for name, value in sorted(metrics.items(), key=lambda item: str(item[0]))
+    )
