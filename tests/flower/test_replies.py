@@ -194,7 +194,7 @@ def test_a_reply_in_another_order_of_bytes_is_merged() -> None:
         where = grid(m=3, tamper=tamper)
         models.append(selecting(where, Everyone(), k=3).start(where, initial(), num_rounds=2).arrays["w"].numpy())
     assert [model.dtype for model in models] == [np.float32, np.float32]
-    assert np.array_equal(*models)
+    assert np.array_equal(models[0], models[1])
     assert (models[0] != 0).all()
 
 
