@@ -121,6 +121,7 @@ def introduced(**changed: Any) -> Message:
         (lambda: introduced(introduction="x" * 2**21), "did not introduce itself"),
         (lambda: introduced(introduction="{}"), r"its introduction cannot be read \('name'\)"),
         (lambda: introduced(introduction="[1"), "its introduction cannot be read"),
+        (lambda: introduced(introduction="[" * 2**19), "its introduction cannot be read"),
         (
             lambda: introduction_reply(Introduction("a", -1), hello_message(7)),
             r"its introduction cannot be read \(num_samples = -1\)",

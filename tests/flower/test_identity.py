@@ -22,9 +22,13 @@ class KeyedGrid(LoopGrid):
     """A grid whose nodes have keys, as those of Flower always do: a node without a key of its own gets a random one at every start."""
 
     keys: dict[int, bytes]
+    started: dict[int, str]
 
     def get_nodes(self) -> list[Any]:
-        return [SimpleNamespace(node_id=node, public_key=self.keys[node]) for node in self.get_node_ids()]
+        return [
+            SimpleNamespace(node_id=node, public_key=self.keys[node], last_activated_at=self.started.get(node, ""))
+            for node in self.get_node_ids()
+        ]
 
 
 def keyed(names: list[str], keys: list[bytes], **settings: Any) -> KeyedGrid:
@@ -33,7 +37,7 @@ def keyed(names: list[str], keys: list[bytes], **settings: Any) -> KeyedGrid:
         bare_app(), num_samples=lambda context: 10 + client_of(context), name=lambda context: names[client_of(context)]
     )
     where = KeyedGrid(app, [{"partition-id": i} for i in range(len(names))], **settings)
-    where.keys = dict(zip(where.nodes, keys, strict=True))
+    where.keys, where.started = dict(zip(where.nodes, keys, strict=True)), {}
     return where
 
 
@@ -145,3 +149,18 @@ def test_a_node_whose_introduction_was_lost_is_asked_again_but_not_for_ever(lost
     assert available(strategy) == ([3] * 6 if lost == 1 else [2] * 6)
     assert asked == (2 if lost == 1 else GREETINGS)
     assert "takes no part: it did not introduce itself in time" in notes(strategy)
+
+
+def test_a_node_that_is_started_again_within_a_round_is_asked_again(tmp_path: Path) -> None:
+    """A node with a registered key has the number that it had before."""
+    names = ["a", "b", "c", "\n"]
+    where = keyed(names, [b"1", b"2", b"3", b"4"])
+
+    def restart(t: int) -> None:
+        if t == 2:
+            names[3] = "d"
+            where.started[where.nodes[3]] = "noon"
+
+    strategy = played(where, restart, runs=tmp_path, authenticated=True, max_nodes=4, k=3)
+    assert available(strategy) == [3, 3, 4, 4]
+    assert "has characters that cannot be printed" in notes(strategy)

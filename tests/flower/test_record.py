@@ -219,3 +219,24 @@ def test_a_run_continues_after_the_server_died(strategy: Callable[..., Strategy]
     (one,), (two,) = ([*(tmp_path / name).iterdir()] for name in ("straight", "killed"))
     assert fedcohort.open_run(one).digest() == fedcohort.open_run(two).digest()
     assert inner() is not None
+
+
+def test_the_same_object_starts_again_after_an_error(tmp_path: Path) -> None:
+    """The round in which the evaluation failed is not recorded, and is played again."""
+    failing = [3]
+
+    def fails_once(t: int, arrays: ArrayRecord) -> MetricRecord:
+        if t in failing:
+            failing.clear()
+            raise Died
+        return evaluate(t, arrays)
+
+    straight, where = grid(), grid()
+    selecting(straight, Oort(), runs=tmp_path / "straight").start(straight, initial(), 5, evaluate_fn=evaluate)
+    strategy = selecting(where, Oort(), runs=tmp_path / "again")
+    with pytest.raises(Died):
+        strategy.start(where, initial(), 5, evaluate_fn=fails_once)
+    result = strategy.start(where, initial(), 5, evaluate_fn=fails_once)
+    assert set(result.evaluate_metrics_serverapp) == {3, 4, 5}
+    (one,), (two,) = ([*(tmp_path / name).iterdir()] for name in ("straight", "again"))
+    assert fedcohort.open_run(one).digest() == fedcohort.open_run(two).digest()

@@ -1,5 +1,7 @@
 """Replies that cannot be used are failed clients, with the cause; the others are merged."""
 
+import io
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,19 @@ def changed(message: Message, reply: Message, *, arrays: Any = None, metrics: An
     return Message(content, reply_to=message)
 
 
+def archive() -> bytes:
+    """An archive with an array, in place of an array."""
+    file = io.BytesIO()
+    np.savez(file, np.zeros(3, np.float32))
+    return file.getvalue()
+
+
+def bytes_of(length: int) -> bytes:
+    """The beginning of a file with so many numbers."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({length},)}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"1234"
+
+
 def silent(_message: Message, _reply: Message) -> None:
     return None
 
@@ -67,6 +82,18 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
     ),
     "no numbers": (
         lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array("float32", (3,), "numpy.ndarray", b"rubbish")}),
+        "failed", "malformed reply: its arrays cannot be read (",
+    ),
+    "damaged archive": (
+        lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array("float32", (3,), "numpy.ndarray", b"PK\x03\x04rubbish")}),
+        "failed", "malformed reply: its arrays cannot be read (",
+    ),
+    "archive of arrays": (
+        lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array("float32", (3,), "numpy.ndarray", archive())}),
+        "failed", "malformed reply: array 'w' holds a NpzFile instead of an array",
+    ),
+    "more numbers than there is memory": (
+        lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array("float32", (3,), "numpy.ndarray", bytes_of(10**15))}),
         "failed", "malformed reply: its arrays cannot be read (",
     ),
     "missing array": (
@@ -109,6 +136,10 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
         lambda m, r: changed(m, r, metrics=lambda a: a | {"extra": 1.0}),
         "failed", "malformed reply: its records or metrics have other names (",
     ),
+    "a list in place of a number": (
+        lambda m, r: changed(m, r, metrics=lambda a: a | {"loss": [1.0, 2.0]}),
+        "failed", "malformed reply: its metrics have other lengths (accuracy: a number, ",
+    ),
     "error": (
         lambda m, r: Message(Error(2, "Traceback\nValueError: no data"), reply_to=m),
         "failed", "its ClientApp raised an error: ValueError: no data",
@@ -116,6 +147,12 @@ BROKEN: dict[str, tuple[Callable[[Message, Message], Any], str, str]] = {
     "duplicate": (lambda m, r: [r, r], "failed", "duplicate: it sent 2 replies to one message"),
     "lost": (silent, "late", "no reply within 50 s"),
 }  # fmt: skip
+if np.dtype(np.longdouble).itemsize > 8:  # on some processors, it is another name of float64
+    BROKEN["numbers that torch does not know"] = (
+        lambda m, r: changed(m, r, arrays=lambda a: a | {"w": Array(np.zeros(3, np.longdouble))}),
+        "failed",
+        f"malformed reply: array 'w' holds {np.dtype(np.longdouble)} [3], which is not what the model has",
+    )
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -143,6 +180,22 @@ def test_a_reply_that_cannot_be_used_is_a_failed_client_with_its_cause(case: str
             assert row["detail"].startswith(detail)
             assert (clients["status"] == "admitted").sum() == 4
     assert models[0] == models[1]
+
+
+def test_a_reply_in_another_order_of_bytes_is_merged() -> None:
+    models = []
+    for kind in ("<f4", ">f4"):
+
+        def tamper(_position: int, message: Message, reply: Message, kind: Any = kind) -> Message:
+            if message.metadata.message_type != "train":
+                return reply
+            return changed(message, reply, arrays=lambda a: a | {"w": Array(a["w"].numpy().astype(kind))})
+
+        where = grid(m=3, tamper=tamper)
+        models.append(selecting(where, Everyone(), k=3).start(where, initial(), num_rounds=2).arrays["w"].numpy())
+    assert [model.dtype for model in models] == [np.float32, np.float32]
+    assert np.array_equal(models[0], models[1])
+    assert (models[0] != 0).all()
 
 
 def test_a_reply_in_another_precision_is_merged_in_the_type_of_the_model() -> None:

@@ -94,6 +94,30 @@ def test_dissimilarities() -> None:
     assert dissimilarities(0 * one, others, "cosine").tolist() == [0] * 5
 
 
+@pytest.mark.parametrize("scale", [1e20, 1e30, 2e38])
+def test_dissimilarities_of_large_updates(scale: float) -> None:
+    """Squares of these numbers overflow in float32."""
+    one = np.array([scale, 0.0], dtype=np.float32)
+    others = (scale * np.array([[1, 0], [0, 1], [-1, 0], [1, 1], [0, 0]])).astype(np.float32)
+    np.testing.assert_allclose(dissimilarities(one, others, "cosine"), [0, np.pi / 2, np.pi, np.pi / 4, 0], atol=1e-6)
+    np.testing.assert_allclose(dissimilarities(one, others, "L1") / scale, [0, 2, 2, 1, 1], rtol=1e-6)
+    np.testing.assert_allclose(dissimilarities(one, others, "L2") / scale**2, [0, 2, 4, 1, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("linkage_input", ["rows", "condensed"])
+@pytest.mark.parametrize("dissimilarity", ["cosine", "L1", "L2"])
+@pytest.mark.parametrize("largest", [1e20, 1e38, 1e39])
+def test_updates_of_diverging_clients_do_not_end_the_run(
+    linkage_input: str, dissimilarity: str, largest: float
+) -> None:
+    """One that float32 cannot hold is not stored."""
+    updates = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [-largest, largest, 0], [0, 1.1, 0], [largest, 0, 0.95]])
+    selector = by_similarity([10] * 6, 3, updates, linkage_input=linkage_input, dissimilarity=dissimilarity)
+    assert np.isfinite(selector.distances).all()
+    assert (selector.sent >= 0).tolist() == [True] * 3 + [largest < 1e39, True, largest < 1e39]
+    assert len(selector.select(a_round(3, 6)).clients) > 0
+
+
 @pytest.mark.parametrize("linkage_input", ["rows", "condensed"])
 @pytest.mark.parametrize("dissimilarity", ["cosine", "L1", "L2"])
 def test_similar_clients_share_a_bin(linkage_input: str, dissimilarity: str) -> None:

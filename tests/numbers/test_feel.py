@@ -131,6 +131,11 @@ def test_norms_that_are_missing() -> None:
         np.testing.assert_allclose(why.scores, P)
 
 
+def test_norms_that_cannot_be_added_up_are_missing() -> None:
+    why = the_why(ready().select(a_round(2, 4, norms=[1.7e308, 1.7e308, 2.0, np.nan])))
+    assert why.terms["norm"].tolist() == [2.0] * 4
+
+
 def test_cached_norms_ask_nobody() -> None:
     asked: list[tuple[Question, list[int]]] = []
     selector = ready(gradient="cached")

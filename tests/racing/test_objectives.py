@@ -83,11 +83,14 @@ def test_a_limit_that_is_spent_before_the_first_test_counts_as_no_accuracy(tmp_p
         played(t, [0], test_accuracy=accuracy, simulated_time=10.0 * t)
         for t, accuracy in enumerate((math.nan, math.nan, 0.6, math.nan), 1)
     ]
-    measured = Measured(written(tmp_path / "run", rows, measures={"evaluate_every": 3}))
+    late = written(tmp_path / "run", rows, measures={"evaluate_every": 3})
+    measured = Measured(late)
     found = {
         text: objectives(text)[0].value_of(measured) for text in ("accuracy@time=20", "accuracy@time=35", "accuracy")
     }
     assert found == {"accuracy@time=20": 0.0, "accuracy@time=35": 0.6, "accuracy": 0.6}
+    untested = [text for text in (*found, "time@accuracy=0.9") if objectives(text)[0].untested(late)]
+    assert untested == ["accuracy@time=20"]
 
 
 def test_a_cheap_run_that_misses_the_target_is_worse_than_one_with_dear_rounds_that_reaches_it(

@@ -127,6 +127,19 @@ def test_a_target_that_was_missed_and_a_limit_with_room_are_named() -> None:
     assert race(row("A", BEST, [0.9] * 3), row("B", DROPPED, [0.5] * 3, unspent=1)).about_limits == ""
 
 
+def test_a_limit_that_is_spent_before_the_first_test_gives_no_recommendation() -> None:
+    """The limit was below the cost of one round, and the answer was "Recommended: 'A', test accuracy at 100 kB: 0.0%"."""
+    never = race(row("A", BEST, [0.0] * 3, untested=3), row("B", NOT_BETTER, [0.0] * 3), objective="accuracy@bytes=1e5")
+    assert never.recommendation.endswith(
+        " No run of 'A' was tested within the limit, so that this is no recommendation: raise the limit, or measure more often."
+    )
+    some = race(row("A", BEST, [0.5, 0.5, 0.0], untested=1), row("B", DROPPED, [0.0] * 3, untested=3))
+    assert some.recommendation.endswith(
+        " Runs of 'A' that spend the limit before their first test count as 0: raise the limit, or measure more often."
+    )
+    assert "first test" not in race(row("A", BEST, [0.5] * 3), row("B", DROPPED, [0.0] * 3, untested=3)).recommendation
+
+
 def test_intervals_without_an_end_are_explained() -> None:
     """After five seeds, 37 rows had −4.7 [−∞, ∞] beside them, without a word."""
     first, near = row("A", UNDECIDED, [0.9] * 5), row("C", UNDECIDED, [0.85] * 5, difference=-0.05, low=-0.1, high=0.02)

@@ -16,7 +16,7 @@ from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding
-from fedcohort.study.targets import Target, common_target
+from fedcohort.study.targets import Target, common_target, shown_cost
 from tests.experiments import small
 from tests.records import played, written
 from tests.report.pages import Page
@@ -595,3 +595,30 @@ def test_rows_that_fail_do_not_set_the_target_and_are_named(tmp_path: Path, good
         f"{FROM_RESULTS} (without rows in which no update was admitted under a seed: 'still'; rows that predict one class: 'one'; "
         "rows at chance: 'near'; rows with diverged updates: 'hot')",
     )
+
+
+def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
+    """Its updates are finite, but its predictions are too large for a loss: Health advised more rounds, and tables had "–" for ∞."""
+    numbers: dict[str, Any] = {
+        "data": {"name": "diabetes"}, "training": {"loss": "mse"}, "facts": {"labels": "numbers"},
+    }  # fmt: skip
+
+    def tested(t: int, score: float) -> Any:
+        return played(t, [0], test_accuracy=score, test_loss=1 - score, class_accuracy=[])
+
+    good = row(tmp_path, "good", tested(1, 0.4), tested(2, 0.45), **numbers)
+    lost = (tested(1, 0.4), tested(2, math.nan))
+    hot = row(tmp_path, "hot", *lost, measures={"target_accuracy": 0.43}, **numbers)
+    last = written(tmp_path / "sound", [tested(1, 0.4), tested(2, 0.42)], label="hot", seed=2, **numbers)
+    some = Row("hot", hot.experiment, {**hot.runs, 2: last})
+    for failing, seeds in ((hot, "3 of 3 seeds"), (some, "2 of 3 seeds")):
+        compared = Comparison("x", (good, failing))
+        first, missed = compared.health[:2]
+        assert (first.kind, first.rows) == ("chance", ("hot",))
+        assert first.text == f"the last model of {seeds} diverged: it has no finite test loss, and no R²"
+        assert first.advice == "lower training.lr (now 0.05), or limit gradients with training.clip_norm"
+        assert (missed.kind, missed.advice) == ("target", "first follow the advice about this row above")
+        assert problem(compared, 1)
+        assert math.isinf(shown_cost(compared.table.to_dict("records")[1], "rounds_to_target"))
+    chosen = Comparison("x", (good, Row("hot", good.experiment, hot.runs))).target.chosen
+    assert chosen == f"{FROM_RESULTS.replace('accuracy', 'R²')} (without rows whose last model diverged: 'hot')"

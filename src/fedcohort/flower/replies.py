@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ __all__ = ["NUM_EXAMPLES", "Checked", "as_state", "check_replies"]
 
 NUM_EXAMPLES = "num-examples"
 """Name of the metric with the number of samples, if the inner strategy weighs replies by no other."""
+LARGEST_ITEM = 8
+"""Bytes of the largest number that torch knows."""
 
 
 @dataclass
@@ -47,9 +49,14 @@ def as_state(arrays: ArrayRecord) -> ModelState:
     state: ModelState = {}
     for name, array in arrays.items():
         values = array.numpy()
-        if values.dtype.kind in "fib" or values.dtype == np.uint8:
-            state[str(name)] = torch.from_numpy(np.array(values, order="C"))
+        if _is_known(values.dtype):
+            state[str(name)] = torch.from_numpy(np.array(values, values.dtype.newbyteorder("="), order="C"))
     return state
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    """Whether torch has tensors of this type, in whatever order its bytes are."""
+    return (dtype.kind in "fib" and dtype.itemsize <= LARGEST_ITEM) or dtype == np.uint8
 
 
 def check_replies(
@@ -74,7 +81,8 @@ def check_replies(
         if client is not None:
             received[client].append(reply)
     checked = [_checked(client, own, like, weight, timeout) for client, own in received.items()]
-    _refuse_other_names(checked)
+    _refuse_others(checked, _names, "records or metrics have other names")
+    _refuse_others(checked, _lengths, "metrics have other lengths")
     return checked
 
 
@@ -101,28 +109,34 @@ def _checked(
 
 def _arrays(reply: Message, like: ArrayRecord) -> ModelState:
     """The arrays of a reply; they have the names, shapes and kinds of the model's, perhaps in another precision."""
-    shapes = {name: (array.shape, np.dtype(array.dtype).kind) for name, array in like.items()}
+    shapes = {name: tuple(array.shape) for name, array in like.items()}
     records = list(reply.content.array_records.values())
     if len(records) != 1:
         raise MalformedReply(f"it has {len(records)} ArrayRecords instead of 1")
     record = records[0]
     if differing := sorted(set(record) ^ set(shapes)):
         raise MalformedReply(f"its arrays are not those of the model: {', '.join(map(repr, differing[:5]))}")
-    for name, (shape, _) in shapes.items():
-        if tuple(record[name].shape) != tuple(shape):
+    for name, shape in shapes.items():
+        if tuple(record[name].shape) != shape:
             raise MalformedReply(f"array {name!r} has the shape {list(record[name].shape)} instead of {list(shape)}")
     try:
         values = {name: array.numpy() for name, array in record.items()}
-    except (ValueError, TypeError, EOFError, OSError) as error:
+    except Exception as error:  # damaged bytes can raise any error
         raise MalformedReply(f"its arrays cannot be read ({error})") from None
-    for name, (shape, kind) in shapes.items():
-        if values[name].shape != tuple(shape) or values[name].dtype.kind != kind:
-            raise MalformedReply(
-                f"array {name!r} holds {values[name].dtype} {list(values[name].shape)}, which is not what the model has"
-            )
-        if (wanted := np.dtype(like[name].dtype)) != values[name].dtype and _overflows(values[name], wanted):
-            raise MalformedReply(f"array {name!r} has numbers that {wanted}, the type of the model, cannot hold")
+    for name, array in like.items():
+        _check_values(str(name), values[name], shapes[name], np.dtype(array.dtype))
     return as_state(record)
+
+
+def _check_values(name: str, values: object, shape: tuple[int, ...], wanted: np.dtype[Any]) -> None:
+    """Refuse what is no array of the model's shape and kind, or has numbers that its type cannot hold."""
+    if not isinstance(values, np.ndarray):
+        raise MalformedReply(f"array {name!r} holds a {type(values).__name__} instead of an array")
+    dtype = values.dtype
+    if values.shape != shape or dtype.kind != wanted.kind or (_is_known(wanted) and not _is_known(dtype)):
+        raise MalformedReply(f"array {name!r} holds {dtype} {list(values.shape)}, which is not what the model has")
+    if wanted != dtype and _overflows(values, wanted):
+        raise MalformedReply(f"array {name!r} has numbers that {wanted}, the type of the model, cannot hold")
 
 
 def _overflows(values: np.ndarray, wanted: np.dtype[Any]) -> bool:
@@ -148,19 +162,17 @@ def _metrics(reply: Message, weight: str | None) -> dict[str, float]:
     return numbers
 
 
-def _refuse_other_names(checked: list[Checked]) -> None:
-    """Refuse replies with other names of records and metrics than most: Flower would refuse the whole round."""
-    names = {row.client: _names(row.message) for row in checked if row.message is not None}
-    if len(set(names.values())) < 2:
+def _refuse_others(checked: list[Checked], words_of: Callable[[Message], tuple[str, ...]], what: str) -> None:
+    """Refuse replies about which other words are true than about most: Flower would refuse the whole round, or end the run."""
+    words = {row.client: words_of(row.message) for row in checked if row.message is not None}
+    if len(set(words.values())) < 2:
         return
-    usual = Counter(names.values()).most_common(1)[0][0]
+    usual = Counter(words.values()).most_common(1)[0][0]
     for row in checked:
-        if row.message is not None and names[row.client] != usual:
+        if row.message is not None and words[row.client] != usual:
             row.message, row.state = None, {}
-            listed = _listed(names[row.client])
-            row.failure = one_line(
-                f"malformed reply: its records or metrics have other names ({listed}) than most replies"
-            )
+            listed = ", ".join(words[row.client][:8])
+            row.failure = one_line(f"malformed reply: its {what} ({listed}) than most replies")
 
 
 def _names(message: Message) -> tuple[str, ...]:
@@ -170,5 +182,10 @@ def _names(message: Message) -> tuple[str, ...]:
     return (*content.array_records, *content.metric_records, *sorted(map(str, metrics)))
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:8])
+def _lengths(message: Message) -> tuple[str, ...]:
+    """Whether each metric of a reply is a number, or how many numbers it has."""
+    metrics = next(iter(message.content.metric_records.values()))
+    return tuple(
+        f"{name}: {f'a list of {len(value)}' if isinstance(value, list) else 'a number'}"
+        for name, value in sorted(metrics.items(), key=lambda item: str(item[0]))
+    )

@@ -21,7 +21,7 @@ from fedcohort.core.errors import UsageError, one_line
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "failure_of", "name_order", "still_ignored"]
+__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "name_order", "still_ignored"]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -72,14 +72,16 @@ class Roster:
         self.keys: dict[str, str] = {}
         self._clock, self._authenticated = clock, authenticated
         self._node_of: dict[str, int] = {}
+        self._starts = Starts()
         self._greetings: dict[int, int] = {}  # by node that has not replied yet
         self._rivals: dict[int, frozenset[int]] = {}  # by ignored node: the nodes that claim the same name
 
     def meet(self, grid: Grid, patience: float) -> list[str]:
         """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
         nodes = set(grid.get_node_ids())
-        self._node_of = {name: node for name, node in self._node_of.items() if node in nodes}
-        self.ignored = still_ignored(self.ignored, self._rivals, nodes)
+        lasting = nodes - self._starts.again(connected_nodes(grid))
+        self._node_of = {name: node for name, node in self._node_of.items() if node in lasting}
+        self.ignored = still_ignored(self.ignored, self._rivals, lasting)
         new = sorted(nodes - set(self._node_of.values()) - set(self.ignored))
         if not new:
             return []
@@ -228,18 +230,33 @@ def still_ignored(
 ) -> dict[int, str]:
     """The ignored nodes that are not asked again.
 
-    A node that was ignored because others claimed the same client is asked again when one of them has gone: a client that is started
-    again can connect before the server has noticed that its old node is gone.
+    A node that was started again is asked again: its owner may have changed why it was ignored. So is one that was ignored because
+    others claimed the same client, when one of them has gone: a client that is started again can connect before the server has
+    noticed that its old node is gone.
 
     Args:
         ignored: why a node takes no part, by node.
         rivals: the nodes that claimed the same client, by ignored node; nodes that are asked again are removed.
-        nodes: the connected nodes.
+        nodes: the nodes that are connected, and were not started again.
     """
     kept = {node: why for node, why in ignored.items() if node in nodes and rivals.get(node, frozenset()) <= set(nodes)}
     for node in set(rivals) - set(kept):
         del rivals[node]
     return kept
+
+
+class Starts:
+    """Notices nodes that were started again: a SuperNode with a registered key has the same number as before."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, str] = {}
+
+    def again(self, connected: Iterable[Any]) -> set[int]:
+        """The nodes that were activated once more since the last call; ``connected`` is what Flower knows about each node."""
+        since = {node.node_id: str(getattr(node, "last_activated_at", "")) for node in connected}
+        found = {node for node, time_ in since.items() if self._since.get(node, time_) != time_}
+        self._since |= since
+        return found
 
 
 def name_order(name: str) -> tuple[bool, int, str]:
@@ -248,8 +265,13 @@ def name_order(name: str) -> tuple[bool, int, str]:
     return not is_number, int(name) if is_number else 0, name
 
 
+def connected_nodes(grid: Grid) -> list[Any]:
+    """What Flower knows about the connected nodes; nothing with earlier versions of Flower."""
+    get: Callable[[], Iterable[Any]] | None = getattr(grid, "get_nodes", None)
+    return [] if get is None else list(get())
+
+
 def _public_keys(grid: Grid) -> dict[int, str]:
     """SHA-256 of the public keys of nodes, by node."""
-    get: Callable[[], Iterable[Any]] | None = getattr(grid, "get_nodes", None)
-    keys = {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"")) for node in get()}
+    keys = {node.node_id: bytes(getattr(node, "public_key", b"")) for node in connected_nodes(grid)}
     return {node: hashlib.sha256(key).hexdigest() for node, key in keys.items() if key}

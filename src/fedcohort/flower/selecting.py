@@ -265,6 +265,7 @@ class Selecting(Strategy):
     def _begin(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Meet the clients, check that the strategy can run with them, and open the record; returns the arrays to begin with."""
         saved, self._played, self._begun = None, 0, inner_numbers(self.strategy)
+        self._round = self._pending = None  # of an earlier start that ended with an error
         if unknown := sorted((self.trainable or frozenset()) - set(arrays)):
             raise UsageError(
                 f"trainable = {shown(unknown)}: the model has no such arrays; {nearest(unknown[0], arrays)}"

@@ -135,7 +135,7 @@ def introduction_of(message: Message) -> Introduction:
             tuple(_count(number, "histogram") for number in values["histogram"]),
             **{name: frozenset(map(str, values[name])) for name in ("answers", "reports", "follows")},
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # of lists within lists within lists
         raise MalformedReply(f"its introduction cannot be read ({error})") from None
     if not said.name.isprintable():
         raise MalformedReply(f"its name {said.name!r} has characters that cannot be printed; give it another name")

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
@@ -171,19 +172,29 @@ class Objective:
         used = spent(Measured(run), self.limit)
         return bool(0 < used[-1] * (1 + 1 / len(used)) <= self.value)
 
+    def untested(self, run: Run) -> bool:
+        """Whether a run spent the limit of an accuracy before its first model was tested; false without a limit or for a cost."""
+        if self.is_cost:
+            return False
+        values, within = self._measured(Measured(run))
+        return bool(len(values)) and not within.any()
+
     def _accuracy(self, measured: Measured) -> float:
         """The last accuracy that was measured within the limit; NaN if none was measured at all."""
+        values, within = self._measured(measured)
+        if len(values) and not within.any():
+            return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
+        return float(values[within][-1]) if len(values) else math.nan
+
+    def _measured(self, measured: Measured) -> tuple[Values, NDArray[np.bool_]]:
+        """The accuracies of a run, and whether each was measured within the limit."""
         rounds, values = _accuracies(measured, self.measure)
         if self.style.numeric:
             values = _bounded(values, rounds, 1 if self.measure == "worst_accuracy" else _tested_every(measured))
         known = np.isfinite(values)
         rounds, values = rounds[known], values[known]
-        if self.limit:
-            within = spent(measured, self.limit)[rounds - 1] <= self.value
-            if len(values) and not within.any():
-                return 0.0  # the limit is spent before the first model is tested; for numbers, R² of always predicting the mean
-            values = values[within]
-        return float(values[-1]) if len(values) else math.nan
+        within = spent(measured, self.limit)[rounds - 1] <= self.value if self.limit else np.ones(len(values), bool)
+        return values, within
 
     def shown(self, score: float) -> str:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""

@@ -84,7 +84,7 @@ class Race:
             "minutes": " The race ended at its time limit.",
         }.get(self.ended, "")
         text = self._best() if len(self.objectives) == 1 else self._front()
-        return text + how + self._more_seeds() + self._about_targets() + self._about_failures()
+        return text + how + self._more_seeds() + self._about_targets() + self._about_untested() + self._about_failures()
 
     @property
     def about_cost(self) -> str:
@@ -149,6 +149,20 @@ class Race:
             text += f" {_listed([row.label for row in some])} reached the target in {count} only: {advice}"
         if none:
             text += f" No run of {_listed(none)} reached the target, so that this is no recommendation: {advice}"
+        return text
+
+    def _about_untested(self) -> str:
+        """Which recommended rows have runs whose first test came after the limit was spent, in sentences; empty if none."""
+        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+        some = [row.label for row in left if 0 < row.untested < row.seeds]
+        none = [row.label for row in left if row.untested == row.seeds]
+        advice, text = "raise the limit, or measure more often.", ""
+        if some:
+            text += f" Runs of {_listed(some)} that spend the limit before their first test count as 0: {advice}"
+        if none:
+            text += (
+                f" No run of {_listed(none)} was tested within the limit, so that this is no recommendation: {advice}"
+            )
         return text
 
     def _more_seeds(self) -> str:

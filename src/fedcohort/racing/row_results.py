@@ -71,6 +71,7 @@ class RacedRow:
         cost: the cost of its runs.
         reached: number of runs that reached the targets of all objectives; all of them without a target.
         unspent: number of runs that ended although the limit of an accuracy had room for another round.
+        untested: number of runs that spent the limit of an accuracy before their first model was tested, and count as 0.
         needed: about how many seeds would decide between it and the recommended row, or with two objectives between it and all
             others, if mean differences and their spread stay as they are; 0 if that is decided, or not known, and infinite if it is
             too many to be advised.
@@ -89,6 +90,7 @@ class RacedRow:
     cost: Cost = field(default_factory=Cost)
     reached: int = 0
     unspent: int = 0
+    untested: int = 0
     needed: float = 0
     failure: str = ""
 

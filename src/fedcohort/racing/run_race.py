@@ -72,13 +72,15 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class _Played:
-    """A finished run, its scores, what it cost, whether it reached all targets, and whether it ended before a limit was spent."""
+    """A finished run, its scores, what it cost, whether it reached all targets, whether it ended before a limit was spent, and whether
+    a limit was spent before its first test."""
 
     run: Run
     scores: tuple[float, ...]
     cost: Cost
     reached: bool
     unspent: bool
+    untested: bool
 
 
 @dataclass
@@ -195,7 +197,8 @@ class PlannedRace:
             scores = tuple(objective.score(run) for objective in self.objectives)
             reached = all(objective.reached(run) for objective in self.objectives)
             unspent = any(objective.unspent(run) for objective in self.objectives)
-            played[row, seed] = _Played(run, scores, _cost(run), reached, unspent)
+            untested = any(objective.untested(run) for objective in self.objectives)
+            played[row, seed] = _Played(run, scores, _cost(run), reached, unspent, untested)
 
     def _tell(self, rule: RaceRule) -> None:
         """Log how far the race is."""
@@ -239,6 +242,7 @@ class PlannedRace:
             cost=sum((each.cost for each in own), Cost()),
             reached=sum(each.reached for each in own),
             unspent=sum(each.unspent for each in own),
+            untested=sum(each.untested for each in own),
             needed=self._needed(row, leader, rule),
             failure="" if drop is not None else self._failure(row, own),
         )

@@ -20,7 +20,7 @@ Fraboni, Vidal, Kameni, Lorenzi 2021, arXiv:2105.05883, algorithm 2; code: Accen
 clustered_sampling, py_func/clustering.py.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Gt
@@ -173,11 +173,20 @@ class ClusteredSimilarity(Selector):
 
 def dissimilarities(update: NDArray[np.float32], others: NDArray[np.float32], measure: Measure) -> Values:
     """The dissimilarity between ``update`` [P] and each of ``others`` [n, P], float64 [n]."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, fits = _measured(update, others, measure)
+    if not fits.all():  # squares of large numbers, of diverging clients, overflow in float32
+        found[~fits] = _measured(update.astype(np.float64), others[~fits].astype(np.float64), measure)[0]
+    return found
+
+
+def _measured(update: NDArray[Any], others: NDArray[Any], measure: Measure) -> tuple[Values, NDArray[np.bool_]]:
+    """The dissimilarities, in the precision of the updates, and whether each could be computed without an overflow."""
     if measure != "cosine":
         difference = others - update
         sums: Values = (np.abs(difference) if measure == "L1" else np.square(difference)).sum(axis=1, dtype=np.float64)
-        return sums
+        return sums, np.isfinite(sums)
     norms = np.linalg.norm(others, axis=1) * np.linalg.norm(update)
     inner = (others * update).sum(axis=1, dtype=np.float64)
     cosine = np.clip(inner / np.where(norms > 0, norms, 1.0), -1.0, 1.0)
-    return np.where(norms > 0, np.arccos(cosine), 0.0)
+    return np.where(norms > 0, np.arccos(cosine), 0.0), np.isfinite(norms)

@@ -40,6 +40,9 @@ from fedcohort.selection.strategy_inputs import Census, Outcome, Round
 
 __all__ = ["FEEL", "scheduling"]
 
+LARGEST_NORM = 1e300
+"""Norm that no gradient reaches; sums of smaller ones are finite."""
+
 
 @parameters
 class FEEL(Selector):
@@ -99,7 +102,7 @@ class FEEL(Selector):
         """G_i of the available clients, all finite."""
         if self.gradient == "asked":
             norms = round.ask(GradientNorm(), round.available)
-            known = np.isfinite(norms) & (norms >= 0)
+            known = (norms >= 0) & (norms < LARGEST_NORM)  # not NaN
             return np.where(known, norms, norms[known].mean() if known.any() else 0.0)
         seen = np.isfinite(self.last_norm)
         largest = float(self.last_norm[seen].max()) if seen.any() else 0.0

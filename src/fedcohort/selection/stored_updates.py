@@ -8,13 +8,19 @@ from fedcohort.selection.strategy_inputs import Outcome
 
 __all__ = ["arrived_updates", "check_memory"]
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest number of an update that is stored, in float32."""
+
 
 def arrived_updates(outcome: Outcome) -> tuple[Indices, Values] | None:
-    """The clients that trained and have an update of finite numbers, int64 [n], and these updates [n, P]; None if there are none."""
+    """The clients that trained and have an update of numbers that float32 can hold, int64 [n], and these updates [n, P].
+
+    None if there are none.
+    """
     rows = outcome.billed_report("update")
     if rows.ndim != 2:  # no client sent an update
         return None
-    arrived = outcome.trained & np.isfinite(rows).all(axis=1)
+    arrived = outcome.trained & (np.abs(rows) <= LARGEST).all(axis=1)  # not NaN
     return (outcome.cohort.clients[arrived], rows[arrived]) if arrived.any() else None
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
-from fedcohort.study.guessing import guessing
+from fedcohort.study.guessing import diverged_seeds, guessing
 from fedcohort.study.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import (
@@ -321,12 +321,19 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
 
 
 def _no_better_than_the_mean(row: Checked) -> Hashable | None:
-    """Models that are not better than the mean of the labels: R², as a mean over seeds, is at most 0."""
-    at_most = guessing(row.runs)
-    return (_scaling(row), too_large_steps(row.runs), hardly_changed(row.runs)) if at_most else None
+    """Models that are not better than the mean of the labels, or have no R²: as a mean over seeds, it is at most 0."""
+    if seeds := diverged_seeds(row.runs):
+        return len(seeds), len(row.runs), _scaling(row)
+    return (_scaling(row), too_large_steps(row.runs), hardly_changed(row.runs)) if guessing(row.runs) else None
 
 
 def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:
+    if diverged := diverged_seeds(rows[0].runs):
+        seeds = len(rows[0].runs)
+        of_seeds = f" of {len(diverged)} of {formatted_values.counted(seeds, 'seed')}" if seeds > 1 else ""
+        text = f"the last model{of_seeds} diverged: it has no finite test loss, and no R²"
+        lower = f"lower training.lr (now {rates(_runs(rows))}), or limit gradients with training.clip_norm"
+        return text, _scaling(rows[0]) + lower
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Guessing", "guessing"]
+__all__ = ["Guessing", "diverged_seeds", "guessing"]
 
 ABOVE_CHANCE = 0.25
 """A mean of up to this small an excess over chance, see :func:`_level`, is at chance."""
@@ -34,10 +34,11 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
 
     At chance means that the accuracy, as a mean over classes, cannot be told from 1/K, that of a model that guesses. On imbalanced
     test sets, the accuracy over samples of a model that guesses the largest class is higher. For numeric labels, it means that R², as
-    a mean over seeds, is at most 0, as if the mean of the labels was predicted for every sample.
+    a mean over seeds, is at most 0, as if the mean of the labels was predicted for every sample. The R² of a last model that diverged
+    is −∞.
     """
     if runs[0].run.labels == "numbers":
-        return Guessing(0, at_most=True) if float(np.mean([run.accuracy for run in runs])) <= 0 else None
+        return Guessing(0, at_most=True) if _no_better_than_the_mean(runs) else None
     last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
     if not last:
         return None
@@ -52,6 +53,16 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
         return None
     cannot_be_told = len(means) == 1 or measures.paired_interval(means, np.zeros(len(means))).low <= 1 / number
     return Guessing(number, at_most=False) if cannot_be_told else None
+
+
+def diverged_seeds(runs: Sequence[Measured]) -> list[int]:
+    """The seeds of a regression whose last model diverged: it has no finite test loss, and no R²."""
+    return [run.experiment.seed for run in runs if run.without_score[-1]]
+
+
+def _no_better_than_the_mean(runs: Sequence[Measured]) -> bool:
+    """Whether the R² of a regression, as a mean over seeds, is at most 0."""
+    return bool(diverged_seeds(runs)) or float(np.mean([run.accuracy for run in runs])) <= 0
 
 
 def _level(classes: int, excess: float) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
-from fedcohort.study.guessing import guessing
+from fedcohort.study.guessing import diverged_seeds, guessing
 from fedcohort.study.references import Group
 from fedcohort.study.run_measures import Measured, level_below
 
@@ -54,6 +54,8 @@ def failure(runs: Sequence[Measured]) -> str:
         return "in which no update was admitted under a seed"
     if any(map(one_class, runs)):
         return "that predict one class"
+    if diverged_seeds(runs):
+        return "whose last model diverged"
     if guessing(runs):
         return "at chance"
     return DIVERGED if any(run.diverged for run in runs) else ""
@@ -162,10 +164,11 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 def _never(row: Mapping[Any, Any]) -> bool:
     """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed.
 
-    A row with diverged updates and without an accuracy is a regression whose models have no finite score.
+    A row without an accuracy, but with a best one or with diverged updates, is a regression whose last models have no finite score.
     """
-    known = math.isfinite(row["target_accuracy"]) and (math.isfinite(row["accuracy"]) or row.get("diverged", 0) > 0)
-    return known and row["reached"] == 0 and not row.get("unfinished")
+    scores = (row["accuracy"], row.get("best_accuracy", math.nan))
+    tested = any(map(math.isfinite, scores)) or row.get("diverged", 0) > 0
+    return math.isfinite(row["target_accuracy"]) and tested and row["reached"] == 0 and not row.get("unfinished")
 
 
 def shown_cost(row: Mapping[Any, Any], cost: str) -> float:

@@ -168,8 +168,10 @@ def test_names_and_data_that_contradict_each_other_are_refused(tmp_path: Path) -
         open_site(path)
 
 
-def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(tmp_path: Path) -> None:
-    site = open_site(owner(tmp_path, labels=np.arange(20) % 4))
+@pytest.mark.parametrize("place", [3, 19])
+def test_labels_that_the_server_does_not_know_are_refused_on_first_contact(place: int, tmp_path: Path) -> None:
+    """Also one of a sample that is held out, the last quarter of the file."""
+    site = open_site(owner(tmp_path, labels=np.where(np.arange(20) == place, 3, np.arange(20) % 3)))
     said = unpack(site.handle(HELLO))
     assert said["refused"] == "the server has the classes 0 to 2, and client 'clinic' has the label 3"
 

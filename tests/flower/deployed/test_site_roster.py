@@ -22,22 +22,24 @@ FEDERATION = small_federation(trouble=False)
 class Node:
     node_id: int
     public_key: bytes
+    last_activated_at: str
 
 
 class KeyedGrid(LoopGrid):
-    """A grid whose nodes have keys."""
+    """A grid whose nodes have keys, and keep their numbers when they are started again."""
 
     keys: dict[int, bytes]
+    started: dict[int, str]
 
     def get_nodes(self) -> list[Any]:
-        return [Node(node, self.keys[node]) for node in self.get_node_ids()]
+        return [Node(node, self.keys[node], self.started.get(node, "")) for node in self.get_node_ids()]
 
 
 def keyed(sites: list[Site], keys: list[bytes], **settings: Any) -> KeyedGrid:
     grid = grid_of(sites, **settings)
     grid.__class__ = KeyedGrid
     assert isinstance(grid, KeyedGrid)
-    grid.keys = dict(zip(grid.nodes, keys, strict=True))
+    grid.keys, grid.started = dict(zip(grid.nodes, keys, strict=True)), {}
     return grid
 
 
@@ -180,6 +182,27 @@ def test_a_client_whose_data_have_changed_is_refused() -> None:
     one.clients["0"] = dataclasses.replace(one.clients["0"], training=one.clients["0"].training[:3])
     [note] = roster.meet(link)
     assert "client '0' had 9 + 2 samples when the run began, and now has 3 + 2" in note
+
+
+def test_a_site_that_is_started_again_within_a_round_introduces_itself_again() -> None:
+    """Its node has the number that it had before, and was never seen to be away."""
+    one, two = sites()
+    grid = keyed([one, two], [b"a", b"b"])
+    roster, link = roster_on(grid)
+    whole = one.clients["0"]
+    assert roster.meet(link) == []
+    roster.fix()
+    one.clients["0"] = dataclasses.replace(whole, training=whole.training[:3])
+    assert roster.meet(link) == []
+    grid.started[grid.nodes[0]] = "noon"
+    [note] = roster.meet(link)
+    assert "client '0' had 9 + 2 samples when the run began, and now has 3 + 2" in note
+    one.clients["0"] = whole
+    assert roster.meet(link) == []
+    assert roster.present().tolist() == [1, 3, 5, 7, 9]
+    grid.started[grid.nodes[0]] = "one o'clock"
+    assert roster.meet(link) == []
+    assert roster.present().tolist() == list(range(10))
 
 
 def test_of_two_nodes_with_the_same_client_neither_takes_part() -> None:

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedcohort.core.errors import one_line
 from fedcohort.flower.exchange import pulled
-from fedcohort.flower.roster import failure_of
+from fedcohort.flower.roster import Starts, connected_nodes, failure_of
 from fedcohort.flower.sites.envelope import bytes_in, request_message
 
 __all__ = ["Arrival", "Cause", "GridLink"]
@@ -64,15 +64,21 @@ class GridLink:
         grid: Flower's Grid.
         patience: seconds to wait for a reply.
         clock: seconds.
+
+    Attributes:
+        started_again: the nodes that were started again between the last two calls of :meth:`nodes`.
     """
 
     def __init__(self, grid: Grid, patience: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.grid, self.patience, self.clock = grid, patience, clock
+        self.started_again: set[int] = set()
+        self._starts = Starts()
 
     def nodes(self) -> dict[int, bytes]:
         """The connected nodes, each with its public key; empty without authentication."""
-        get: Callable[[], Any] | None = getattr(self.grid, "get_nodes", None)
-        keys = {} if get is None else {node.node_id: bytes(getattr(node, "public_key", b"") or b"") for node in get()}
+        connected = connected_nodes(self.grid)
+        self.started_again = self._starts.again(connected)
+        keys = {node.node_id: bytes(getattr(node, "public_key", b"") or b"") for node in connected}
         return {node: keys.get(node, b"") for node in self.grid.get_node_ids()}
 
     def exchange(

@@ -100,8 +100,9 @@ class SiteRoster:
     def meet(self, link: GridLink) -> list[str]:
         """Ask nodes that are new to introduce their clients; returns notes about nodes that take no part."""
         nodes = link.nodes()
-        self._met = {node: met for node, met in self._met.items() if node in nodes}
-        self.ignored = still_ignored(self.ignored, self._rivals, nodes)
+        lasting = set(nodes) - link.started_again
+        self._met = {node: met for node, met in self._met.items() if node in lasting}
+        self.ignored = still_ignored(self.ignored, self._rivals, lasting)
         new = sorted(set(nodes) - set(self._met) - set(self.ignored))
         request = packed(
             {"kind": HELLO, "classes": self.classes} | ({} if self.shape is None else {"shape": list(self.shape)})

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
@@ -117,10 +118,9 @@ class Site:
             own = list(data.training.features.shape[1:])
             if shape is not None and own != list(shape):
                 raise Refused(f"the server's samples have the shape {list(shape)}, those of client {name!r} {own}")
-            labels = data.training.labels
-            if len(labels) and labels.dim() == 1 and not labels.is_floating_point() and int(labels.max()) >= classes:
+            if (largest := max(_largest(data.training.labels), _largest(data.held_out.labels))) >= classes:
                 raise Refused(
-                    f"the server has the classes 0 to {classes - 1}, and client {name!r} has the label {int(labels.max())}"
+                    f"the server has the classes 0 to {classes - 1}, and client {name!r} has the label {largest}"
                 )
             said: dict[str, object] = {
                 "name": name, "num_samples": len(data.training), "held_out": len(data.held_out), "histogram": None
@@ -290,6 +290,11 @@ class Site:
             federation = federation_of(setup, names, self.clients)
             self._engines[key] = LocalEngine(federation, model, training, algorithm, setup.count("seed"), self.workers)
         return self._engines[key], names
+
+
+def _largest(labels: Tensor) -> int:
+    """The largest label of a class; -1 if there is none."""
+    return int(labels.max()) if len(labels) and labels.dim() == 1 and not labels.is_floating_point() else -1
 
 
 def _digest(values: Mapping[str, object]) -> str:
