@@ -288,6 +288,18 @@ def test_a_damaged_or_missing_model_of_a_finished_run_is_reported(damage: str, t
             use()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_all_files_of_a_finished_run_can_be_read_by_the_same_users(tmp_path: Path) -> None:
+    """Colleagues who share a folder of runs can read the model, too; without it, no run can be read."""
+    before = os.umask(0o027)
+    try:
+        path = fedcohort.run(small(rounds=1), runs=tmp_path).path
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.rglob("*") if file.is_file()}
+    assert modes["model.safetensors"] == modes["experiment.toml"] == 0o640, modes
+
+
 @pytest.mark.parametrize("damage", ["changed", "emptied", "gone"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_changed_or_missing_experiment_file_is_reported(damage: str, finished: bool, tmp_path: Path) -> None:
