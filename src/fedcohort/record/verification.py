@@ -128,7 +128,7 @@ def _changed(file: Path) -> UsageError:
         if file.is_file():
             file.open("rb").close()
     except PermissionError:
-        return UsageError(f"{file}: cannot be read (permission denied); its owner can let you read it, as with chmod a+r")
+        return UsageError(f"{file}: cannot be read (permission denied); its owner can let you read it, as with chmod")
     except OSError as error:
         return UsageError(f"{file}: cannot be read ({error.strerror})")
     return UsageError(
