@@ -82,8 +82,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     about_all, views = _about_circles(views, circled, wide)
     about += about_all
     if len(drawn) < reading.num_clients:
-        recorded = "recorded as candidates" if _about_unrecorded(frame, reading) else "candidates"
-        about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients, recorded)}"
+        about += f" {_sampled(drawn, frame, reading)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
     about = f"{_about_equal(same)}{about}{about_norm(reading, terms)}"
     empty = f"An empty cell is no candidate, or one without this value.{_about_unrecorded(frame, reading)}"
@@ -145,9 +144,11 @@ def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:
     return evenly(were[np.argsort(-times, kind="stable")], CELLS[1])
 
 
-def _sampled(drawn: Indices, candidates: int, clients: int, recorded: str) -> str:
-    """A sentence about which clients have a row; ``recorded`` says what clients with a row were."""
-    which = " clients" if candidates == clients else f" clients that were {recorded}"
+def _sampled(drawn: Indices, frame: pd.DataFrame, reading: Reading) -> str:
+    """A sentence about which clients have a row."""
+    candidates = frame["client"].nunique()
+    recorded = "recorded as candidates" if _about_unrecorded(frame, reading) else "candidates"
+    which = " clients" if candidates == reading.num_clients else f" clients that were {recorded}"
     return (
         f"Single clients: {len(drawn)} of {formatted_values.count(candidates)}{which}, at even intervals in order of how often they "
         "were selected, the most often selected first."
