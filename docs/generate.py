@@ -306,7 +306,9 @@ def questions() -> str:
     lines = ["| question | what the server learns | answers per client | forward passes |", "|---|---|---|---|"]
     for name, cls in QUESTIONS.items():
         passes = "those of its training" if cls.trains else f"{cls().passes:g}"
-        lines.append(f"| `{name}()` | {cls.reveals} | {cls.numbers} | {passes} |")
+        lines.append(
+            f"| `{name}({'participants' if name == 'LossChange' else ''})` | {cls.reveals} | {cls.numbers} | {passes} |"
+        )
     return "\n".join(lines)
 
 

@@ -275,6 +275,13 @@ def test_the_norm_of_an_update_is_computed_or_reported() -> None:
     np.testing.assert_array_equal(norms, [5.0, 7.0, np.nan])
 
 
+def test_updates_have_their_length_in_rounds_without_any() -> None:
+    chooser = Chooser(GPFL(), dataclasses.replace(CENSUS, num_parameters=2))
+    chooser.select(range(M))
+    updates = chooser.outcome({}).billed_report("update")
+    np.testing.assert_array_equal(updates, np.full((K, 2), np.nan))
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

@@ -193,6 +193,25 @@ def test_a_counter_is_a_counter_again_after_a_resume() -> None:
     check_selector(LeastCounted)
 
 
+@parameters
+class KeepsUpdates(LeastSelected):
+    """Keeps the last update of every client, in an array whose width the census tells."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"update"})
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.updates = np.zeros((census.num_clients, census.num_parameters))
+
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        self.updates[outcome.cohort.clients[outcome.trained]] = outcome.billed_report("update")[outcome.trained]
+
+
+def test_updates_have_the_length_that_the_census_tells() -> None:
+    check_selector(KeepsUpdates)
+
+
 class SavesNoState(LeastSelected):
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -252,6 +271,16 @@ class ReadsModelsInAdmit(LeastSelected):
         return (update for update in updates if update.state)
 
 
+class FailsInObserve(LeastSelected):
+    def observe(self, outcome: Outcome) -> None:
+        raise KeyError("rewards")
+
+
+class ComplainsItself(LeastSelected):
+    def observe(self, outcome: Outcome) -> None:
+        assert outcome.duration < 0
+
+
 class GivesScoresOfTheWrongLength(LeastSelected):
     def select(self, round: Round) -> Cohort:
         return Cohort(round.sample(round.k), why=Why(round.available, np.zeros(1), note="?"))
@@ -288,6 +317,8 @@ class CardWithoutSource(LeastSelected):
         (AsksAnUndeclaredQuestion, "its card says"),
         (UsesValidationUndeclared, "learns from validation"),
         (ReadsModelsInAdmit, "'_Reply' object has no attribute 'state'"),
+        (FailsInObserve, r"FailsInObserve, an ordinary run, round 1: observe: raised KeyError: 'rewards'"),
+        (ComplainsItself, r"(?s)round 1: observe: raised AssertionError.* \(.*test_selectors\.py:\d+\)"),
         (GivesScoresOfTheWrongLength, r"Why\.scores has \d+ entries for \d+ candidates; give one for each"),
         (GivesNoDeclaredWeights, r"gives = \['weights'\], but the cohort has no weights"),
         (ParameterWithoutDocstring, "ParameterWithoutDocstring.width: write a docstring"),

@@ -7,7 +7,7 @@ from flwr.clientapp import ClientApp
 
 from fedcohort.core.errors import UsageError
 from fedcohort.flower import Selecting, answers, requirements
-from fedcohort.selection import STRATEGIES, Census, Selector
+from fedcohort.selection import GPFL, STRATEGIES, Census, Outcome, Selector
 from fedcohort.testing import LoopGrid
 from tests.flower.apps import K, bare_app, client_of, grid, initial, picks, selecting, two, willing_app
 
@@ -35,6 +35,22 @@ def test_a_strategy_runs_on_willing_clients(name: str) -> None:
     assert set(result.train_metrics_clientapp) == set(range(1, ROUNDS + 1))
     assert (result.arrays["w"].numpy() != 0).any()
     assert result.arrays["w"].dtype == "float32"
+
+
+class KeepsUpdates(GPFL):
+    """Keeps the last update of every client, in an array whose width the census tells."""
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.updates = np.zeros((census.num_clients, census.num_parameters))
+
+    def observe(self, outcome: Outcome) -> None:
+        self.updates[outcome.cohort.clients] = outcome.billed_report("update")
+
+
+def test_updates_have_the_length_that_the_census_tells() -> None:
+    census = Census(np.arange(10, 30), 4, K, num_parameters=1000)
+    assert requirements(KeepsUpdates()).needs == requirements(KeepsUpdates(), census).needs == {"update"}
 
 
 def test_a_run_in_which_fedcor_would_need_a_trial_round_is_refused() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.selection import Card, Uniform
+from fedcohort.algorithms import Algorithm
+from fedcohort.selection import Card, Selector, TiFL, Uniform
 
 
 def test_tables_name_rows_that_are_own_versions(tmp_path: Path) -> None:
@@ -37,3 +38,19 @@ def test_an_own_class_is_no_design_of_fedcohort(tmp_path: Path, of_fedcohort: bo
     assert said in compared.to_latex()
     assert ("in part a design of FedCohort" in compared.to_latex()) == of_fedcohort
     assert ("Own version: 'TiFL'. It is" in compared.to_latex()) == of_fedcohort
+
+
+@pytest.mark.parametrize(("strategy", "said"), [(Mine(), "Own method"), (TiFL(), "Own version"), (Uniform(), "")])
+def test_an_object_is_judged_by_its_own_card(tmp_path: Path, strategy: Selector, said: str) -> None:
+    """The experiment names another own version, which the object replaces."""
+    experiment = fedcohort.Experiment(rounds=1, seeds=1, selection="round_robin")
+    text = str(fedcohort.compare(experiment, selector=strategy, runs=tmp_path))
+    assert [words for words in ("Own method", "Own version") if words in text] == [said] * bool(said)
+
+
+def test_an_own_algorithm_that_is_an_object_is_an_own_method(tmp_path: Path) -> None:
+    class Own(Algorithm):
+        card = Card(source="nowhere", status="ours")
+
+    experiment = fedcohort.Experiment(rounds=1, seeds=1)
+    assert "Own method" in str(fedcohort.compare(experiment, algorithm=Own(), runs=tmp_path))

@@ -288,6 +288,42 @@ def test_a_damaged_or_missing_model_of_a_finished_run_is_reported(damage: str, t
             use()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has other permissions")
+def test_all_files_of_a_finished_run_can_be_read_by_the_same_users(tmp_path: Path) -> None:
+    """Colleagues who share a folder of runs can read the model, too; without it, no run can be read."""
+    before = os.umask(0o027)
+    try:
+        path = fedcohort.run(small(rounds=1), runs=tmp_path).path
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.rglob("*") if file.is_file()}
+    assert modes["model.safetensors"] == modes["experiment.toml"] == 0o640, modes
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "experiment.toml"])
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), r"permission denied\); its owner can let you read it"),
+        (OSError(5, "Input/output error"), r"Input/output error\)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_not_said_to_be_changed(
+    name: str, error: OSError, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = fedcohort.run(small(rounds=1), runs=tmp_path).path
+    usual = Path.open
+
+    def refused(file: Path, *args: Any, **kwargs: Any) -> Any:
+        if file.name == name:
+            raise error
+        return usual(file, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(UsageError, match=rf"{name}: cannot be read \({words}"):
+        fedcohort.open_run(path)
+
+
 @pytest.mark.parametrize("damage", ["changed", "emptied", "gone"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_changed_or_missing_experiment_file_is_reported(damage: str, finished: bool, tmp_path: Path) -> None:

@@ -143,6 +143,15 @@ def test_clients_that_drop_out_are_selected_but_neither_waited_for_nor_weighted(
         assert sum(client.weight for client in row.clients) == pytest.approx(1)
 
 
+def test_updates_have_their_length_in_rounds_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes: list[Outcome] = []
+    with a_run_state(selection={"name": "gpfl_select"}, systems={"dropout": 1.0}) as run_state:
+        monkeypatch.setattr(run_state.selector, "observe", outcomes.append)
+        play_round(run_state, 1, test=False)
+    updates = outcomes[0].billed_report("update")
+    np.testing.assert_array_equal(updates, np.full((len(outcomes[0].cohort), MLP_PARAMETERS), np.nan))
+
+
 def test_the_ledger_counts_messages_bytes_and_passes() -> None:
     """Select-by-loss with k = 3 asks d = 6 clients and trains three (cost table 0.3)."""
     model = 4 * MLP_PARAMETERS

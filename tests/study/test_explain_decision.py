@@ -341,6 +341,30 @@ def test_available_but_not_compared(tmp_path: Path) -> None:
     assert "loss of the current model" in asked.discloses
 
 
+def test_a_selected_client_that_the_record_of_the_decision_leaves_out(tmp_path: Path) -> None:
+    """The record keeps 1,000 candidates; the others that were selected were compared, and what happened to them is known."""
+    selected = [ClientRow(client, "failed" if client >= 1_100 else "admitted") for client in range(1_200)]
+    best: list[tuple[int, bool, float, dict[str, float]]] = [
+        (client, True, -float(client), {}) for client in range(1_000)
+    ]
+    known = Portrait(("a", "b"), {"samples": np.full(1_300, 5)})
+    rounds = [played(t, selected, decisions=best, available=1_300, trained=1_100) for t in (1, 2)]
+    run = written(tmp_path / "run", rounds, portrait=known, federation={"clients": 1_300, "partition": "iid"})
+    words = explain(run, 2, 1_150).words()
+    assert words[0] == (
+        "Client 1150 was selected in round 2: the record keeps the scores of 1,000 candidates, and not this one."
+    )
+    assert words[2] == "It was selected in the earlier round."
+    assert "1,200 were selected; 1,100 trained, 100 failed, and 1,100 were admitted." in " ".join(words)
+    [row] = explain(run, 2, 1_150).to_json()["candidates"]
+    assert (row["client"], row["selected"], row["status"]) == (1_150, True, "failed")
+    assert len(explain(run, 2).to_json()["candidates"]) == 1_000
+    other = explain(run, 2, 1_250).words()[0]
+    assert other == (
+        "Client 1250 was available in round 2, but was not selected, and is not one of the 1,000 candidates that the record keeps."
+    )
+
+
 def test_one_client_that_holds_everything(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, algorithm="centralised"), runs=tmp_path)
     assert explain(run, 1, 0).words()[0] == "Client 0 was selected in round 1: its score is 1."

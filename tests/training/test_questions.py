@@ -13,7 +13,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
-from fedcohort.selection import Cohort, GradientNorm, LocalLoss, UpdateNorm
+from fedcohort.selection import Cohort, GradientNorm, LocalLoss, LossChange, UpdateNorm
 from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits
@@ -179,6 +179,20 @@ def test_clients_that_are_away_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(
             UsageError, match=r"PowerOfChoice.select in round 1 asks clients \[.*they are not available"
         ):
+            play_round(run_state, 1, test=False)
+
+
+@pytest.mark.parametrize(
+    ("participants", "fault"),
+    [((), r"\(participants = \(\)\), which trains no client"), ((0, 99), r"but clients \[99\] are not available")],
+)
+def test_a_trial_round_needs_clients_that_are_there(
+    participants: tuple[int, ...], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = LossChange(participants)
+    with a_run_state(selection="powd") as run_state:
+        monkeypatch.setattr(type(run_state.selector), "select", lambda self, round: round.ask(question, EVERYBODY))
+        with pytest.raises(UsageError, match=r"PowerOfChoice.select in round 1 asks for LossChange.*" + fault):
             play_round(run_state, 1, test=False)
 
 

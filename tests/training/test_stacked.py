@@ -374,6 +374,45 @@ def test_parameters_may_be_single_numbers(clip_norm: float, compare: Callable[..
     compare({"clip_norm": clip_norm}, as_model(Scaled()))
 
 
+class PartlyUsed(nn.Module):
+    """With a layer that no output depends on."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.other, self.used = nn.Linear(3, 3), nn.Linear(math.prod(shape), num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.used(x.flatten(1)).tanh()
+        return logits
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, FedProx])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_a_parameter_without_a_gradient_stays_as_it_is(
+    optimizer: str, algorithm: type[Algorithm], compare: Callable[..., None]
+) -> None:
+    training = {"optimizer": optimizer, "weight_decay": 0.1, "clip_norm": 0.5}
+    compare(training, as_model(PartlyUsed), algorithm=algorithm)
+
+
+@pytest.mark.parametrize("plan", ["loop", "stacked"])
+def test_the_gradient_of_a_parameter_that_is_not_used_is_zero(plan: Any) -> None:
+    class Follows(FedAvg):
+        stacks: ClassVar[bool] = True
+
+        def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+            for gradients in (problem.gradient(), problem.full_gradient(problem.anchor)):
+                assert gradients.keys() == problem.parameters.keys()
+                assert not gradients["other.weight"].any()
+                assert gradients["used.weight"].any()
+            return problem.backward()
+
+    settings = Training(batch_size=4)
+    with closing(LocalEngine(small_federation(), as_model(PartlyUsed), settings, Follows(), 3, 1, plan=plan)) as engine:
+        updates = [*engine.train(engine.initial_model(), 1, Cohort(np.array(HEALTHY)), Follows())]
+    assert not any(update.failure for update in updates)
+
+
 def test_shared_activations_are_a_chain() -> None:
     relu = nn.ReLU()
     module = nn.Sequential(nn.Linear(6, 4), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3))

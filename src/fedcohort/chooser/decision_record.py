@@ -84,7 +84,7 @@ class DecisionRecord:
             "row": self.key(0),
             "public": "none",
             "clock": "wall",
-            "ours": "",
+            "ours": "\n".join(self._given.ours(experiment)),
             **self._given.classes(),
             "data": hashlib.sha256("\n".join(names).encode()).hexdigest(),
             FACTS: json.dumps(plugin_facts(experiment, {"algorithm", *self._given.sections()})),

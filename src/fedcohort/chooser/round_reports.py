@@ -58,11 +58,12 @@ class RoundReports:
     def _add_updates(self, reports: dict[str, Values], cohort: Cohort, rows: list[ClientResult]) -> None:
         """Add the updates and their norms to the reports; a norm that a client reported stays."""
         updates = [self._update(client, row) for client, row in zip(cohort.clients.tolist(), rows, strict=True)]
-        width = max((len(update) for update in updates if update is not None), default=0)
-        known = [np.full(width, np.nan) if update is None else update for update in updates]
         if "update" in self.needs:
-            reports["update"] = np.array(known, np.float64).reshape(len(rows), width)
-        norms = np.array([np.linalg.norm(update) if width else math.nan for update in known], np.float64)
+            reports["update"] = np.full((len(rows), self._width), np.nan)  # also in a round without any update
+            for position, update in enumerate(updates):
+                if update is not None:
+                    reports["update"][position] = update
+        norms = np.array([math.nan if update is None else np.linalg.norm(update) for update in updates], np.float64)
         reported = reports.get("update_norm", norms)
         reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
 

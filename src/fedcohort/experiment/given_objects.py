@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcohort.algorithms import Algorithm
+    from fedcohort.experiment.experiment import Experiment
     from fedcohort.models import AnyModel
     from fedcohort.selection import Selector
 
@@ -122,6 +123,16 @@ class Given:
         """The classes of the strategy and the algorithm that were given, for the record."""
         plugins = {"given selector": self.selector, "given algorithm": self.algorithm}
         return {name: type(part).__name__ for name, part in plugins.items() if part is not None}
+
+    def ours(self, experiment: "Experiment") -> list[str]:
+        """Names of the strategy and the algorithm, given or else of the experiment, each only if its card has the status ``ours``."""
+        named = experiment.ours()
+        for section, given in ((experiment.selection, self.selector), (experiment.algorithm, self.algorithm)):
+            if given is not None:
+                named = [name for name in named if name != section.name]
+                own = getattr(getattr(given, "card", None), "status", "") == "ours"
+                named += [section.table.builtin_name(type(given)) or type(given).__name__] * own
+        return named
 
     def note(self) -> str:
         """The objects that were given, as comments for the head of the experiment file in the run directory."""

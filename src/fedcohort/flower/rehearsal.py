@@ -26,6 +26,9 @@ ROUNDS = 100
 DERIVED = frozenset({"update", "update_norm"})
 """Reports that the server computes from the updates."""
 
+WIDTH = 5
+"""Length of the updates of a rehearsal, whatever the model is."""
+
 
 @dataclass(frozen=True)
 class Requirements:
@@ -154,7 +157,7 @@ def _census(selector: Selector, census: Census | None) -> Census:
         counts = np.floor(shares * census.num_samples[:, None]).astype(np.int64)
         counts[:, 0] += census.num_samples - counts.sum(axis=1)
         census = dataclasses.replace(census, histogram=counts, num_classes=counts.shape[1])
-    return census
+    return dataclasses.replace(census, num_parameters=WIDTH)
 
 
 def _play(selector: Selector, census: Census, t: int, durations: Values, noted: _Noted) -> None:
@@ -186,7 +189,7 @@ def _play(selector: Selector, census: Census, t: int, durations: Values, noted: 
     admitted = [reply.client for reply in selector.admit(iter(replies))]
     outcome = Outcome(
         t=t, cohort=cohort, trained=np.ones(n, dtype=bool), admitted=np.isin(cohort.clients, admitted),
-        reports=reports | {"update": draw.normal(size=(n, 5))}, durations=times[cohort.clients], duration=9.0,
+        reports=reports | {"update": draw.normal(size=(n, WIDTH))}, durations=times[cohort.clients], duration=9.0,
         accuracy=float(draw.uniform()), class_accuracy=draw.uniform(0, 1, max(census.num_classes, 1)),
         validation_losses=draw.uniform(0, 2, 5),
     )  # fmt: skip

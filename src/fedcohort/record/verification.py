@@ -123,6 +123,14 @@ def _hash(file: Path) -> str | None:
 
 
 def _changed(file: Path) -> UsageError:
+    """The error for a file that is not the recorded one. A file of another user may only be unreadable."""
+    try:
+        if file.is_file():
+            file.open("rb").close()
+    except PermissionError:
+        return UsageError(f"{file}: cannot be read (permission denied); its owner can let you read it, as with chmod")
+    except OSError as error:
+        return UsageError(f"{file}: cannot be read ({error.strerror})")
     return UsageError(
         f"{file}: is missing, or differs from what was recorded; nothing was overwritten; restore the file, or delete the run "
         "directory to start again"

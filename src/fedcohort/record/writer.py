@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sqlite3
 import time
 import zlib
@@ -237,6 +238,8 @@ class Writer:
         temporary, file = self.path / ".model.safetensors", self.path / "model.safetensors"
         with self._to_disk(), removed_on_error(temporary):
             save_file(dict(model), temporary)
+            with suppress(OSError):  # some file systems have no permissions
+                shutil.copymode(self.path / "experiment.toml", temporary)  # safetensors lets only the owner read it
             sync_file(temporary)
             temporary.replace(file)
             sync_directory(self.path)

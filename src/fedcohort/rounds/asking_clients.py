@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort.algorithms import Update
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.run_state import RunState, members
@@ -34,19 +34,33 @@ def answer(
         clients: ids of the clients that are asked.
 
     Raises:
-        UsageError: the strategy asks clients that are not available.
+        UsageError: the strategy asks clients that are not available, or for a trial round in which none or such clients train.
     """
+    where = f"{type(run_state.selector).__name__}.select in round {t} asks"
     away = clients[~np.isin(clients, available)]
     if len(away):
         raise UsageError(
-            f"{type(run_state.selector).__name__}.select in round {t} asks clients {away[:5].tolist()} for {question.kind}, "
-            "but they are not available; ask only clients in round.available"
+            f"{where} clients {away[:5].tolist()} for {question.kind}, but they are not available; ask only clients in "
+            "round.available"
         )
     if isinstance(question, Speed):
         return run_state.clock.expected(t)[clients]
     if isinstance(question, LossChange):
+        _check_participants(question, available, where)
         return _loss_change(run_state, t, ledger, question, clients)
     return run_state.engine.answer(run_state.model, t, question, clients, run_state.algorithm)
+
+
+def _check_participants(question: LossChange, available: Indices, where: str) -> None:
+    """Refuse a trial round without clients, which would change no loss, and one with clients that are not available."""
+    away = sorted({int(client) for client in question.participants} - set(available.tolist()))
+    if question.participants and not away:
+        return
+    fault = f"but clients {away[:5]} are not available" if away else "which trains no client and changes no loss"
+    raise UsageError(
+        f"{where} for LossChange(participants = {shown(question.participants)}), {fault}; name clients in round.available, such "
+        "as LossChange(tuple(round.sample(round.k).tolist()))"
+    )
 
 
 def _loss_change(run_state: RunState, t: int, ledger: Ledger, question: LossChange, clients: Indices) -> Values:

@@ -219,8 +219,8 @@ class Tally:
             for position, value in pairs:
                 values[position] = value
             reports[name] = np.array(values, dtype=np.float64)
-        if self._updates:
-            width = len(next(iter(self._updates.values())))
+        if "update" in self._needs:
+            width = sum(self._start[name].numel() for name in self._trainable)  # also in a round without any update
             reports["update"] = np.full((n, width), np.nan)
             for position, update in self._updates.items():
                 reports["update"][position] = update

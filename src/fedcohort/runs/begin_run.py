@@ -43,7 +43,7 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         "plan": run_state.plan,
         **({} if run_state.test_clients is None else {"client data": "test samples"}),
         **({"personal data": run_state.personal_data} if experiment.measures.personal_epochs else {}),
-        "ours": "\n".join(experiment.ours()),
+        "ours": "\n".join(given.ours(experiment)),
         **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
         **run_state.facts,

@@ -76,6 +76,7 @@ class Explanation:
             availability law is a plug-in.
         clock: ``simulated``, or ``wall`` (seconds) for a run on real machines.
         labels: ``classes``, or ``numbers`` for a regression, in which the accuracy of a client is its score.
+        unlisted: selected clients that are not among the candidates, because the record keeps only some of them.
     """
 
     label: str
@@ -96,6 +97,7 @@ class Explanation:
     availability_known: bool = True
     clock: str = "simulated"
     labels: str = "classes"
+    unlisted: Sequence[Candidate] = ()
 
     def __repr__(self) -> str:
         """The decision in one line; the fields have everything."""
@@ -108,8 +110,9 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Plain values; if the explanation is about one client, only its own row and its own words."""
         values = asdict(self)
+        unlisted = values.pop("unlisted")
         if self.client is not None:
-            values["candidates"] = [row for row in values["candidates"] if row["client"] == self.client]
+            values["candidates"] = [row for row in (*values["candidates"], *unlisted) if row["client"] == self.client]
         return values | {"tie": asdict(self.tie) if self.tie is not None else None, "words": self.words()}
 
     @property
@@ -137,26 +140,33 @@ class Explanation:
             lines.append(tie_in_words(self.tie, self.candidates, cut=compared >= KEPT))
         if self.client is None:
             return lines
-        candidate = next((candidate for candidate in self.candidates if candidate.client == self.client), None)
+        every = (*self.candidates, *self.unlisted)
+        candidate = next((candidate for candidate in every if candidate.client == self.client), None)
         return [*self._about(candidate), *lines]
 
     def _others(self) -> str:
         """How many of the selected clients sent no finite update, and why, with a comma before it; empty if all did."""
-        found = Counter(candidate.status for candidate in self.candidates if candidate.selected)
+        found = Counter(candidate.status for candidate in (*self.candidates, *self.unlisted) if candidate.selected)
         numbers = [f"{found[status]:,} {words}" for status, words in WITHOUT_UPDATE.items() if found[status]]
         return "".join(f", {words}" for words in numbers)
 
     def _about(self, candidate: Candidate | None) -> list[str]:
-        """Sentences about the client; None if it was not compared."""
+        """Sentences about the client; None if the record does not have it among those that were compared."""
         assert self.client is not None
         client = f"Client {client_in_words(self.client, self.client_name)}"
         if candidate is None:
             compared = len(self.candidates)
             left_out = f"was not one of the {compared:,} clients that were compared"
+            if compared >= KEPT:
+                left_out = f"was not selected, and is not one of the {compared:,} candidates that the record keeps"
             if not self.availability_known:
                 unknown = "The record does not say whether it was available."
                 return [f"{client} {left_out} in round {self.round}. {unknown}", self._history()]
             return [f"{client} was available in round {self.round}, but {left_out}.", self._history()]
+        if candidate in self.unlisted:
+            unknown = f"the record keeps the scores of {len(self.candidates):,} candidates, and not this one"
+            told = f"{client} was selected in round {self.round}: {unknown}."
+            return [told, outcome_in_words(candidate, self.clock), self._history()]
         decision = "selected" if candidate.selected else "not selected"
         sentences = [f"{client} was {decision} in round {self.round}: {score_in_words(candidate, random=self.random)}."]
         if math.isfinite(candidate.rank) and len(self.candidates) > 1 and not self.random:
@@ -238,17 +248,20 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
     row = _round(run, round)
     clients, decisions = run.clients, run.decisions
     names = run.portrait.names
-    candidates = _candidates(
-        decisions[decisions["round"] == round],
-        {c["client"]: c for c in _rows(clients[clients["round"] == round])},
-        names,
-    )
+    selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
+    candidates = _candidates(decisions[decisions["round"] == round], selected, names)
+    listed = {candidate.client for candidate in candidates}
+    unlisted = [
+        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names))
+        for client in selected
+        if client not in listed
+    ]
     earlier: list[int] = []
     known = True
     if isinstance(client, str):
         client = number_of(client, names)
     if client is not None:
-        known = check_client(run, row, client, sorted({candidate.client for candidate in candidates}))
+        known = check_client(run, row, client, sorted(listed | selected.keys()))
         earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
@@ -264,6 +277,7 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         availability_known=known,
         clock=run.clock,
         labels=run.labels,
+        unlisted=unlisted,
     )
 
 
@@ -312,14 +326,19 @@ def _candidates(
             score=row["score"],
             rank=rank,
             terms={name: row[name] for name in map(str, terms.columns)},
-            status=selected.get(row["client"], {}).get("status", ""),
-            detail=selected.get(row["client"], {}).get("detail", ""),
-            outcome={
-                name: float(value)
-                for name, value in selected.get(row["client"], {}).items()
-                if name not in ("round", "client", "status", "detail") and not math.isnan(value)
-            },
-            name=names[row["client"]] if names else "",
+            **_what_happened(row["client"], selected, names),
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
+
+
+def _what_happened(client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """What :class:`Candidate` says about a client besides the decision; ``selected`` is as for :func:`_candidates`."""
+    row = selected.get(client, {})
+    outcome = {
+        name: float(value)
+        for name, value in row.items()
+        if name not in ("round", "client", "status", "detail") and not math.isnan(value)
+    }
+    name = names[client] if names else ""
+    return {"status": row.get("status", ""), "detail": row.get("detail", ""), "outcome": outcome, "name": name}

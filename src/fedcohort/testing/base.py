@@ -12,6 +12,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Runnin
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import shown
+from fedcohort.core.own_code import ends_in_own_code, with_place
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.random_streams import rng
@@ -40,10 +41,10 @@ def during(what: str) -> Iterator[None]:
     """Turn an error raised inside into an AssertionError that says where it happened."""
     try:
         yield
-    except AssertionError:
-        raise
     except Exception as error:
-        raise AssertionError(f"{what}: raised {type(error).__name__}: {error}") from error
+        if isinstance(error, AssertionError) and not ends_in_own_code(error):
+            raise  # a complaint of a check
+        raise AssertionError(f"{what}: raised {with_place(error)}") from error
 
 
 def new_from(make: Callable[[], T]) -> T:

@@ -20,6 +20,8 @@ __all__ = ["check_selector"]
 ROUNDS = 12
 HALF = ROUNDS // 2
 NEEDS = {"histogram", "validation", "holdout", "update_norm", "update"}
+WIDTH = 7
+"""Length of the updates."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def _census(selector: Selector, world: World, *, joined: bool) -> Census:
     elif not world.alike:
         histogram[::2] = histogram[::2, ::-1]
     shown = _frozen(histogram) if "histogram" in selector.needs else None
-    return Census(_frozen(sizes), 3, world.k, shown)
+    return Census(_frozen(sizes), 3, world.k, shown, num_parameters=WIDTH)
 
 
 def _check_joining(make: Callable[[], Selector]) -> None:
@@ -191,7 +193,9 @@ def _play(selector: Selector, world: World, rounds: Iterable[int], validation: b
         require(
             not undeclared, f"{where}: the strategy asks clients, but its card says that it asks or discloses nothing"
         )
-        selector.observe(_outcome(selector, world, t, cohort, where, validation or "validation" in selector.needs))
+        outcome = _outcome(selector, world, t, cohort, where, validation or "validation" in selector.needs)
+        with during(f"{where}: observe"):
+            selector.observe(outcome)
         picks.append(cohort.clients.tolist())
     return picks
 
@@ -239,7 +243,7 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
     if "update_norm" in selector.needs:
         reports["update_norm"] = draw.uniform(0, 2, world.m)[cohort.clients]
     if "update" in selector.needs:
-        reports["update"] = draw.normal(size=(world.m, 7))[cohort.clients]
+        reports["update"] = draw.normal(size=(world.m, WIDTH))[cohort.clients]
     if cohort.stop is not None:
         quantiles = draw.uniform(0, 2, world.m)[cohort.clients]
         reports |= {"q_hat": quantiles, "done": (quantiles < 0.5).astype(np.float64), "epochs": np.full(n, 2.0)}
@@ -248,7 +252,7 @@ def _outcome(selector: Selector, world: World, t: int, cohort: Cohort, where: st
             values[:] = world.value
         values[~trained] = np.nan
     if world.silent:
-        reports = {}
+        reports = {"update": np.full((n, WIDTH), np.nan)} if "update" in selector.needs else {}
     accuracy = 0.5 if world.alike else math.nan if world.silent else float(draw.uniform())
     admitted = _admitted(selector, cohort, trained, reports, where)
     return Outcome(

@@ -321,7 +321,7 @@ class ClientProblem:
     def _summed(
         self, at: Tensors, parts: Callable[[Callable[[Tensor], Tensor]], Iterator[tuple[Tensor, Tensor]]]
     ) -> tuple[Tensor, Tensors]:
-        """Values of all ``parts``, and the sum of their gradients ``at`` these parameters.
+        """Values of all ``parts``, and the sum of their gradients ``at`` these parameters; 0 for those without an effect.
 
         The model runs on copies of its buffers, so that batch statistics stay as they are.
         """
@@ -332,8 +332,8 @@ class ClientProblem:
         values = []
         for value, loss in parts(lambda features: torch.func.functional_call(module, state, (features,))):
             values.append(value)
-            for name, gradient in zip(point, torch.autograd.grad(loss, list(point.values())), strict=True):
-                total[name] += gradient
+            slopes = torch.autograd.grad(loss, [*point.values()], materialize_grads=True)
+            total = {name: summed + slope for (name, summed), slope in zip(total.items(), slopes, strict=True)}
         return torch.cat(values) if values else torch.empty(0), total
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:

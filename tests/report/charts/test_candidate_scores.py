@@ -63,6 +63,26 @@ def test_selected_clients_without_a_score_have_a_circle(tmp_path: Path) -> None:
     assert "Clients that were selected without a score are left out." in terms.note
 
 
+def test_candidates_that_the_record_leaves_out_are_mentioned(tmp_path: Path) -> None:
+    """An empty cell can be a client that was selected: the record keeps 1,000 candidates of a round."""
+    selected = [ClientRow(client, "admitted") for client in range(1_200)]
+    best: list[Decision] = [(client, True, 2_000.0 - client, {"loss": 2_000.0 - client}) for client in range(1_000)]
+    values = {"label": "oort", "selection": {"name": "oort"}, "federation": {"clients": 1_300, "partition": "iid"}}
+    rounds = [played(t, selected, decisions=best, available=1_300) for t in (1, 2)]
+    run = written(tmp_path / "a", rounds, **values)
+    kept = "Of a round with more candidates, the record keeps 1,000, selected ones first; any other is an empty cell"
+    assert f"{kept}, even if it was selected." in score_map(run).note
+    assert "of 1,000 clients that were recorded as candidates" in score_map(run).note
+    ((_, figures),) = reasons(gather([run]), PAGE)
+    terms = next(one for one in figures if one.key.startswith("terms"))
+    assert "of each round, but at most the 1,000 with the highest scores, which are recorded." in terms.note
+    few = [(client, client < 3, score, loss) for client, _, score, loss in best]
+    run = written(tmp_path / "b", [played(1, [0, 1, 2], decisions=few, available=1_300)], **values)
+    assert f"{kept}." in score_map(run).note
+    ((_, figures),) = reasons(gather([run]), PAGE)
+    assert "at most" not in next(one for one in figures if one.key.startswith("terms")).note
+
+
 def test_without_such_clients_there_are_no_circles(tmp_path: Path) -> None:
     figure = score_map(run_of(tmp_path / "a", unscored=False))
     assert [name for name in figure.data if name.endswith("_without")] == []

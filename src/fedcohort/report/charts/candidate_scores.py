@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
+from fedcohort.record import KEPT
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
@@ -81,14 +82,23 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     about_all, views = _about_circles(views, circled, wide)
     about += about_all
     if len(drawn) < reading.num_clients:
-        about += f" {_sampled(drawn, frame['client'].nunique(), reading.num_clients)}"
+        about += f" {_sampled(drawn, frame, reading)}"
     chance = f"{about_random(reading)}{_about_ties(frame, reading)}"
     about = f"{_about_equal(same)}{about}{about_norm(reading, terms)}"
-    note = f"{shade} An empty cell is no candidate, or one without this value. {about}{chance} Seed {reading.seed}."
+    empty = f"An empty cell is no candidate, or one without this value.{_about_unrecorded(frame, reading)}"
+    note = f"{shade} {empty} {about}{chance} Seed {reading.seed}."
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
     return Figure(f"map-{row}", title, note, views, data)
+
+
+def _about_unrecorded(frame: pd.DataFrame, reading: Reading) -> str:
+    """A sentence about the candidates that the record leaves out, with a space before it; empty if it has all."""
+    if frame.groupby("round").size().max() < KEPT or reading.rounds["available"].max() <= KEPT:
+        return ""
+    also = ", even if it was selected" * bool(reading.rounds["selected"].max() > KEPT)
+    return f" Of a round with more candidates, the record keeps {KEPT:,}, selected ones first; any other is an empty cell{also}."
 
 
 def _about_circles(views: list[View], circled: list[bool], wide: int) -> tuple[str, list[View]]:
@@ -134,9 +144,11 @@ def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:
     return evenly(were[np.argsort(-times, kind="stable")], CELLS[1])
 
 
-def _sampled(drawn: Indices, candidates: int, clients: int) -> str:
+def _sampled(drawn: Indices, frame: pd.DataFrame, reading: Reading) -> str:
     """A sentence about which clients have a row."""
-    which = " clients" if candidates == clients else " clients that were candidates"
+    candidates = frame["client"].nunique()
+    recorded = "recorded as candidates" if _about_unrecorded(frame, reading) else "candidates"
+    which = " clients" if candidates == reading.num_clients else f" clients that were {recorded}"
     return (
         f"Single clients: {len(drawn)} of {formatted_values.count(candidates)}{which}, at even intervals in order of how often they "
         "were selected, the most often selected first."

@@ -6,6 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from fedcohort.record import KEPT
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, round_axis, sized
@@ -102,7 +103,9 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
         panels, cut = _stacked(key, reading, long, names, look, tooltip)
     else:
         panels, cut = _single(key, reading, long, names, look, tooltip)
-    note = f"Mean over the selected clients of each round.{about_norm(reading, terms)}"
+    best = f", but at most the {KEPT:,} with the highest scores, which are recorded"
+    note = f"Mean over the selected clients of each round{best * bool(reading.rounds['selected'].max() > KEPT)}."
+    note += about_norm(reading, terms)
     note += about_random(reading)
     if first_time.any():
         elsewhere = " in the other rounds" if about_random(reading) else ""

@@ -110,8 +110,8 @@ class Group:
             clip(gradients, setup.training.clip_norm)
         if setup.algorithm.corrects:
             corrected(setup.algorithm, problem, gradients)
-        for name, p in problem.parameters.items():
-            p.grad = laid_out(gradients[name], p)
+        for name, p in problem.parameters.items():  # without a gradient, a parameter stays as it is, and is not decayed
+            p.grad = laid_out(gradients[name], p) if name in gradients else None
         optimizer.step()
         return losses, right
 

@@ -39,7 +39,7 @@ class StackProblem:
 
     Attributes:
         active: number of clients.
-        gradients: gradients of the last :meth:`backward`, [active, …] by name.
+        gradients: gradients of the last :meth:`backward`, [active, …] by name, without parameters that no output depends on.
     """
 
     def __init__(
@@ -131,11 +131,11 @@ class StackProblem:
 
     def gradient(self, at: Tensors | None = None) -> Tensors:
         """See :class:`Problem`."""
-        return self._gradients(self.parameters if at is None else at, self._rows)[0]
+        return self._of_all(self.parameters if at is None else at, self._rows)
 
     def full_gradient(self, at: Tensors) -> Tensors:
         """See :class:`Problem`."""
-        return self._gradients(at, [np.arange(plan.size) for plan in self.plans])[0]
+        return self._of_all(at, [np.arange(plan.size) for plan in self.plans])
 
     def losses_and_gradient(self, at: Tensors, weights: Tensor | None = None) -> tuple[Tensor, Tensors]:
         """Not implemented for stacks: no algorithm that stacks needs it."""
@@ -155,6 +155,11 @@ class StackProblem:
     def _count(self, samples: list[int]) -> None:
         """Count the ``samples`` of each client that went through its model."""
         self._all_forwards[self._first : self._first + self.active] += samples
+
+    def _of_all(self, at: Tensors, rows: list[np.ndarray]) -> Tensors:
+        """Gradients over these rows; zeros for parameters that no output depends on."""
+        gradients = self._gradients(at, rows)[0]
+        return {name: gradients[name] if name in gradients else torch.zeros_like(value) for name, value in at.items()}
 
     def _gradients(
         self, at: Tensors, rows: list[np.ndarray], weights: Tensor | None = None

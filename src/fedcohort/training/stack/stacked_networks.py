@@ -48,7 +48,8 @@ class Network(Protocol):
         ...
 
     def gradients(self, parameters: Tensors, inputs: Tensor, slope: Slope, factors: tuple[Tensor, ...] = ()) -> Tensors:
-        """Gradients by name; ``slope`` is called once, with the outputs. ``factors`` are those of :attr:`dropouts`."""
+        """Gradients by name, without parameters that no output depends on; ``slope`` is called once, with the outputs. ``factors``
+        are those of :attr:`dropouts`."""
         ...
 
 
@@ -198,8 +199,7 @@ class Vectorized:
         ):  # a number with this gradient: passing a gradient to autograd imports sympy, which takes a second
             total = torch.dot(logits.flatten(), delta.flatten())
         gradients = torch.autograd.grad(total, list(own.values()), allow_unused=True)
-        pairs = zip(own.items(), gradients, strict=True)
-        return {name: torch.zeros_like(p) if g is None else g.contiguous() for (name, p), g in pairs}
+        return {name: g.contiguous() for name, g in zip(own, gradients, strict=True) if g is not None}
 
 
 def network_of(module: nn.Module, state: ModelState, shape: tuple[int, ...], batch: int = 3) -> Network | str:
