@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,11 @@ def test_candidates_that_the_record_leaves_out_are_mentioned(tmp_path: Path) -> 
     """An empty cell can be a client that was selected: the record keeps 1,000 candidates of a round."""
     selected = [ClientRow(client, "admitted") for client in range(1_200)]
     best: list[Decision] = [(client, True, 2_000.0 - client, {"loss": 2_000.0 - client}) for client in range(1_000)]
-    values = {"label": "oort", "selection": {"name": "oort"}, "federation": {"clients": 1_300, "partition": "iid"}}
+    values: dict[str, Any] = {
+        "label": "oort",
+        "selection": {"name": "oort"},
+        "federation": {"clients": 1_300, "partition": "iid"},
+    }
     rounds = [played(t, selected, decisions=best, available=1_300) for t in (1, 2)]
     run = written(tmp_path / "a", rounds, **values)
     kept = "Of a round with more candidates, the record keeps 1,000, selected ones first; any other is an empty cell"
