@@ -35,5 +35,12 @@ class PartOfProblem:
     def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
         raise NotImplementedError
 
+    @property
+    def labels(self) -> Tensor:
+        raise NotImplementedError
+
+    def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
+        raise NotImplementedError
+
     def received_loss(self) -> float | Tensor:
         raise NotImplementedError

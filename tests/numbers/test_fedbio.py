@@ -85,6 +85,13 @@ class OneClient:
         gradients = torch.autograd.grad(self.held_out_loss(point), list(point.values()))
         return dict(zip(point, gradients, strict=True))
 
+    @property
+    def labels(self) -> Tensor:
+        raise NotImplementedError
+
+    def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
+        raise NotImplementedError
+
     def received_loss(self) -> float:
         return math.nan
 

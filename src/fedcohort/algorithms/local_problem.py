@@ -84,6 +84,24 @@ class Problem(Protocol):
         """The gradient of the mean cross-entropy on the given samples, as stored, at the current parameters."""
         ...
 
+    @property
+    def labels(self) -> Tensor:
+        """The labels of the current batch [B], as stored. (Not in a stack.)"""
+        ...
+
+    def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
+        """The network's outputs for the current batch [B, …], in training mode; its buffers stay as they are. (Not in a stack.)
+
+        Args:
+            at: parameters to use instead of the current ones. Only at the current parameters, outputs have a gradient: ``backward()``
+                of a loss of them adds it to ``.grad``.
+            part: name of a part of the network, such as ``"layers.2"``, whose outputs are returned instead.
+
+        Raises:
+            UsageError: the network has no such part.
+        """
+        ...
+
     def received_loss(self) -> float | Tensor:
         """The mean objective of the received model over the client's training samples, in evaluation mode: one forward pass.
         (In a stack, float64 [clients].)"""

@@ -17,7 +17,9 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Samples
+from fedcohort.training.batch_outputs import outputs_of
 from fedcohort.training.client_hooks import Gradients
+from fedcohort.training.draws_by_loss import chances_by_loss
 from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
@@ -27,6 +29,7 @@ from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 from fedcohort.training.recorded_passes import pass_of_mean, reported
 from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.summed_gradients import summed_gradients
 
 __all__ = ["AT_ONCE", "ClientProblem"]
 
@@ -129,14 +132,8 @@ class ClientProblem:
         """
         if not self.num_samples:
             return np.arange(0)
-        shares, labels = self.trained_probabilities()
-        if self._setup.federation.is_numeric:
-            losses = np.square(shares[:, 0] - labels)
-        else:
-            losses = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-12))
-            losses = losses.reshape(self.num_samples, -1).mean(axis=1)  # of each sample, from those of its positions
-        total, n = losses.sum(), self.num_samples
-        chance = losses / total if 0 < total < np.inf else np.full(n, 1 / n)
+        n, numeric = self.num_samples, self._setup.federation.is_numeric
+        chance = chances_by_loss(*self.trained_probabilities(), n, numeric=numeric)
         if reweighted:
             weights = np.divide(1 / n, chance, out=np.zeros(n), where=chance > 0)
             self._importance = torch.from_numpy(weights).to(self._data.labels.device, self._setup.dtype)
@@ -260,7 +257,7 @@ class ClientProblem:
                 weighted = objective if share is None else objective * share
                 yield objective.detach(), weighted.sum() / len(self.batch)
 
-        return self._summed(at, parts)
+        return summed_gradients(self._setup.module, at, parts)
 
     def cross_entropy_gradient(self, features: Tensor, labels: Tensor) -> Tensors:
         """See :class:`Problem`; the model's buffers stay as they are."""
@@ -273,7 +270,19 @@ class ClientProblem:
                 losses = sample_losses(self._outputs_of(model, inputs, number), targets)
                 yield losses.detach(), losses.sum() / len(labels)
 
-        return self._summed(self.parameters, parts)[1]
+        return summed_gradients(self._setup.module, self.parameters, parts)[1]
+
+    @property
+    def labels(self) -> Tensor:
+        """See :class:`Problem`."""
+        return self._data.labels[self.batch]
+
+    def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
+        """See :class:`Problem`."""
+        self.forwards += len(self.batch) * (3 if at is None and torch.is_grad_enabled() else 1)
+        features = self._features(self.batch)
+        with self._setup.given_order.restored():
+            return outputs_of(self._setup.module, at, part, lambda model: self._outputs_of(model, features, 0))
 
     def received_loss(self) -> float:
         """See :class:`Problem`."""
@@ -317,24 +326,6 @@ class ClientProblem:
             return
         chunks = torch.split(self.batch, CHUNK)
         yield from zip(chunks, [None] * len(chunks) if weights is None else torch.split(weights, CHUNK), strict=True)
-
-    def _summed(
-        self, at: Tensors, parts: Callable[[Callable[[Tensor], Tensor]], Iterator[tuple[Tensor, Tensor]]]
-    ) -> tuple[Tensor, Tensors]:
-        """Values of all ``parts``, and the sum of their gradients ``at`` these parameters; 0 for those without an effect.
-
-        The model runs on copies of its buffers, so that batch statistics stay as they are.
-        """
-        module = self._setup.module
-        point = {name: value.detach().requires_grad_() for name, value in at.items()}
-        state = point | {name: buffer.clone() for name, buffer in module.named_buffers()}
-        total = {name: torch.zeros_like(value) for name, value in point.items()}
-        values = []
-        for value, loss in parts(lambda features: torch.func.functional_call(module, state, (features,))):
-            values.append(value)
-            slopes = torch.autograd.grad(loss, [*point.values()], materialize_grads=True)
-            total = {name: summed + slope for (name, summed), slope in zip(total.items(), slopes, strict=True)}
-        return torch.cat(values) if values else torch.empty(0), total
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self._outputs is None else self._outputs[index]

@@ -16,7 +16,7 @@ from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import channels_last, in_fast_layout
 from fedcohort.training.model_states import DTYPES, copied
 from fedcohort.training.network_buffers import NetworkBuffers
-from fedcohort.training.network_rewriting import relu_last
+from fedcohort.training.network_rewriting import GivenOrder, relu_last
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
@@ -47,6 +47,7 @@ class LocalSetup:
         training: the settings after the algorithm has adapted them.
         smallest_batch: smaller batches are left out. It is 2 for models with batch norm, which has no statistics of a single sample
             and would raise an error.
+        given_order: the order in which the network's layers were given; :attr:`module` has some of them in another one.
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network.
@@ -73,6 +74,7 @@ class LocalSetup:
         self.loss = self.training.build_loss()
         self.seed = seed
         self.dtype = DTYPES[training.precision]
+        self.given_order = GivenOrder(module)
         self.module = quick_products(relu_last(module)).to(dtype=self.dtype)
         if len(federation.sample_shape) == 3:
             images = federation.prepare(federation.train[:2].features, self.dtype)

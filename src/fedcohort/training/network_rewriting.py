@@ -5,12 +5,42 @@ backward; after Flatten, its gradient arrives in the memory layout that it needs
 max(relu(x)) = relu(max(x)), and because neither order passes a gradient on if the largest number of a window is not above 0.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
 from torch import nn
 
-__all__ = ["relu_after_pooling", "relu_last"]
+__all__ = ["GivenOrder", "relu_after_pooling", "relu_last"]
 
 POOLINGS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 PICKING = (*POOLINGS, nn.Flatten, nn.Identity)
+
+
+class GivenOrder:
+    """The order of the layers of a network before :func:`relu_last` moves them: what its user means by the names of its parts.
+
+    Args:
+        module: the network.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._given = [(part, list(part)) for part in module.modules() if type(part) is nn.Sequential]
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put the layers back, for the duration of the context."""
+        moved = [(part, list(part)) for part, _ in self._given]
+        _arrange(self._given)
+        try:
+            yield
+        finally:
+            _arrange(moved)
+
+
+def _arrange(orders: Iterable[tuple[nn.Sequential, list[nn.Module]]]) -> None:
+    for part, layers in orders:
+        for i, layer in enumerate(layers):
+            part[i] = layer
 
 
 def relu_last(module: nn.Module) -> nn.Module:

@@ -145,6 +145,15 @@ class StackProblem:
         """Not implemented for stacks: no algorithm that stacks needs it."""
         raise NotImplementedError("an algorithm that computes gradients on other samples must set stacks = False")
 
+    @property
+    def labels(self) -> Tensor:
+        """Not implemented for stacks: no algorithm that stacks needs it."""
+        raise NotImplementedError("an algorithm that reads labels must set stacks = False")
+
+    def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
+        """Not implemented for stacks: no algorithm that stacks needs it."""
+        raise NotImplementedError("an algorithm that computes outputs must set stacks = False")
+
     def received_loss(self) -> Tensor:
         """See :class:`Problem`; float64 [clients]."""
         plans = self.plans
