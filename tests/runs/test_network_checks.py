@@ -3,6 +3,7 @@
 import copy
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +217,13 @@ class FrozenBackbone(Base):
         return self.last
 
 
+class InRecord(Base):
+    """Returns a record with the logits, as networks of the Hugging Face Hub do."""
+
+    def forward(self, x: Tensor) -> Any:
+        return SimpleNamespace(logits=super().forward(x))
+
+
 WRONG: list[tuple[type[nn.Module], str]] = [
     (Lazy, r"^model = own: has lazy layers, .*; use layers with sizes, such as nn\.Linear for nn\.LazyLinear$"),
     (Frozen, r"^model = own: has no parameter to train; one of them must have requires_grad = True$"),
@@ -223,6 +231,10 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     (
         Auxiliary,
         r"^model = own: returns dict for 2 samples of 3 classes in training mode; it should return logits \[2, 3\]$",
+    ),
+    (
+        InRecord,
+        r"it should return logits \[2, 3\]: write a network whose forward pass returns self\.model\(x\)\.logits$",
     ),
     (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
     (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),

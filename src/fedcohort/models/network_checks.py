@@ -257,9 +257,11 @@ class _Check:
         given = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
         if given != [count, *self.outputs]:
             samples = f"{count} sample{'s' * (count != 1)}"
+            in_record = isinstance(getattr(outputs, "logits", None), torch.Tensor)
+            advice = ": write a network whose forward pass returns self.model(x).logits" if in_record else ""
             raise UsageError(
                 f"model = {self.name}: returns {given} for {samples} of {self.kind}{mode}; it should return {self.returned} "
-                f"{[count, *self.outputs]}"
+                f"{[count, *self.outputs]}{advice}"
             )
 
 
