@@ -13,6 +13,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensor
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.random_streams import rng
 from fedcohort.engines.base import ClientError
+from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
@@ -58,11 +59,11 @@ class Moon(Algorithm):
 
 
 def played(
-    algorithm: Algorithm, module: nn.Module, workers: int = 1, **settings: Any
+    algorithm: Algorithm, module: nn.Module, workers: int = 1, arithmetic: Arithmetic = "exact", **settings: Any
 ) -> tuple[ModelState, list[float]]:
     """The model after some rounds with all clients, and the passes of each client in each round."""
     training = Training(**{"batch_size": BATCH, "lr": LR, "momentum": 0.0, "precision": "float64", **settings})
-    engine = LocalEngine(federation(), as_model(module), training, algorithm, 5, workers)
+    engine = LocalEngine(federation(), as_model(module), training, algorithm, 5, workers, arithmetic=arithmetic)
     model, passes = engine.initial_model(), list[float]()
     for t in range(1, ROUNDS + 1):
         updates = list(engine.train(model, t, Cohort(np.arange(len(SIZES))), algorithm))
@@ -179,6 +180,18 @@ def test_parts_are_those_of_the_given_network(
     monkeypatch.setattr(Wanting, "seen", [], raising=False)
     played(Wanting(), module)
     assert set(Wanting.seen) == {(*shape, positive)}
+
+
+class Exact(Algorithm):
+    """Expects outputs in single precision."""
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        assert [problem.outputs(part=part).dtype for part in ("", "0", "5")] == [torch.float32] * 3
+        return problem.backward()
+
+
+def test_outputs_have_the_precision_of_the_parameters() -> None:
+    played(Exact(), network(), arithmetic="bf16", precision="float32")
 
 
 class Idle(nn.Module):
