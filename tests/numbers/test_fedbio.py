@@ -53,6 +53,7 @@ class OneClient:
         self.losses, self.held_out_loss = losses, held_out_loss
         self.num_samples = len(losses(parameters))
         self.batch = torch.arange(self.num_samples)
+        self.labels = torch.zeros(self.num_samples)
         self.received: Mapping[str, Tensors] = {}
         self.memory: Mapping[str, Tensors] = {}
         self.training, self.t = Training(), t
@@ -84,10 +85,6 @@ class OneClient:
         point = {name: value.detach().requires_grad_() for name, value in self.parameters.items()}
         gradients = torch.autograd.grad(self.held_out_loss(point), list(point.values()))
         return dict(zip(point, gradients, strict=True))
-
-    @property
-    def labels(self) -> Tensor:
-        raise NotImplementedError
 
     def outputs(self, at: Tensors | None = None, part: str = "") -> Tensor:
         raise NotImplementedError
