@@ -63,6 +63,7 @@ class Logits(nn.Module):
 def networks() -> Iterator[tuple[str, Build, bool]]:
     """Name, network, and whether it takes tokens, of the packages that are installed."""
     with suppress(ImportError):
+        import_module("benchmarks.peers.vision")  # with a PyTorch without CUDA, too
         models: Any = import_module("torchvision.models")
         for name in TORCHVISION:
             yield f"torchvision.{name}", partial(getattr(models, name), num_classes=CLASSES), False
@@ -105,10 +106,8 @@ def line_for(name: str, build: Build, tokens: bool) -> str:
     draws = draws_at_random(module, features)
     parameters: dict[str, Tensor] = dict(module.named_parameters())
     loss = CrossEntropy()
-    scripts, network = (
-        Scripts(module, parameters, loss, draws),
-        Network(module, list(parameters.values()), loss, draws, []),
-    )
+    scripts = Scripts(module, parameters, loss, draws)
+    network = Network(module, list(parameters.values()), loss, draws, [])
     script = None
     for _ in range(network_scripts.USES + 1):
         script = script or scripts.of(features, labels)

@@ -152,7 +152,7 @@ class Race:
         return text
 
     def _about_untested(self) -> str:
-        """Which recommended rows have runs whose first test came after the limit was spent, in sentences; empty if none."""
+        """Sentences about recommended rows with runs that spent the limit before their first test; empty if there are none."""
         left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
         some = [row.label for row in left if 0 < row.untested < row.seeds]
         none = [row.label for row in left if row.untested == row.seeds]

@@ -39,10 +39,8 @@ def outputs_of(
         watching.remove()
     outputs = found[-1] if found else None
     if isinstance(outputs, Tensor):
-        own = next(module.parameters()).dtype
-        return (
-            outputs.to(own) if outputs.is_floating_point() else outputs
-        )  # in bfloat16, parts have outputs of their own type
+        # under autocast, outputs of parts are in bfloat16
+        return outputs.to(next(module.parameters()).dtype) if outputs.is_floating_point() else outputs
     what = f"returns a {type(outputs).__name__}" if found else "is not called in a forward pass"
     raise UsageError(f"problem.outputs(part = {shown(part)}): this part {what}; name one that returns a tensor")
 

@@ -1,4 +1,4 @@
-"""Libraries of networks, whose code does nothing but compute."""
+"""Packages of networks whose code is trusted to do nothing but compute."""
 
 from collections.abc import Iterable
 
