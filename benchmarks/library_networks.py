@@ -114,7 +114,7 @@ def line_for(name: str, build: Build, tokens: bool) -> str:
     if script is None:
         return f"| {name} | no script | | |"
     ways = (
-        lambda: network.play(features, labels),
+        lambda: network.play((features, labels)),
         lambda: script.play(features, labels, [torch.Generator().manual_seed(1)] if draws else []),
     )
     seconds = [[_seconds(module, way) for way in ways] for _ in range(TURNS)]

@@ -71,6 +71,7 @@ class BareLoop:
         """Train a client for one epoch; returns the number of steps."""
         case = self.case
         received = [p.detach().clone() for p in self.parameters]
+        soft = self._softmax(features) if case.loss == "robust" else None
         correction = self._correction(client)
         optimizer: torch.optim.Optimizer
         if case.optimizer == "adam":
@@ -81,11 +82,17 @@ class BareLoop:
         steps = 0
         for index in torch.randperm(len(labels)).split(case.batch):
             optimizer.zero_grad()
-            outputs = self.module(features[index])
-            functional.cross_entropy(outputs.flatten(0, -2), labels[index].flatten()).backward()
+            outputs = self.module(features[index] if case.augment == "none" else self._mirrored(features[index]))
+            if soft is None:
+                loss = functional.cross_entropy(outputs.flatten(0, -2), labels[index].flatten())
+            else:
+                loss = self._robust(outputs, labels[index], soft[index])
+            loss.backward()
+            if case.clip:
+                torch.nn.utils.clip_grad_norm_(self.parameters, case.clip)
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             with torch.no_grad():
-                if case.algorithm == "fedprox":
+                if case.algorithm in ("fedprox", "own_prox"):
                     moved = torch._foreach_sub([p.detach() for p in self.parameters], received)
                     torch._foreach_add_(gradients, moved, alpha=MU)
                 if correction:
@@ -95,6 +102,25 @@ class BareLoop:
         if case.algorithm == "scaffold":
             self._move_shifts(client, received, correction, steps)
         return steps
+
+    def _softmax(self, features: Tensor) -> Tensor:
+        """What the received model says about a client's samples."""
+        self.module.eval()
+        with torch.no_grad():
+            outputs: Tensor = self.module(features).softmax(-1)
+        return outputs
+
+    def _robust(self, outputs: Tensor, labels: Tensor, soft: Tensor) -> Tensor:
+        """The loss of FLASH, with its defaults."""
+        log_p = outputs.log_softmax(-1)
+        ce = functional.nll_loss(log_p, labels, reduction="none")
+        wrong = 4.0 * (1 - (-ce).exp())
+        return (ce - 0.1 * (soft * log_p).sum(-1) + 4.0 * wrong).mean()
+
+    def _mirrored(self, images: Tensor) -> Tensor:
+        """Each image mirrored with a chance of one half."""
+        turned = torch.rand(len(images)) < 0.5
+        return torch.where(turned.view(-1, 1, 1, 1), images.flip(-1), images)
 
     def _correction(self, client: int) -> list[Tensor]:
         """c − c_i of SCAFFOLD; empty for other algorithms."""

@@ -34,7 +34,10 @@ class Case:
         k: clients a round.
         candidates: clients that report their loss before the k with the largest are taken; 0 means uniform selection.
         batch, lr, momentum, optimizer: local training, for one epoch.
-        algorithm: fedavg, scaffold or fedprox (μ = 0.1).
+        algorithm: fedavg, scaffold, fedprox (μ = 0.1), or an algorithm of the benchmark's own (own_prox: FedProx by ``correct``).
+        loss: ce, or robust (the loss of FLASH).
+        clip: largest norm of a gradient; 0 means no clipping.
+        augment: none, or flip (images are mirrored at random).
         arithmetic: ``engine.arithmetic`` of FedCohort's runs; the loop always computes in single precision.
         test: images that are evaluated after every round; 0 means none.
         rounds: rounds of a turn.
@@ -59,6 +62,9 @@ class Case:
     momentum: float = 0.0
     optimizer: str = "sgd"
     algorithm: str = "fedavg"
+    loss: str = "ce"
+    clip: float = 0.0
+    augment: str = "none"
     arithmetic: str = "exact"
     test: int = 0
     rounds: int = 1

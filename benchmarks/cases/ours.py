@@ -26,7 +26,8 @@ MOST_ROUNDS = 100_000
 def experiment_of(case: Case, plan: str) -> fedcohort.Experiment:
     """The experiment of a case. Without images that are evaluated after every round, the run evaluates only at its end."""
     asks = {"name": "powd", "d": case.candidates} if case.candidates else {"name": "uniform"}
-    algorithm = {"name": case.algorithm} | ({"mu": 0.1} if case.algorithm == "fedprox" else {})
+    own = {"own_prox": f"{Path(__file__).with_name('own_algorithms.py')}:OwnProx"}
+    algorithm = {"name": own.get(case.algorithm, case.algorithm)} | ({"mu": 0.1} if case.algorithm == "fedprox" else {})
     return fedcohort.Experiment(
         name=f"case-{case.name}",
         seeds=1,
@@ -40,6 +41,9 @@ def experiment_of(case: Case, plan: str) -> fedcohort.Experiment:
             "lr": case.lr,
             "momentum": case.momentum,
             "optimizer": case.optimizer,
+            "loss": {"name": case.loss},
+            "clip_norm": case.clip,
+            "augment": case.augment,
         },
         engine={"plan": plan, "arithmetic": case.arithmetic},
         measures={"evaluate_every": 1 if case.test else MOST_ROUNDS},

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcohort.algorithms import Update
+from fedcohort.algorithms import Algorithm, Problem, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
@@ -152,16 +152,23 @@ def test_all_numbers_of_threads_give_the_same_bits(federation: Federation, monke
 
 
 def test_steps_in_python_are_known(federation: Federation) -> None:
-    """A program takes all steps in one call, unless gradients are clipped."""
+    """A program takes all steps in one call, unless an algorithm takes part in each of them."""
 
-    def in_python(network: nn.Module | Mlp, **settings: Any) -> bool:
+    class Own(FedAvg):
+        corrects = True
+
+        def correct(self, problem: Problem, gradients: Tensors) -> None:
+            pass
+
+    def in_python(network: nn.Module | Mlp, algorithm: Algorithm | None = None, **settings: Any) -> bool:
         model = as_model(network) if isinstance(network, nn.Module) else network
-        engine = LocalEngine(federation, model, Training(batch_size=8, **settings), FedAvg(), 0, 1)
+        engine = LocalEngine(federation, model, Training(batch_size=8, **settings), algorithm or FedAvg(), 0, 1)
         with closing(engine), engine._trainer() as trainer:
             trainer.train(engine.initial_model(), 1, 0, epochs=4)
             return trainer.steps_in_python
 
     assert in_python(Network())
     assert not in_python(Mlp(hidden=4))
-    assert in_python(Mlp(hidden=4), clip_norm=1.0)
+    assert not in_python(Mlp(hidden=4), clip_norm=1.0)
+    assert in_python(Mlp(hidden=4), Own())
     assert not in_python(nn.Sequential(nn.Linear(6, 4), nn.Softplus(), nn.Linear(4, 3))), "it has scripts"

@@ -112,6 +112,8 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
     "FedNova": ("perceptron", lambda: FedNova(mu=0.1), {"momentum": 0.5}),
     "own": ("perceptron", LastGradient, {"momentum": 0.5}),
     "own model": ("perceptron", Halved, {"momentum": 0.0}),
+    "clipped": ("GELU and tanh", FedAvg, {"momentum": 0.0, "clip_norm": 0.3}),
+    "FedProx, clipped": ("perceptron", lambda: FedProx(mu=0.3), {"optimizer": "adam", "clip_norm": 0.3}),
     "Dropout": ("chance", FedAvg, {"momentum": 0.5}),
     "SCAFFOLD, option I, Dropout": ("chance", lambda: Scaffold(option="I"), {"momentum": 0.0}),
 }
@@ -160,7 +162,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_other_networks_and_settings_are_trained_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = counted(monkeypatch)
-    for name, settings in (("convolutions", {}), ("perceptron", {"clip_norm": 1.0}), ("perceptron", {"batch_size": 0})):
+    for name, settings in (
+        ("convolutions", {}),
+        ("flattened images", {"augment": "flip"}),
+        ("perceptron", {"batch_size": 0}),
+    ):
         module, shape = network(name)
         learned(module, shape, FedAvg(), Training(**settings), None)
     assert not calls

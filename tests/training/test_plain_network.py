@@ -542,7 +542,9 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any], dict[str, Any]]]
     "clipped": (FedAvg, {"clip_norm": 0.5}, {}),
     "adam": (FedAvg, {"optimizer": "adam"}, {}),
     "double precision": (FedAvg, {"precision": "float64"}, {}),
-    "robust loss": (FedAvg, {"loss": {"name": "sce"}}, {}),
+    "clipped and corrected": (Scaffold, {"momentum": 0.0, "clip_norm": 0.3}, {}),
+    "other loss": (FedAvg, {"loss": {"name": "sce"}}, {}),
+    "robust loss": (FedAvg, {"loss": {"name": "robust"}}, {}),
     "adam with weight decay": (FedAvg, {"optimizer": "adam", "weight_decay": 0.1}, {}),
     "adamw": (FedAvg, {"optimizer": "adamw", "weight_decay": 0.1}, {}),
     "corrected": (FedProx, {}, {}),
@@ -584,6 +586,22 @@ def test_clients_learn_the_same_bits(case: str, kind: str, monkeypatch: pytest.M
     with_it = trained(make(), settings, federation, model, cohort)
     monkeypatch.setattr(setup, "program_of", lambda *_: None)
     assert trained(make(), settings, federation, model, cohort) == with_it
+
+
+@pytest.mark.parametrize("augment", ["flip", "flip_shift"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_changed_images_have_the_same_bits(at_once: bool, augment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not all images of a client are prepared at once."""
+    if not at_once:
+        monkeypatch.setattr(problem, "AT_ONCE", 0)
+    monkeypatch.setattr(problem, "STRETCH", 3 * 8 * 8 * 4 * 3)
+    settings: dict[str, Any] = {"augment": augment, "clip_norm": 0.5, "epochs": 2}
+    calls, whole = list[int](), program.Program.descend
+    monkeypatch.setattr(program.Program, "descend", lambda *own: calls.append(1) or whole(*own))  # type: ignore[func-returns-value]
+    with_it = trained(FedAvg(), settings, pictures(), CnnA(), {})
+    assert calls
+    monkeypatch.setattr(setup, "program_of", lambda *_: None)
+    assert trained(FedAvg(), settings, pictures(), CnnA(), {}) == with_it
 
 
 @pytest.mark.parametrize(
@@ -640,14 +658,14 @@ def test_an_epoch_is_one_call_where_clients_only_descend(monkeypatch: pytest.Mon
         trained(make(), settings, small_federation(), Mlp(hidden=5), cohort)
         return set(calls)
 
-    for case in ("plain", "momentum", "adam", "adamw"):
+    for case in ("plain", "momentum", "clipped", "adam", "adamw"):
         assert called(case) == {"descend_series"}, case
     for case in ("by loss", "corrected", "corrected by a shift"):
         assert called(case) == {"descend"}, case
     own = ("corrected by own code", "corrected, with sums of gradients")
-    for case in ("clipped", "weighted", "watched", "by loss, reweighted", *own):
+    for case in ("weighted", "watched", "by loss, reweighted", *own):
         assert called(case) == {"backward"}, case
-    assert called("robust loss") == set()
+    assert called("other loss") == called("robust loss") == set()
 
 
 def test_a_client_whose_labels_do_not_fit_is_named_in_one_line() -> None:

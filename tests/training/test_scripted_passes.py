@@ -1,5 +1,6 @@
 """Passes without Python have the bits of autograd; networks whose Python code may do something else have none."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,9 @@ CASES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     "own steps": (Halving, {}),
     "two epochs": (FedAvg, {"epochs": 2}),
     "other loss": (FedAvg, {"loss": {"name": "sce"}}),
+    "robust loss": (FedAvg, {"loss": {"name": "robust"}, "clip_norm": 0.5}),
+    "robust loss, own steps": (Halving, {"loss": {"name": "robust"}}),
+    "robust loss, SCAFFOLD": (Scaffold, {"loss": {"name": "robust"}, "momentum": 0.0, "epochs": 2}),
 }
 
 
@@ -193,7 +197,19 @@ def test_products_by_onednn_are_written_down(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", slow_after(1, ["residual", "attention with Dropout"]))
 def test_algorithms_learn_the_bits_of_autograd(name: str, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = same_bits(built(name), case, monkeypatch, text=name in TEXTS)
-    assert ("descend" in calls) == (case not in ("clipped", "own steps"))
+    assert ("descend" in calls) == ("own steps" not in case)
+
+
+@pytest.mark.parametrize(("augment", "at_once"), [("flip", True), ("flip_shift", True), ("flip_shift", False)])
+def test_changed_images_learn_the_bits_of_autograd(
+    augment: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not all images of a client are prepared at once."""
+    if not at_once:
+        monkeypatch.setattr(client_problem, "AT_ONCE", 0)
+    monkeypatch.setattr(client_problem, "STRETCH", 8 * math.prod(SHAPE))  # of two batches
+    monkeypatch.setitem(CASES, augment, (FedAvg, {"augment": augment, "epochs": 2, "loss": {"name": "robust"}}))
+    assert "descend" in same_bits(built("residual"), augment, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", [Asked, AskedLater])
@@ -282,6 +298,10 @@ SERIES: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     "FedProx": CASES["FedProx"],
     "two epochs": CASES["two epochs"],
     "other loss": CASES["other loss"],
+    "clipped": CASES["clipped"],
+    "robust loss": CASES["robust loss"],
+    "robust loss, FedProx": (lambda: FedProx(mu=0.3), {"loss": {"name": "robust"}, "optimizer": "adam"}),
+    "robust loss, two epochs": (FedAvg, {"loss": {"name": "robust"}, "epochs": 2}),
 }
 
 

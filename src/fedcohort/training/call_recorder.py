@@ -272,6 +272,8 @@ def _memory(tensor: Tensor) -> int:
 class WithoutReading(TorchFunctionMode):
     """Refuses functions that no operator stands for: those by which Python reads values, and those that observe gradients.
 
+    ``one_hot`` reads its smallest and its largest value. With a given number of classes, it is replaced by calls that read nothing.
+
     Raises:
         NoRecordError: from within such a function.
     """
@@ -287,7 +289,16 @@ class WithoutReading(TorchFunctionMode):
         name, given = getattr(function, "__name__", ""), (*args, *(kwargs or {}).values())
         if name in _READING or any(_is_read(name, value) for value in given):
             _refuse(function)
+        classes = (kwargs or {}).get("num_classes", args[-1] if args else None)
+        if name == "one_hot" and isinstance(args[0], Tensor) and isinstance(classes, int) and classes > 0:
+            return _one_hot(args[0], classes)
         return function(*args, **(kwargs or {}))
+
+
+def _one_hot(labels: Tensor, classes: int) -> Tensor:
+    """As ``torch.nn.functional.one_hot``; labels that are no classes raise an error, too."""
+    zeros = torch.zeros((*labels.shape, classes), dtype=torch.int64)
+    return zeros.scatter_(-1, labels.unsqueeze(-1), 1)
 
 
 _READING = frozenset(

@@ -26,7 +26,7 @@ from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.memory_layouts import channels_last
 from fedcohort.training.plain_network import Program
 from fedcohort.training.random_layers import step_generator, step_seed
-from fedcohort.training.received_outputs import CHUNK, received_outputs
+from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import pass_of_mean, reported
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.summed_gradients import summed_gradients
@@ -46,6 +46,7 @@ class ClientProblem:
         forwards: samples that went through the model so far; a sample counts three times if its gradient was taken.
         num_labels: number of labels of the training samples: one for each sample, or one for each position of each sequence.
         changes: the random changes of images in this epoch; None without augmentation.
+        received_outputs: softmax outputs [n, K] of the received model on the training samples; None if the loss does not need them.
     """
 
     def __init__(
@@ -77,7 +78,8 @@ class ClientProblem:
         self.num_samples = len(data)
         self.num_labels = data.labels.numel()
         self.device = data.labels.device
-        self._outputs = self._received_outputs() if setup.loss.needs_outputs else None
+        self.received_outputs = setup.received_outputs(data) if setup.loss.needs_outputs else None
+        self.forwards += self.num_samples if setup.loss.needs_outputs else 0
 
     @cached_property
     def _prepared(self) -> Tensor | None:
@@ -182,26 +184,34 @@ class ClientProblem:
         Returns:
             the cross-entropy of each sample in each step, and the total number of correct predictions.
         """
-        setup, labels = self._setup, self._data.labels
+        setup = self._setup
         added = setup.optimizer, correction, list(self.anchor.values())
         draws = self._generators(program.draws, -(-len(order) // size))
-        if self._prepared is not None:
-            losses, right = program.descend(self._prepared, labels, order, size, *added, draws)
-        else:
-            losses, right = [], torch.zeros((), dtype=torch.int64)
-            stretch = max(1, STRETCH // (size * math.prod(setup.federation.sample_shape))) * size
-            for part in order.split(stretch):
-                rows = channels_last(setup.federation.prepare(self._data.pick(part), setup.dtype))
-                given = rows, labels[part], torch.arange(len(part)), size
-                part_losses, part_right = program.descend(*given, *added, draws[len(losses) :])
-                losses += part_losses
-                right += part_right
-                if len(part_losses) * size < len(part):
-                    break
+        losses: list[Tensor] = []
+        right = torch.zeros((), dtype=torch.int64)
+        for rows, labels, outputs, part in self._in_parts(order, size):
+            beside = *added, draws[len(losses) :], setup.training.clip_norm, outputs
+            part_losses, part_right = program.descend(rows, labels, part, size, *beside)
+            losses += part_losses
+            right += part_right
+            if len(part_losses) * size < len(part):
+                break
         self.steps, done = self.steps + len(losses), order[: len(losses) * size]
         self.forwards += 3 * len(done)
         self.batch = done[len(done) - len(losses[-1]) :] if losses else order
         return losses, right
+
+    def _in_parts(self, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None, Tensor]]:
+        """Features, labels and received outputs for the steps of an epoch, and the order of the steps in them; in parts if they are
+        not all prepared."""
+        labels, outputs = self._data.labels, self.received_outputs
+        if self._prepared is not None and self.changes is None:
+            yield self._prepared, labels, outputs, order
+            return
+        stretch = max(1, STRETCH // (size * math.prod(self._setup.federation.sample_shape))) * size
+        for part in order.split(stretch):
+            own = None if outputs is None else outputs[part]
+            yield channels_last(self._features(part)), labels[part], own, torch.arange(len(part))
 
     def _backward(self, index: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
         """Add the gradients of one chunk of the batch."""
@@ -212,10 +222,10 @@ class ClientProblem:
             draws = self._generators(program.draws, 1, number)
             return program.backward(self._features(index), labels, weights, len(self.batch), draws)
         features = self._features(index)
-        found = self._setup.recorded(features, labels) if weights is None and len(index) == len(self.batch) else None
-        played = None if found is None else found.play(features, labels, self._generators(found.draws, 1, number))
-        if played is not None:
-            return played
+        if weights is None and len(index) == len(self.batch):
+            played = self._recorded(features, labels, index, number)
+            if played is not None:
+                return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)
         if weights is None:
@@ -223,6 +233,14 @@ class ClientProblem:
         else:
             ((objective * weights).sum() / len(self.batch)).backward()
         return reported(self._setup.loss, objective, logits, labels)
+
+    def _recorded(self, features: Tensor, labels: Tensor, index: Tensor, number: int) -> tuple[Tensor, Tensor] | None:
+        """The pass of a batch without Python; None if there is none."""
+        outputs = None if self.received_outputs is None else self.received_outputs[index]
+        found = self._setup.recorded(features, labels, outputs)
+        if found is None:
+            return None
+        return found.play(features, labels, self._generators(found.draws, 1, number), outputs)
 
     def _features(self, index: Tensor) -> Tensor:
         """The training samples at these positions, standardized and augmented."""
@@ -328,14 +346,5 @@ class ClientProblem:
         yield from zip(chunks, [None] * len(chunks) if weights is None else torch.split(weights, CHUNK), strict=True)
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
-        outputs = None if self._outputs is None else self._outputs[index]
+        outputs = None if self.received_outputs is None else self.received_outputs[index]
         return local_losses(self._setup.loss, logits, labels, outputs)
-
-    def _received_outputs(self) -> Tensor:
-        """See :func:`received_outputs`; one forward pass."""
-        setup = self._setup
-        self.forwards += len(self._data)
-        setup.module.eval()
-        outputs = received_outputs(lambda raw: setup.module(setup.federation.prepare(raw, setup.dtype)), self._data)
-        setup.module.train()
-        return outputs

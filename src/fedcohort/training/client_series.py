@@ -54,7 +54,9 @@ class ClientSeries:
     def _program(self, epochs: int) -> Program | ScriptedSeries | None:
         """The program that trains clients with up to this number of epochs in a series, or the scripts."""
         setup, size = self.setup, self.setup.training.batch_size
-        if not size or (epochs > 1 and setup.algorithm.corrects):  # a correction may change from one epoch to the next
+        if not size or setup.training.augment != "none":
+            return None
+        if epochs > 1 and setup.algorithm.corrects:  # a correction may change from one epoch to the next
             return None
         program = setup.plain_steps(size)
         if program is None:
@@ -160,19 +162,22 @@ class ClientSeries:
         setup, federation = self.setup, self.setup.federation
         spans = [federation.span(client) for client in clients]
         in_order = max(epochs) == 1  # each sample is used once, so that the samples can be in the order of the steps
-        orders: list[Indices] = []
+        orders: list[Indices] = []  # of the samples of all clients, one client after another
         edges: list[list[int]] = []
         first = 0
         draws = rngs(setup.seed, "batches", t, clients)
         for (start, stop), number, draw in zip(spans, epochs, draws, strict=True):
             ends = [edges[-1][-1] if edges else 0]
             for _ in range(number):
-                orders.append((start if in_order else first) + draw.permutation(stop - start))
+                orders.append(first + draw.permutation(stop - start))
                 ends.append(ends[-1] + stop - start)
             edges.append(ends)
             first += stop - start
         order = torch.from_numpy(np.concatenate(orders))
-        rows = order if in_order else torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))
+        rows = torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))
+        outputs = self._received_outputs(model, clients)
+        if in_order:
+            rows, outputs = rows[order], outputs[order] if len(outputs) else outputs
         return Series(
             start=[model[name] for name in setup.parameters],
             trained=self._memory_for_models(model, len(clients), into),
@@ -183,9 +188,20 @@ class ClientSeries:
             size=setup.training.batch_size or 1,
             shifts=[list(correction.shift.values()) for correction in corrections],
             proximal=corrections[0].proximal,
+            clip=setup.training.clip_norm,
             draws=self._generators(program, t, clients, edges),
             buffers=[model[name] for name in self._other_entries()],
+            outputs=outputs,
         )
+
+    def _received_outputs(self, model: ModelState, clients: Sequence[int]) -> Tensor:
+        """Outputs of the received model on the samples of all clients, one client after another; empty if the loss does not need
+        them."""
+        setup = self.setup
+        if not setup.loss.needs_outputs:
+            return torch.empty(0)
+        setup.show(model)
+        return torch.cat([setup.received_outputs(setup.federation.client(client)) for client in clients])
 
     def _other_entries(self) -> list[str]:
         """The entries of a model that are not trained."""
@@ -240,7 +256,7 @@ class ClientSeries:
                     steps=len(starts),
                     state=dict(zip(names, series.trained[i], strict=True)),
                     report=report,
-                    passes=3.0 * epochs[i],
+                    passes=3.0 * epochs[i] + (1 if self.setup.loss.needs_outputs else 0),
                     work=epochs[i] / self.setup.training.epochs,
                 )
             )

@@ -10,7 +10,7 @@ the compiled code and follows the functions that it calls, but those of PyTorch 
 import builtins
 import math
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Protocol
@@ -32,7 +32,7 @@ from fedcohort.training.code_instructions import (
 from fedcohort.training.constant_values import frozen, may_change
 from fedcohort.training.network_libraries import is_of_library
 
-__all__ = ["OF_ALL_MODULES", "Names", "names_kept", "names_read", "only_computes"]
+__all__ = ["OF_ALL_MODULES", "Check", "Names", "names_kept", "names_read", "only_computes"]
 
 _BUILTINS: dict[str, object] = {
     function.__name__: function
@@ -94,9 +94,9 @@ _TENSORS = (Tensor, nn.Parameter, nn.Buffer)
 
 def only_computes(module: nn.Module) -> bool:
     """Whether the forward passes of all parts are PyTorch's, or do nothing but compute."""
-    check = _Check(module)
+    check = Check(list(module.modules()))
     usual = all(type(tensor) in _TENSORS for tensor in (*module.parameters(), *module.buffers()))
-    return usual and all(check.part(part) for part in check.parts) and check.effects_are_unseen()
+    return usual and all(map(check.part, module.modules())) and check.effects_are_unseen()
 
 
 class Names(Protocol):
@@ -119,19 +119,19 @@ def names_kept(module: nn.Module) -> frozenset[str]:
     return frozenset(_checked(module).stored) if only_computes(module) else frozenset()
 
 
-def _checked(module: nn.Module) -> "_Check":
+def _checked(module: nn.Module) -> "Check":
     """The check of all parts of a network."""
-    check = _Check(module)
-    for part in check.parts:
+    check = Check(list(module.modules()))
+    for part in module.modules():
         check.part(part)
     return check
 
 
-class _Check:
-    """The check of one network; every function is checked once.
+class Check:
+    """The check of the code of some objects; every function is checked once.
 
     Attributes:
-        parts: the modules of the network.
+        parts: the objects: the modules of a network, or a local loss with its modules.
         read: what the functions read, see :func:`names_read`.
         reads_lists: whether a function reads a list, a dictionary or a record that is no local variable.
         changes_lists: whether a function may change a list or a dictionary.
@@ -140,8 +140,8 @@ class _Check:
         reads_any: whether a function may read attributes of any name.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.parts = list(module.modules())
+    def __init__(self, parts: Sequence[object]) -> None:
+        self.parts = parts
         self._classes = {cls for part in self.parts for cls in type(part).__mro__}
         self.read: list[tuple[Names, set[str]]] = []
         self.reads_lists = self.changes_lists = self.reads_any = False
@@ -153,7 +153,8 @@ class _Check:
         """Whether no forward pass, and nothing of PyTorch, reads what the checked functions change."""
         if self.reads_lists and self.changes_lists:
             return False
-        return not self.stored or not (self.reads_any or self.stored & (self.loaded | _reserved(self.parts)))
+        modules = [part for part in self.parts if isinstance(part, nn.Module)]
+        return not self.stored or not (self.reads_any or self.stored & (self.loaded | _reserved(modules)))
 
     def part(self, part: nn.Module) -> bool:
         """Whether the forward pass of one part does nothing but compute."""
@@ -169,9 +170,9 @@ class _Check:
         if any(getattr(cls, name, None) is not getattr(nn.Module, name, None) for name in usual):
             return False
         forwards = [vars(base)["forward"] for base in cls.__mro__ if "forward" in vars(base)]
-        return all(self._function(forward, part) for forward in (*forwards, *_called_unnamed(cls)))
+        return all(self.function(forward, part) for forward in (*forwards, *_called_unnamed(cls)))
 
-    def _function(self, function: object, part: nn.Module) -> bool:
+    def function(self, function: object, part: object) -> bool:
         """Whether a function that belongs to ``part``, or that a function of it calls, does nothing but compute."""
         if _is_trusted(function):
             return True
@@ -222,7 +223,7 @@ class _Check:
         methods = {name for name in names if not name.startswith("__")} - _UNUSED - OF_ALL_MODULES
         return methods | texts | set(code.co_names)
 
-    def _may_use(self, value: object, part: nn.Module) -> bool:
+    def _may_use(self, value: object, part: object) -> bool:
         """Whether a forward pass that reads this value does nothing but compute."""
         if frozen(value) is not None:
             self.reads_lists |= may_change(value)
@@ -232,16 +233,18 @@ class _Check:
         if isinstance(value, ModuleType):
             return value is math or _is_trusted(value)
         if isinstance(value, property):
-            return self._function(value.fget, part)
+            return self.function(value.fget, part)
         if isinstance(value, staticmethod | classmethod):
-            return self._function(value.__func__, part)
+            return self.function(value.__func__, part)
         if isinstance(value, partial):
             items = (value.func, *value.args, *value.keywords.values())
             constant = not any(frozen(item) is not None and may_change(item) for item in items)
             return constant and all(self._may_use(item, part) for item in items)
+        if isinstance(value, nn.Module):  # of a loss; those of a network are no attributes
+            return any(value is part for part in self.parts)
         if isinstance(value, type):
             return _is_known(value) or issubclass(value, nn.Module)
-        return type(value) in _TENSORS or _is_harmless_builtin(value) or self._function(value, part)
+        return type(value) in _TENSORS or _is_harmless_builtin(value) or self.function(value, part)
 
 
 def _reserved(parts: Iterable[nn.Module]) -> set[str]:
@@ -255,7 +258,7 @@ def _reserved(parts: Iterable[nn.Module]) -> set[str]:
     return names
 
 
-def _own_classes(part: nn.Module) -> list[type]:
+def _own_classes(part: object) -> list[type]:
     """The classes of a part that are not PyTorch's."""
     return [cls for cls in type(part).__mro__[:-1] if not _is_trusted(cls)]
 
@@ -314,7 +317,7 @@ _MISSING = object()
 
 
 def _names_of(
-    code: CodeType, function: FunctionType, parts: list[nn.Module], attributes: set[str]
+    code: CodeType, function: FunctionType, parts: Sequence[object], attributes: set[str]
 ) -> list[tuple[Names, set[str]]]:
     """The names that the code of a function reads, and ``attributes`` that the classes of ``parts`` have, unless these are PyTorch's.
 

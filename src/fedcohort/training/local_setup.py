@@ -9,7 +9,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors
 from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.federation.federation import Federation
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
@@ -21,7 +21,7 @@ from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.received_outputs import CHUNK, received_outputs
 from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
@@ -50,7 +50,7 @@ class LocalSetup:
         given_order: the order in which the network's layers were given; :attr:`module` has some of them in another one.
         entries: the entries of the module's state dictionary.
         parameters: the trainable entries.
-        program: the steps of the network as one program; None if there is no program for this network.
+        program: the steps of the network as one program; None if there is no program for this network and this loss.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
             :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
         scripts: passes of the network on a CPU as scripts; None on other devices.
@@ -88,8 +88,10 @@ class LocalSetup:
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
         self.program: Program | None = None
-        if type(self.loss) is CrossEntropy and not (federation.integers or federation.vocabulary):
-            self.program = program_of(self.module, federation.sample_shape)
+        self._outputs_program: Program | None = None
+        if not (federation.integers or federation.vocabulary or self.loss.numeric):
+            self._outputs_program = program_of(self.module, federation.sample_shape)
+            self.program = self._outputs_program if type(self.loss) is CrossEntropy else None
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not draws:
             self._record_passes()
@@ -132,7 +134,21 @@ class LocalSetup:
 
     def outputs_program(self) -> Program | None:
         """The program that computes the outputs of the module; None if there is none."""
-        return self.program if self.program is not None and self.program.holds() else None
+        found = self._outputs_program
+        return found if found is not None and found.holds() else None
+
+    def received_outputs(self, data: Samples) -> Tensor:
+        """Softmax outputs [n, K] of the model that the module holds on these samples, see
+        :func:`~fedcohort.training.received_outputs.received_outputs`; the module is in training mode afterwards."""
+        module, program = self.module.eval(), self.outputs_program()
+
+        def logits(raw: Tensor) -> Tensor:
+            features = self.federation.prepare(raw, self.dtype)
+            return module(features) if program is None else program.outputs(features, [0, len(features)])
+
+        outputs = received_outputs(logits, data)
+        module.train()
+        return outputs
 
     def forget(self) -> None:
         """Let :meth:`show` copy weights again, after something else has changed those of the module."""
@@ -175,10 +191,13 @@ class LocalSetup:
         size = self.training.batch_size
         return not self._takes_plain_steps(size) or (self.program is None and self.scripts.impossible(size))
 
-    def recorded(self, features: Tensor, labels: Tensor) -> RecordedPass | ScriptedPass | None:
-        """The pass for batches of this size without Python; None if there is none."""
+    def recorded(
+        self, features: Tensor, labels: Tensor, outputs: Tensor | None = None
+    ) -> RecordedPass | ScriptedPass | None:
+        """The pass for batches of this size without Python; None if there is none. ``outputs`` are those of the received model for
+        the batch, for losses that need them."""
         if self.scripts is not None:
-            return self.scripts.of(features, labels)
+            return self.scripts.of(features, labels, outputs)
         return self.recordings.get(len(labels))
 
     def plain_steps(self, size: int) -> Program | None:
@@ -208,6 +227,4 @@ class LocalSetup:
         return self._series if known else None
 
     def _takes_plain_steps(self, size: int) -> bool:
-        settings = self.training
-        plain = takes_plain_steps(self.algorithm) or adds_correction(self.algorithm)
-        return plain and size <= CHUNK and not settings.clip_norm and settings.augment == "none"
+        return size <= CHUNK and (takes_plain_steps(self.algorithm) or adds_correction(self.algorithm))

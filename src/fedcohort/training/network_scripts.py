@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from fedcohort.algorithms.losses import Loss
 from fedcohort.core.script_threads import can_fork
 from fedcohort.training.call_recorder import CallRecorder, WithoutReading
 from fedcohort.training.forward_code import only_computes
+from fedcohort.training.loss_code import loss_only_computes, tensors_of_loss
 from fedcohort.training.network_watch import NetworkWatch
 from fedcohort.training.random_layers import recomputes
 from fedcohort.training.recorded_passes import python_state
@@ -62,8 +63,7 @@ class Scripts:
         module, loss = self._network.module, self._network.loss
         return (
             sys.version_info < (3, 14)  # for which PyTorch does not support TorchScript
-            and type(loss).__module__.startswith("fedcohort.")  # other losses may do anything in their code
-            and not loss.needs_outputs
+            and (type(loss).__module__.startswith("fedcohort.") or loss_only_computes(loss))
             and not any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
             and not (self._network.draws and recomputes(module))  # what it draws again would be other numbers
             and only_computes(module)
@@ -100,18 +100,21 @@ class Scripts:
         known = {size: self.known(size) for size in self._known}
         return {size: script for size, script in known.items() if script and script.complete and script.rarely_misses}
 
-    def of(self, features: Tensor, labels: Tensor) -> "ScriptedPass | None":
-        """As :meth:`known`, for this batch, which counts as a use of its size."""
+    def of(self, features: Tensor, labels: Tensor, outputs: Tensor | None = None) -> "ScriptedPass | None":
+        """As :meth:`known`, for this batch, which counts as a use of its size; ``outputs`` are those of the received model, for losses
+        that need them."""
         size = len(labels)
         if size not in self._known and len(self._known) < SIZES and self.possible:
             self._uses[size] += 1
             if self._uses[size] > USES:
-                self._known[size] = _script_pass(self._network, features, labels)
+                batch = (features, labels) if outputs is None else (features, labels, outputs)
+                self._known[size] = _script_pass(self._network, batch)
         return self.known(size)
 
 
-def _script_pass(network: Network, features: Tensor, labels: Tensor) -> ScriptedPass | None:
-    """The script for batches like this one; the module's tensors and gradients stay as they are.
+def _script_pass(network: Network, batch: Sequence[Tensor]) -> ScriptedPass | None:
+    """The script for batches like this one: features, labels, and the outputs of the received model if the loss needs them. The
+    module's tensors and gradients stay as they are.
 
     None if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to step.
     """
@@ -133,9 +136,9 @@ def _script_pass(network: Network, features: Tensor, labels: Tensor) -> Scripted
     found = None
     with suppress(Exception):  # the network's own errors as well: the training raises them
         begin = time.perf_counter()
-        network.play(_copy(features), _copy(labels))
+        network.play(list(map(_copy, batch)))
         if time.perf_counter() - begin <= LONGEST:
-            found = _scripted(network, features, labels, reset)
+            found = _scripted(network, batch, reset)
     reset()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -161,32 +164,32 @@ def _resetting(module: nn.Module, parameters: list[Tensor]) -> Callable[[], None
     return reset
 
 
-def _scripted(network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None]) -> ScriptedPass | None:
+def _scripted(network: Network, batch: Sequence[Tensor], reset: Callable[[], None]) -> ScriptedPass | None:
     """The script, if it has the bits of autograd; ``reset`` undoes what a pass changes in the module.
 
     Raises:
         Exception: the calls cannot be written down, or the script cannot be run.
     """
     module, parameters = network.module, network.parameters
-    inputs, targets = _copy(features), _copy(labels)
-    others = _other_tensors(module, parameters)
+    own = list(map(_copy, batch))
+    others = [*_other_tensors(module, parameters), *tensors_of_loss(network.loss)]
     given = [(f"values[{i}]", value) for i, value in enumerate(parameters)]
     given += [(f"others[{i}]", other) for i, other in enumerate(others)]
     changing = {id(buffer) for buffer in module.buffers()}
     fixed = [*parameters, *(other for other in others if id(other) not in changing)]
-    recorder = CallRecorder([*given, ("inputs", inputs), ("labels", targets)], fixed)
+    recorder = CallRecorder([*given, *zip(("inputs", "labels", "outputs"), own, strict=False)], fixed)
     reset()
     with _ONE_AT_A_TIME, recorder:
-        results = network.play(inputs, targets, WithoutReading())
+        results = network.play(own, WithoutReading())
     if recorder.draws != network.draws:
         return None
     with_gradient = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
     words = [recorder.name(result) for result in results]
     words.append(f"[{', '.join(recorder.name(parameters[i].grad) for i in with_gradient)}]")  # type: ignore[arg-type]
     source = source_of(recorder.lines, ", ".join(words), draws=network.draws, shares=recorder.shares)
-    found = ScriptedPass(network, source, others, recorder.constants, with_gradient, features, labels)
+    found = ScriptedPass(network, source, others, recorder.constants, with_gradient, *batch)
     shares = recorder.shares and bool(network.idle)
-    return found if _has_bits_of_autograd(found, network, features, labels, reset, shares) else None
+    return found if _has_bits_of_autograd(found, network, batch, reset, shares) else None
 
 
 def _other_tensors(module: nn.Module, parameters: list[Tensor]) -> list[Tensor]:
@@ -205,27 +208,31 @@ def _copy(values: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def _has_bits_of_autograd(
-    found: ScriptedPass, network: Network, features: Tensor, labels: Tensor, reset: Callable[[], None], shares: bool
+    found: ScriptedPass, network: Network, batch: Sequence[Tensor], reset: Callable[[], None], shares: bool
 ) -> bool:
     """Whether the script has autograd's results, gradients and buffers for :data:`ENOUGH` batches, and never others, with the help of
     an idle thread as well if it ``shares`` work."""
 
-    def copied(*batch: Tensor) -> tuple[Tensor, Tensor]:
-        return _copy(batch[0], features), _copy(batch[1], labels)
+    def copied(given: Sequence[Tensor]) -> list[Tensor]:
+        return [_copy(values, like) for values, like in zip(given, batch, strict=True)]
 
-    def played(idle: list[Tensor], *batch: Tensor) -> list[Tensor]:
-        found.idle = idle
+    def by_script(given: Sequence[Tensor]) -> tuple[Tensor, Tensor] | None:
+        features, labels, *outputs = given
         draws = [torch.Generator().manual_seed(SEED)] if network.draws else []
-        return _outcome(network, partial(found.play, draws=draws), copied(*batch), reset)
+        return found.play(features, labels, draws, *outputs)
 
-    def agrees(*batch: Tensor) -> bool | None:
+    def played(idle: list[Tensor], given: Sequence[Tensor]) -> list[Tensor]:
+        found.idle = idle
+        return _outcome(network, by_script, copied(given), reset)
+
+    def agrees(given: Sequence[Tensor]) -> bool | None:
         """None if the script has no results for this batch."""
-        expected, misses = _outcome(network, network.play, copied(*batch), reset), found.misses
-        same = [_all_same(played(idle, *batch), expected) for idle in helpers]
+        expected, misses = _outcome(network, network.play, copied(given), reset), found.misses
+        same = [_all_same(played(idle, given), expected) for idle in helpers]
         return all(same) if found.misses == misses else None
 
     helpers: list[list[Tensor]] = [[], [torch.ones((), dtype=torch.int64)]] if shares else [[]]
-    compared = [same for batch in _batches(features, labels) if (same := agrees(*batch)) is not None]
+    compared = [same for given in _batches(*batch) if (same := agrees(given)) is not None]
     found.idle = network.idle if shares else []
     found.uses = found.misses = 0
     return len(compared) >= ENOUGH and all(compared)
@@ -233,25 +240,27 @@ def _has_bits_of_autograd(
 
 def _outcome(
     network: Network,
-    play: Callable[[Tensor, Tensor], tuple[Tensor, Tensor] | None],
-    batch: tuple[Tensor, Tensor],
+    play: Callable[[Sequence[Tensor]], tuple[Tensor, Tensor] | None],
+    batch: Sequence[Tensor],
     reset: Callable[[], None],
 ) -> list[Tensor]:
     """The results of a pass, the gradients, and the buffers after it."""
     reset()
-    results = play(*batch) or ()
+    results = play(batch) or ()
     gradients = [parameter.grad for parameter in network.parameters if parameter.grad is not None]
     return [_copy(tensor) for tensor in (*results, *gradients, *network.module.buffers())]
 
 
-def _batches(features: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(features: Tensor, labels: Tensor, *outputs: Tensor) -> Iterator[Sequence[Tensor]]:
     """Batches that differ in single samples, and in what Python code could read of all of them, such as the largest value; even if
     they have one sample."""
-    yield features, labels
+    yield features, labels, *outputs
     numbers = features.is_floating_point()
-    yield features.flip(0) * 0.75 if numbers else features.flip(0, -1), labels.roll(1, 0)
+    changed = features.flip(0) * 0.75 if numbers else features.flip(0, -1)
+    yield changed, labels.roll(1, 0), *(given.flip(-1) for given in outputs)
     some = torch.arange(len(features)) // 2
-    yield features[some] * 1.25 + 0.25 if numbers else features[some].roll(1, -1), labels.flip(0)
+    changed = features[some] * 1.25 + 0.25 if numbers else features[some].roll(1, -1)
+    yield changed, labels.flip(0), *(given[some] for given in outputs)
 
 
 def _all_same(tensors: list[Tensor], others: list[Tensor]) -> bool:

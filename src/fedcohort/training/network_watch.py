@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedcohort.training.constant_values import PLAIN, frozen
 from fedcohort.training.forward_code import OF_ALL_MODULES, Names, names_kept, names_read
 
-__all__ = ["HOOKS", "NetworkWatch"]
+__all__ = ["HOOKS", "NetworkWatch", "ReadValues"]
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 """Attributes of a module that hold its hooks; each is the same dictionary as long as the module lives."""
@@ -32,9 +32,9 @@ class NetworkWatch:
         kept = names_kept(module)
         self._attributes = [(vars(part), _number(vars(part), kept)) for part in self.parts]
         inner = [names for part in self.parts for names in (part._parameters, part._buffers, part._modules)]
-        self._named = [_Values(vars(part), vars(part).keys() - {"training", *kept}) for part in self.parts]
-        self._named += [_Values(names, names) for names in inner if names]
-        self._named += [_Values(names, read) for names, read in names_read(module) if read]
+        self._named = [ReadValues(vars(part), vars(part).keys() - {"training", *kept}) for part in self.parts]
+        self._named += [ReadValues(names, names) for names in inner if names]
+        self._named += [ReadValues(names, read) for names, read in names_read(module) if read]
         self._kept = kept
         self._tensors = [*module.parameters(), *module.buffers()]
         self._memory = [tensor.data_ptr() for tensor in self._tensors]
@@ -62,7 +62,7 @@ def _number(attributes: Mapping[str, object], kept: Set[str]) -> int:
     return len(attributes.keys() - kept) if kept else len(attributes)
 
 
-class _Values:
+class ReadValues:
     """The values that names have now.
 
     Args:

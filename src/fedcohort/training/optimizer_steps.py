@@ -23,8 +23,14 @@ def begin_training(values: list[Tensor], start: list[Tensor], rule: str, states:
     return values
 
 
-def correct(slopes: list[Tensor], values: list[Tensor], shifts: list[Tensor], anchors: list[Tensor], mu: float) -> None:
-    """Add to the gradients what the algorithm adds: μ·(values − anchors) unless μ is 0, and ``shifts`` unless they are empty."""
+def correct(
+    slopes: list[Tensor], values: list[Tensor], shifts: list[Tensor], anchors: list[Tensor], mu: float, clip: float
+) -> None:  # fmt: skip
+    """Scale the gradients down to the norm ``clip``, unless it is 0, with the bits of ``torch.nn.utils.clip_grad_norm_``. Then add to
+    them what the algorithm adds: μ·(values − anchors) unless μ is 0, and ``shifts`` unless they are empty."""
+    if clip > 0:
+        norm = torch.ops.aten.linalg_vector_norm(torch.stack(torch._foreach_norm(slopes, 2.0)), 2.0)
+        torch._foreach_mul_(slopes, torch.clamp((norm + 1e-6).reciprocal() * clip, max=1.0))
     if mu != 0:
         for i in range(len(slopes)):
             slopes[i].add_(values[i] - anchors[i], alpha=mu)

@@ -67,7 +67,7 @@ def _samples_of(layer: Layer, values: list[Tensor]) -> int:
 def descend_series(
     network: Perceptron, start: list[Tensor], trained: list[list[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
     edges: list[list[int]], size: int, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[list[Tensor]], mu: float, draws: list[list[torch.Generator]], keep: bool,
+    shifts: list[list[Tensor]], mu: float, clip: float, draws: list[list[torch.Generator]], keep: bool,
 ) -> tuple[Tensor, Tensor, list[list[Tensor]]]:  # fmt: skip
     """The steps of :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`; see there and
     :func:`fedcohort.training.plain_functions.descend`."""
@@ -82,7 +82,7 @@ def descend_series(
             kept.append(slopes)
         hits = _descend(
             network, start, trained[i], features, labels, order, edges[i], even, rule, rates, nesterov, states, fresh,
-            shifts[i], mu, draws[i], slopes, seen,
+            shifts[i], mu, clip, draws[i], slopes, seen,
         )  # fmt: skip
         right.append(hits)
     return torch.cat(seen), torch.stack(right), kept
@@ -91,7 +91,7 @@ def descend_series(
 def _descend(
     network: Perceptron, start: list[Tensor], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor,
     edges: list[int], even: Tensor, rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[Tensor], mu: float, draws: list[torch.Generator], slopes: list[Tensor], seen: list[Tensor],
+    shifts: list[Tensor], mu: float, clip: float, draws: list[torch.Generator], slopes: list[Tensor], seen: list[Tensor],
 ) -> Tensor:  # fmt: skip
     """The steps of one client, with batches of as many samples as ``even`` has; returns the number of correct predictions in its last
     epoch. Writes its parameters to ``values`` and its last gradients to ``slopes``; adds the losses of its steps to ``seen``."""
@@ -104,7 +104,7 @@ def _descend(
             losses, outputs = _gradients(
                 network, now, _batch(inputs, begin, size), targets[begin : begin + size], even, draws[step : step + 1], slopes
             )  # fmt: skip
-            correct(slopes, now, shifts, start, mu)
+            correct(slopes, now, shifts, start, mu, clip)
             if step == 0 and rule == "plain":
                 write_step(values, start, slopes, rates[0])
             else:

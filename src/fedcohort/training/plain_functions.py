@@ -18,7 +18,7 @@ __all__ = ["descend", "gradients"]
 def descend(
     layers: list[Layer], values: list[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
     rule: str, rates: list[float], nesterov: bool, states: list[list[Tensor]], fresh: bool,
-    shifts: list[Tensor], anchors: list[Tensor], mu: float, draws: list[torch.Generator], helpers: list[Helpers],
+    shifts: list[Tensor], anchors: list[Tensor], mu: float, clip: float, draws: list[torch.Generator], helpers: list[Helpers],
 ) -> tuple[list[Tensor], Tensor, list[Tensor]]:  # fmt: skip
     """The steps of :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`.
 
@@ -28,6 +28,7 @@ def descend(
         rule, rates, nesterov, states, fresh: what the optimizer does, see :class:`fedcohort.training.optimizers.Rule`.
         shifts: added to the gradients of every step; empty for none.
         anchors, mu: μ·(values − anchors) is added to the gradients of every step, unless μ is 0.
+        clip: largest norm of a gradient, before anything is added to it; 0 means no clipping.
         draws: for every step, the generator of Dropout; empty if there is none.
         helpers: threads that may take a part of the work; empty if there are none.
     """
@@ -44,7 +45,7 @@ def descend(
         losses, guess, last = _one_pass(
             layers, values, inputs, batch, None, len(batch), slopes, draws[step : step + 1], helpers
         )
-        correct(last, values, shifts, anchors, mu)
+        correct(last, values, shifts, anchors, mu, clip)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         guesses.append(guess)

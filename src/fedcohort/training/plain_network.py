@@ -60,9 +60,12 @@ class Series(NamedTuple):
         size: size of a batch.
         shifts: for each client, what is added to the gradients of every step; empty for nothing.
         proximal: μ of what is added: μ·(parameters − start).
+        clip: largest norm of a gradient, before anything is added to it; 0 means no clipping.
         draws: for each client, the generators of Dropout for its steps; empty without Dropout.
         buffers: the other entries of the model that all clients receive; their values after the training follow the parameters in
             ``trained``.
+        outputs: outputs of the received model for each sample, in the order of ``features``, for losses that need them; otherwise
+            empty.
     """
 
     start: list[Tensor]
@@ -74,8 +77,10 @@ class Series(NamedTuple):
     size: int
     shifts: list[list[Tensor]]
     proximal: float
+    clip: float
     draws: list[list[torch.Generator]]
     buffers: list[Tensor]
+    outputs: Tensor
 
 
 class Program:
@@ -165,6 +170,8 @@ class Program:
         correction: Correction | None = None,
         anchors: Sequence[Tensor] = (),
         draws: Sequence[torch.Generator] = (),
+        clip: float = 0.0,
+        outputs: Tensor | None = None,  # noqa: ARG002 - the cross-entropy does not need them
     ) -> tuple[list[Tensor], Tensor]:
         """Take an optimizer step on the mean cross-entropy of every batch of ``size`` samples, in this ``order``.
 
@@ -179,6 +186,8 @@ class Program:
             correction: what is added to the gradients of every step; None for nothing.
             anchors: the parameters that the correction refers to, in the order of the network's.
             draws: for every step, the generator of Dropout.
+            clip: largest norm of a gradient, before the correction; 0 means no clipping.
+            outputs: those of the received model for all samples, for losses that need them.
 
         Returns:
             the cross-entropy of each sample before its step, and the total number of correct predictions.
@@ -188,7 +197,7 @@ class Program:
         helpers = self._helpers(features.shape[1:], [min(size, len(order)), len(order) % size])
         seen, hits, gradients = self._run(
             plain_functions.descend, features, labels, order, size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+            list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal, clip,
             list(draws), helpers,
         )  # fmt: skip
         for parameter, gradient in zip(self._parameters, gradients, strict=len(order) > 0):
@@ -208,7 +217,7 @@ class Program:
         return _run(
             descend_series, self._perceptron, series.start, series.trained, series.features, series.labels, series.order,
             series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            series.shifts, series.proximal, series.draws, keep_gradients,
+            series.shifts, series.proximal, series.clip, series.draws, keep_gradients,
         )  # fmt: skip
 
     def outputs(self, inputs: Tensor, edges: list[int]) -> Tensor:

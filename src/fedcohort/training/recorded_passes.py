@@ -52,15 +52,18 @@ def pass_by_autograd(
     features: Tensor,
     labels: Tensor,
     forward: AbstractContextManager[object] | None = None,
+    outputs: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Add the gradients of the mean loss of a batch to ``.grad``; the network and the loss run within ``forward``, if it is given.
+
+    ``outputs`` are those of the received model for the batch, for losses that need them.
 
     Returns:
         as :func:`reported`.
     """
     with forward or nullcontext():
         logits = module(features)
-        objective = local_losses(loss, logits, labels, None)
+        objective = local_losses(loss, logits, labels, outputs)
     pass_of_mean(objective, len(labels))
     return reported(loss, objective, logits, labels)
 
@@ -93,6 +96,7 @@ class RecordedPass:
         features: Tensor,
         labels: Tensor,
         draws: Sequence[torch.Generator] = (),  # noqa: ARG002 - there are none
+        outputs: Tensor | None = None,  # noqa: ARG002 - the loss does not need them
     ) -> tuple[Tensor, Tensor] | None:
         """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size.
 

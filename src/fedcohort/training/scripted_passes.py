@@ -15,7 +15,8 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.losses import Loss
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.script_threads import can_fork
-from fedcohort.training.network_watch import NetworkWatch
+from fedcohort.training.loss_code import names_read_by_loss
+from fedcohort.training.network_watch import NetworkWatch, ReadValues
 from fedcohort.training.optimizer_steps import correct, take_step  # noqa: F401 - scripts call them
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
@@ -33,15 +34,15 @@ useless."""
 
 _PASS = """
 def one_pass(
-    values: List[Tensor], others: List[Tensor], constants: List[Tensor], inputs: Tensor, labels: Tensor, draws: List[Generator],
-    idle: List[Tensor]
+    values: List[Tensor], others: List[Tensor], constants: List[Tensor], inputs: Tensor, labels: Tensor, outputs: Tensor,
+    draws: List[Generator], idle: List[Tensor]
 ):"""
 
 _EPOCH = """
 def descend(
-    values: List[Tensor], others: List[Tensor], constants: List[Tensor], features: Tensor, labels: Tensor, order: Tensor, size: int,
-    rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]], fresh: bool,
-    shifts: List[Tensor], anchors: List[Tensor], mu: float, draws: List[Generator], idle: List[Tensor]
+    values: List[Tensor], others: List[Tensor], constants: List[Tensor], features: Tensor, labels: Tensor, outputs: Tensor,
+    order: Tensor, size: int, rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]], fresh: bool,
+    shifts: List[Tensor], anchors: List[Tensor], mu: float, clip: float, draws: List[Generator], idle: List[Tensor]
 ):
     seen: List[Tensor] = []
     last: List[Tensor] = []
@@ -52,11 +53,12 @@ def descend(
         inputs = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
         step = start // size
         batch = labels.index_select(0, index)
-        losses, hits, slopes = one_pass(values, others, constants, inputs, batch, draws[step : step + 1], idle)
+        received = outputs.index_select(0, index) if len(outputs) > 0 else outputs
+        losses, hits, slopes = one_pass(values, others, constants, inputs, batch, received, draws[step : step + 1], idle)
         if len(slopes) == 0:
             break
         last = slopes
-        correct(last, values, shifts, anchors, mu)
+        correct(last, values, shifts, anchors, mu, clip)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         right = right + hits
@@ -84,12 +86,17 @@ class Network(NamedTuple):
     """The number of idle threads, int64 []; an empty list if no other thread may be asked."""
 
     def play(
-        self, features: Tensor, labels: Tensor, forward: AbstractContextManager[object] | None = None
+        self, batch: Sequence[Tensor], forward: AbstractContextManager[object] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The pass of a batch by autograd, with random numbers that depend on nothing; ``forward`` as for
-        :func:`~fedcohort.training.recorded_passes.pass_by_autograd`."""
+        """The pass of a batch by autograd, with random numbers that depend on nothing.
+
+        Args:
+            batch: features, labels, and the outputs of the received model if the loss needs them.
+            forward: as for :func:`~fedcohort.training.recorded_passes.pass_by_autograd`.
+        """
+        features, labels, *outputs = batch
         with torch_seeded(SEED, labels.device) if self.draws else nullcontext():
-            return pass_by_autograd(self.module, self.loss, features, labels, forward)
+            return pass_by_autograd(self.module, self.loss, features, labels, forward, *outputs)
 
 
 class ScriptedPass:
@@ -108,16 +115,17 @@ class ScriptedPass:
 
     def __init__(
         self, network: Network, source: str, others: list[Tensor], constants: list[Tensor], with_gradient: list[int],
-        features: Tensor, labels: Tensor,
+        features: Tensor, labels: Tensor, outputs: Tensor | None = None,
     ) -> None:  # fmt: skip
         parameters = network.parameters
         self._watch, self._parameters = NetworkWatch(network.module, parameters), parameters
         self.source, self._script = source, _compiled(source)
         self.draws, self.idle = network.draws, network.idle
+        self._of_loss = [ReadValues(names, read) for names, read in names_read_by_loss(network.loss) if read]
         self._training = [part.training for part in self._watch.parts]
         self.given = [p.detach() for p in parameters], [other.detach() for other in others], constants
         self._with_gradient = with_gradient
-        self._kind = _kind(features), _kind(labels)
+        self._kind = _kind(features), _kind(labels), _kind(_given(outputs))
         self.complete = len(with_gradient) == len(parameters) and _is_of_rows(features)
         self.reads_numbers = f"{other_calls.__name__}(" in source
         self.uses = self.misses = 0
@@ -134,23 +142,29 @@ class ScriptedPass:
 
     def holds(self) -> bool:
         """Whether the script still computes what the network computes."""
-        return self._watch.unchanged() and [part.training for part in self._watch.parts] == self._training
+        unchanged = self._watch.unchanged() and all(values.unchanged() for values in self._of_loss)
+        return unchanged and [part.training for part in self._watch.parts] == self._training
 
     def play(
-        self, features: Tensor, labels: Tensor, draws: Sequence[torch.Generator] = ()
+        self,
+        features: Tensor,
+        labels: Tensor,
+        draws: Sequence[torch.Generator] = (),
+        outputs: Tensor | None = None,
     ) -> tuple[Tensor, Tensor] | None:
         """Set ``.grad`` to the gradients of the mean loss of this batch; None if the batch has another size or memory layout, if the
         network makes other calls for it, or if there was an error, which autograd then explains better. ``draws`` is the generator of
-        a network that draws.
+        a network that draws, and ``outputs`` are those of the received model for the batch, for losses that need them.
 
         Returns:
             the cross-entropy of each sample and the number of correct predictions.
         """
-        if (_kind(features), _kind(labels)) != self._kind:
+        received = _given(outputs)
+        if (_kind(features), _kind(labels), _kind(received)) != self._kind:
             return None
         try:
             losses, right, gradients = self.run(
-                self._script.one_pass, *self.given, features, labels, list(draws), self._helpers()
+                self._script.one_pass, *self.given, features, labels, received, list(draws), self._helpers()
             )
         except RuntimeError:
             return None
@@ -174,14 +188,17 @@ class ScriptedPass:
         correction: Correction | None = None,
         anchors: Sequence[Tensor] = (),
         draws: Sequence[torch.Generator] = (),
+        clip: float = 0.0,
+        outputs: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`, up to the first
         one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script."""
         rule, added = optimizer.rule(), correction or Correction()
         try:
             seen, right, gradients = self.run(
-                self._script.descend, *self.given, features, labels, order, size, rule.kind, rule.rates, rule.nesterov,
-                rule.states, rule.fresh, list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal,
+                self._script.descend, *self.given, features, labels, _given(outputs), order, size,
+                rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
+                list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal, clip,
                 list(draws), self._helpers(),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
@@ -208,6 +225,11 @@ class ScriptedPass:
         """
         with torch.enable_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return function(*given)
+
+
+def _given(outputs: Tensor | None) -> Tensor:
+    """The outputs as scripts are given them: an empty tensor if there are none."""
+    return torch.empty(0) if outputs is None else outputs
 
 
 def _is_of_rows(features: Tensor) -> bool:

@@ -19,9 +19,9 @@ __all__ = ["ScriptedSeries"]
 _SERIES = """
 def descend_series(
     values: List[Tensor], others: List[Tensor], constants: List[List[Tensor]], changing: List[Tensor],
-    start: List[Tensor], buffers: List[Tensor], trained: List[List[Tensor]], features: Tensor, labels: Tensor, order: Tensor,
-    edges: List[List[int]], size: int, rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]], fresh: bool,
-    shifts: List[List[Tensor]], mu: float, draws: List[List[Generator]]
+    start: List[Tensor], buffers: List[Tensor], trained: List[List[Tensor]], features: Tensor, labels: Tensor, outputs: Tensor,
+    order: Tensor, edges: List[List[int]], size: int, rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]],
+    fresh: bool, shifts: List[List[Tensor]], mu: float, clip: float, draws: List[List[Generator]]
 ):
     seen: List[Tensor] = []
     right: List[Tensor] = []
@@ -39,15 +39,16 @@ def descend_series(
             end = edges[client][epoch + 1]
             for begin in range(edges[client][epoch], end, size):
                 until = min(begin + size, end)
-                index = order[begin:until]
-                inputs = features.index_select(0, index) if len(order) > 0 else features[begin:until].clone()
+                index = order[begin:until] if len(order) > 0 else torch.arange(begin, until)
+                inputs = features.index_select(0, index)
                 inputs = inputs.permute(0, 3, 1, 2) if inputs.dim() == 4 else inputs
-                targets = labels.index_select(0, index) if len(order) > 0 else labels[begin:until].clone()
+                targets = labels.index_select(0, index)
+                received = outputs.index_select(0, index) if len(outputs) > 0 else outputs
                 generators = draws[client][step : step + 1]
-                losses, count, slopes = any_pass(values, others, constants, inputs, targets, generators)
+                losses, count, slopes = any_pass(values, others, constants, inputs, targets, received, generators)
                 if len(slopes) == 0:
                     raise RuntimeError("the network makes other calls for this batch")
-                correct(slopes, values, shifts[client], start, mu)
+                correct(slopes, values, shifts[client], start, mu, clip)
                 take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
                 hits = hits + count
                 seen.append(losses)
@@ -97,8 +98,8 @@ class ScriptedSeries:
         rule = optimizer.rule()
         found: tuple[Tensor, Tensor] = ScriptedPass.run(
             self._script.descend_series, *self._given, series.start, series.buffers, series.trained, series.features,
-            series.labels, series.order, series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-            series.shifts, series.proximal, series.draws,
+            series.labels, series.outputs, series.order, series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states,
+            rule.fresh, series.shifts, series.proximal, series.clip, series.draws,
         )  # fmt: skip
         self._count(series)
         return found
@@ -115,7 +116,7 @@ def _compiled(passes: tuple[tuple[int, str], ...]) -> Any:
     """The functions of a series, which call functions of this module; ``passes`` are the sources of scripts by batch size."""
     sources = [source.replace("def one_pass(", f"def pass_of_{size}(", 1) for size, source in passes]
     calls = [
-        f"if len(labels) == {size}:\n        return pass_of_{size}(values, others, constants[{i}], inputs, labels, draws, [])"
+        f"if len(labels) == {size}:\n        return pass_of_{size}(values, others, constants[{i}], inputs, labels, outputs, draws, [])"
         for i, (size, _) in enumerate(passes)
     ]
     choice = "\n    ".join((_CHOICE, *calls, 'raise RuntimeError("no script for this size")'))
@@ -124,5 +125,6 @@ def _compiled(passes: tuple[tuple[int, str], ...]) -> Any:
 
 _CHOICE = """
 def any_pass(
-    values: List[Tensor], others: List[Tensor], constants: List[List[Tensor]], inputs: Tensor, labels: Tensor, draws: List[Generator]
+    values: List[Tensor], others: List[Tensor], constants: List[List[Tensor]], inputs: Tensor, labels: Tensor, outputs: Tensor,
+    draws: List[Generator]
 ) -> Tuple[Tensor, Tensor, List[Tensor]]:"""

@@ -1,0 +1,45 @@
+"""Whether the Python code of a local loss, which may be a user's, does nothing but compute; see
+:mod:`fedcohort.training.forward_code`."""
+
+from torch import Tensor, nn
+
+from fedcohort.algorithms.losses import Loss
+from fedcohort.training.forward_code import Check, Names
+
+__all__ = ["loss_only_computes", "names_read_by_loss", "tensors_of_loss"]
+
+_SPECIAL = frozenset(("__getattribute__", "__getattr__", "__get__"))
+"""Methods that run code when an attribute is read."""
+
+
+def loss_only_computes(loss: Loss) -> bool:
+    """Whether the loss does nothing but compute: it sets no attributes, and reads no lists that its code may change."""
+    check = Check(_parts(loss))
+    special = any(_SPECIAL & vars(base).keys() for base in type(loss).__mro__[:-1])
+    computes = check.function(type(loss).samples, loss) and all(map(check.part, _modules(loss)))
+    return computes and not (special or check.stored or (check.reads_lists and check.changes_lists))
+
+
+def names_read_by_loss(loss: Loss) -> list[tuple[Names, set[str]]]:
+    """The names that the code of the loss reads, with all attributes of the loss and of its modules."""
+    check = Check(_parts(loss))
+    check.function(type(loss).samples, loss)
+    for part in _modules(loss):
+        check.part(part)
+    return [*((vars(part), set(vars(part))) for part in check.parts), *check.read]
+
+
+def tensors_of_loss(loss: Loss) -> list[Tensor]:
+    """The tensors that are attributes of the loss, such as weights of classes, and those of its modules."""
+    own = [value for value in vars(loss).values() if isinstance(value, Tensor)]
+    return own + [tensor for part in _modules(loss) for tensor in (*part.parameters(False), *part.buffers(False))]
+
+
+def _modules(loss: Loss) -> list[nn.Module]:
+    """The modules that are attributes of the loss, such as ``nn.CrossEntropyLoss``, and their parts."""
+    own = [value for value in vars(loss).values() if isinstance(value, nn.Module)]
+    return [part for value in own for part in value.modules()]
+
+
+def _parts(loss: Loss) -> list[object]:
+    return [loss, *_modules(loss)]
