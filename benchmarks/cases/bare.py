@@ -92,7 +92,10 @@ class BareLoop:
                 torch.nn.utils.clip_grad_norm_(self.parameters, case.clip)
             gradients = [p.grad for p in self.parameters if p.grad is not None]
             with torch.no_grad():
-                if case.algorithm in ("fedprox", "own_prox"):
+                if case.algorithm == "own_prox":  # written as for FedCohort
+                    for gradient, parameter, start in zip(gradients, self.parameters, received, strict=True):
+                        gradient += MU * (parameter.detach() - start)
+                if case.algorithm == "fedprox":
                     moved = torch._foreach_sub([p.detach() for p in self.parameters], received)
                     torch._foreach_add_(gradients, moved, alpha=MU)
                 if correction:

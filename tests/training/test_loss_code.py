@@ -1,15 +1,21 @@
 """Own losses that only compute have scripts with the bits of autograd; those whose code does more go on running."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import Loss
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.engines import work_splitting
 from fedcohort.training import network_scripts
+from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.loss_code import loss_only_computes
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.scripted_series import ScriptedSeries
 from tests.training import own_losses
 from tests.training.own_losses import (
     ByModule,
@@ -23,6 +29,9 @@ from tests.training.own_losses import (
     WeighedClasses,
 )
 from tests.training.scripted_networks import Normed
+from tests.training.test_client_series import OWN
+from tests.training.test_client_series import learned as series_learned
+from tests.training.test_plain_network import network
 from tests.training.test_scripted_passes import batch, built, counted, learned
 
 
@@ -87,3 +96,26 @@ def test_labels_that_are_no_classes_are_refused_by_one_hot() -> None:
     assert script is not None
     images, labels = batch()
     assert script.play(images, labels + 4) is None, "autograd explains the error"
+
+
+@pytest.mark.parametrize("epochs", [None, np.array([1, 2, 1, 3, 1, 1, 2])], ids=["one epoch", "different epochs"])
+@pytest.mark.parametrize("name", ["wide", "perceptron", "chance"])
+def test_outputs_of_several_clients_have_the_bits_of_single_clients(
+    name: str, epochs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one pass if samples are aligned; those of `wide` are."""
+    module, shape = OWN[name] if name in OWN else network(name)
+    training = Training(batch_size=16, epochs=1, loss={"name": "robust"})
+    together, whole = list[int](), ScriptedSeries.descend_series
+
+    def noted(self: ScriptedSeries, series: Any, *given: Any) -> Any:
+        together.append(len(series.edges))
+        assert len(series.outputs) == len(series.features)
+        return whole(self, series, *given)
+
+    monkeypatch.setattr(work_splitting, "SERIES_PER_THREAD", 1)
+    monkeypatch.setattr(ScriptedSeries, "descend_series", noted)
+    found = series_learned(module, shape, FedAvg(), training, epochs)
+    assert max(together) > 1
+    monkeypatch.setattr(ClientSeries, "possible", lambda *_: False)
+    assert found == series_learned(module, shape, FedAvg(), training, epochs, workers=1)

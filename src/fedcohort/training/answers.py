@@ -26,7 +26,7 @@ from fedcohort.training.evaluation import BLOCK, block_losses, blocks, evaluate_
 from fedcohort.training.plain_network import Program
 from fedcohort.training.reused_memory import ALIGNMENT
 
-__all__ = ["TOGETHER", "answer", "answers"]
+__all__ = ["TOGETHER", "aligned_alike", "answer", "answers"]
 
 TOGETHER = 2**22
 """Maximum number of feature values of several blocks that are standardized together."""
@@ -69,7 +69,7 @@ def answers(
 
     With the network's ``program``, the forward passes of several clients are one call.
     """
-    if not isinstance(question, LocalLoss) or question.batch or not _aligned_alike(federation, dtype):
+    if not isinstance(question, LocalLoss) or question.batch or not aligned_alike(federation, dtype):
         return [answer(module, federation, dtype, question, t, client, seed) for client in clients]
     outputs = partial(_outputs_of_parts, module) if program is None else program.outputs
     spans = [federation.span(client) for client in clients]
@@ -99,7 +99,7 @@ def _groups(parts: Sequence[tuple[int, int]], sample_shape: Sequence[int]) -> It
         yield group
 
 
-def _aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
+def aligned_alike(federation: Federation, dtype: torch.dtype) -> bool:
     """Whether every sample of a batch has the alignment of the first one: products round alike only for data aligned alike."""
     return math.prod(federation.sample_shape) * dtype.itemsize % ALIGNMENT == 0
 

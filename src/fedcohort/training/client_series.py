@@ -13,11 +13,13 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
+from fedcohort.training.answers import aligned_alike
 from fedcohort.training.client_hooks import finished
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
@@ -26,6 +28,7 @@ from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.memory_layouts import channels_last
 from fedcohort.training.plain_network import Program, Series
 from fedcohort.training.random_layers import step_generator
+from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
 from fedcohort.training.scripted_series import ScriptedSeries
 from fedcohort.training.stack.stack_setup import client_half_stacks
@@ -175,7 +178,7 @@ class ClientSeries:
             first += stop - start
         order = torch.from_numpy(np.concatenate(orders))
         rows = torch.from_numpy(np.concatenate([np.arange(*span) for span in spans]))
-        outputs = self._received_outputs(model, clients)
+        outputs = self._received_outputs(model, clients, rows)
         if in_order:
             rows, outputs = rows[order], outputs[order] if len(outputs) else outputs
         return Series(
@@ -194,14 +197,21 @@ class ClientSeries:
             outputs=outputs,
         )
 
-    def _received_outputs(self, model: ModelState, clients: Sequence[int]) -> Tensor:
-        """Outputs of the received model on the samples of all clients, one client after another; empty if the loss does not need
-        them."""
-        setup = self.setup
+    def _received_outputs(self, model: ModelState, clients: Sequence[int], rows: Tensor) -> Tensor:
+        """Outputs of the received model on the samples of all clients, one client after another, which are at these ``rows``; empty
+        if the loss does not need them."""
+        setup, federation = self.setup, self.setup.federation
         if not setup.loss.needs_outputs:
             return torch.empty(0)
         setup.show(model)
-        return torch.cat([setup.received_outputs(setup.federation.client(client)) for client in clients])
+        data, program = [federation.client(client) for client in clients], setup.outputs_program()
+        if program is None or not aligned_alike(federation, setup.dtype):
+            return torch.cat([setup.received_outputs(samples) for samples in data])
+        sizes = [min(CHUNK, len(samples) - start) for samples in data for start in range(0, len(samples), CHUNK)]
+        edges = [0, *itertools.accumulate(sizes)]
+        with torch.no_grad():
+            outputs = program.outputs(federation.prepare(federation.train.pick(rows), setup.dtype), edges)
+            return functional.softmax(outputs, dim=-1)
 
     def _other_entries(self) -> list[str]:
         """The entries of a model that are not trained."""
