@@ -240,11 +240,11 @@ class Check:
             items = (value.func, *value.args, *value.keywords.values())
             constant = not any(frozen(item) is not None and may_change(item) for item in items)
             return constant and all(self._may_use(item, part) for item in items)
-        if isinstance(value, nn.Module):  # of a loss; those of a network are no attributes
-            return any(value is part for part in self.parts)
         if isinstance(value, type):
             return _is_known(value) or issubclass(value, nn.Module)
-        return type(value) in _TENSORS or _is_harmless_builtin(value) or self.function(value, part)
+        if type(value) in _TENSORS or any(value is one for one in self.parts):
+            return True
+        return _is_harmless_builtin(value) or self.function(value, part)
 
 
 def _reserved(parts: Iterable[nn.Module]) -> set[str]:
