@@ -107,6 +107,41 @@ finally:
     assert len(modules) <= 160, "with Python 3.11 there are 90"
 
 
+SIGNAL_DURING_THE_IMPORT = """
+import importlib.abc, os, signal, sys, time
+import fedcohort.cli
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == "fedcohort.cli.entry":
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(10)
+
+sys.meta_path.insert(0, Finder())
+fedcohort.cli.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback() -> None:
+    result = process(code=SIGNAL_DURING_THE_IMPORT)
+    assert (result.returncode, result.stderr) == (130, "fedcohort: interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is used")
+def test_a_current_folder_that_was_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library ended the process with a message about one of its own files."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for words in (["run"], ["report", str(tmp_path)]):
+        result = CliRunner().invoke(cli, words)
+        assert (result.exit_code, result.stderr) == (
+            2,
+            "fedcohort: error: the current folder was removed; change to another folder\n",
+        )
+
+
 @pytest.mark.parametrize("command", [("data", "list"), ("data", "cache")])
 def test_lists_of_data_need_no_pytorch(command: tuple[str, str]) -> None:
     """They took two seconds, of which PyTorch took most."""

@@ -121,8 +121,7 @@ def test_the_processes_of_jobs_play_on_their_own_gpu(tmp_path: Path, monkeypatch
     played = []
     monkeypatch.setattr(parallel_runs, "run_cell", lambda cell, *_, **__: played.append(cell.experiment.engine.device))
     threads = torch.get_num_threads()
-    number = multiprocessing.get_context("spawn").Value("i", 0)
-    process = parallel_runs._Process(packed([Given()], [], 3), number, quiet=False)
+    process = parallel_runs._Process(packed([Given()], [], 3), multiprocessing.get_context("spawn"), quiet=False)
     for name in ("cuda", "cuda", "auto", "cuda:0", "cpu"):
         parallel_runs._receive(process)
         parallel_runs._play(cell(small(engine={"device": name})), 0, tmp_path, 1, False)

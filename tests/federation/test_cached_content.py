@@ -1,5 +1,6 @@
 """What is read from the cache is what was hashed: every change of a file is found before the arrays are used."""
 
+import errno
 import json
 import os
 import shutil
@@ -49,6 +50,29 @@ def entry_in(root: Path, seed: int = 0) -> Path:
     entry = root / "made-1"
     load_or_decode(entry, "made", lambda _, out: cache_entries.save(made(seed), out))
     return entry
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (MemoryError("Unable to allocate"), r"\(Cannot allocate memory\); free some memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), r"\(Cannot allocate memory\); free some memory"),
+        (OSError(errno.EMFILE, "Too many open files"), r"\(Too many open files\); raise the limit of open files"),
+    ],
+)
+def test_an_entry_for_which_memory_is_lacking_is_not_damaged(
+    error: Exception, words: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = entry_in(own_cache)
+
+    def no_map(file: Path) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_entries, "map_array", no_map)
+        with pytest.raises(UsageError, match=rf"^FEDCOHORT_CACHE: '.*train_features\.npy' cannot be read {words}"):
+            load_or_decode(entry, "made", lambda *_: pytest.fail("the entry is as it was written"))
+    assert read_entry(entry, "made") is not None
 
 
 def flip(file: Path, position: int, bit: int = 0) -> None:

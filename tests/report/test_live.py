@@ -1,5 +1,6 @@
 """The page while runs go on: on this machine only, reading only, and back after either side was away."""
 
+import errno
 import hmac
 import html
 import http.client
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -375,6 +376,35 @@ def test_the_page_and_its_links_have_the_token(tmp_path: Path) -> None:
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with serving(tmp_path) as port, pytest.raises(UsageError, match=f"--port {port}: already in use"):
         serve(tmp_path, port)
+
+
+def test_without_a_port_any_free_one_is_taken_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With twenty pages on a machine, `--live` printed an error about an option that its command does not have."""
+    real, tried = live_module.LiveServer, []
+
+    def others_have_it(port: int, live: Live) -> live_module.LiveServer:
+        tried.append(port)
+        if port:
+            raise OSError(errno.EADDRINUSE, "Address already in use")
+        return real(port, live)
+
+    monkeypatch.setattr(live_module, "LiveServer", others_have_it)
+    server = serve(tmp_path)
+    server.server_close()
+    assert tried == [*range(live_module.PORT, live_module.PORT + 20), 0]
+
+
+def test_a_port_that_needs_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "LiveServer", Mock(side_effect=PermissionError(errno.EACCES, "Permission denied")))
+    with pytest.raises(UsageError, match=r"^--port 80: cannot be used \(Permission denied\); give another port$"):
+        serve(tmp_path, 80)
+
+
+def test_a_run_goes_on_without_a_page_that_cannot_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "beside", lambda *_: nullcontext(""))
+    words = ["run", "--live", "--set", "rounds=1", "--set", "seeds=1", "--runs", str(tmp_path / "runs"), "-q"]
+    result = CliRunner().invoke(cli, words)
+    assert (result.exit_code, result.stderr) == (0, "fedcohort: no live page; the runs go on without it\n")
 
 
 def test_several_experiments_and_none_yet(tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def test_any_write_may_find_the_disk_full(nth: int, tmp_path: Path, monkeypatch:
     for path in (tmp_path / "full").iterdir():
         if (path / "run.sqlite").exists():
             fedcohort.open_run(path)
-        assert not list((path / "checkpoint").glob(".round*"))  # an incomplete file does not keep its space
+        left_over = [*(path / "checkpoint").glob(".round*"), *path.glob(".run*")]
+        assert not left_over  # an incomplete file does not keep its space
     assert record(fedcohort.run(experiment, runs=tmp_path / "full")) == undisturbed
 
 
@@ -185,17 +186,36 @@ def test_a_tracker_without_space_is_one_line_and_the_run_goes_on_later(disk: Sma
     assert fedcohort_command(*RUN, *track).exit_code == 0
 
 
-@pytest.mark.parametrize("left", [0, 100_000, 400_000])
-def test_a_cache_without_space_is_one_line(
-    left: int, disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_pictures(folder: Path) -> None:
+    """An image folder of 60 images in two classes."""
     from PIL import Image
 
     generator = np.random.default_rng(0)
     for i in range(60):
-        folder = tmp_path / "pictures" / "train" / str(i % 2)
-        folder.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(generator.integers(0, 256, (64, 64, 3), np.uint8)).save(folder / f"{i}.png")
+        inner = folder / "train" / str(i % 2)
+        inner.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(0, 256, (64, 64, 3), np.uint8)).save(inner / f"{i}.png")
+
+
+def write_parquet(folder: Path) -> None:
+    """The images of :func:`write_pictures` in one Parquet file, which is copied into the cache before it is decoded."""
+    from datasets import ClassLabel, Dataset, Features, Image
+
+    write_pictures(folder)
+    files = sorted((folder / "train").rglob("*.png"))
+    images = [{"bytes": file.read_bytes(), "path": None} for file in files]
+    columns = {"image": images, "label": [int(file.parent.name) for file in files]}
+    features = Features({"image": Image(), "label": ClassLabel(names=["0", "1"])})
+    shutil.rmtree(folder / "train")
+    Dataset.from_dict(columns, features).to_parquet(folder / "train.parquet")
+
+
+@pytest.mark.parametrize("left", [0, 100_000, 400_000])
+@pytest.mark.parametrize("write", [write_pictures, write_parquet])
+def test_a_cache_without_space_is_one_line(
+    write: Any, left: int, disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "pictures")
     monkeypatch.setenv("FEDCOHORT_CACHE", str(disk.path))
     settings = [
         f"data.name={str(tmp_path / 'pictures')!r}",

@@ -1,6 +1,7 @@
 """A killed or interrupted run that is resumed equals an uninterrupted run; damaged files are reported and not overwritten."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -390,3 +391,15 @@ def test_a_runs_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> 
 def test_opening_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run directory"):
         fedcohort.open_run(tmp_path)
+
+
+def test_a_run_directory_that_is_removed_while_its_run_is_played(tmp_path: Path) -> None:
+    """The error said that finished rounds were kept."""
+
+    def remove(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            shutil.rmtree(next(tmp_path.iterdir()))
+
+    with pytest.raises(UsageError, match=r"was removed or renamed while the run was played; put it back, or start"):
+        fedcohort.run(small(rounds=4, measures={"checkpoint_every": 1}), runs=tmp_path, progress=remove)
+    assert fedcohort.run(small(rounds=4), runs=tmp_path).finished

@@ -20,8 +20,10 @@ from fedcohort.cli.watch_runs import messages
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
-from fedcohort.runs import parallel_runs
+from fedcohort.runs import ending_processes, parallel_runs
+from fedcohort.runs.ending_processes import SignalCount
 from fedcohort.runs.play_run import Interrupted
+from fedcohort.selection import Cohort, Selector
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 
@@ -160,6 +162,64 @@ def test_an_interrupted_comparison_waits_for_its_processes(tmp_path: Path, monke
     watch.join()
 
 
+def ends_after_a_signal(cell: Cell, number: int, runs: Path, *_: Any) -> None:
+    """In place of a run: says that it has begun, and ends a moment after a signal."""
+    (runs / f"{cell.seed}").touch()
+    while not parallel_runs._asked:
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_second_signal_while_a_process_is_found_to_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of its handler came before Python had noted the end of the process, for which the command then waited for ever."""
+    reaped: list[int] = []
+
+    def interrupt() -> None:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        monkeypatch.setattr(os, "waitpid", waitpid)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def waitpid(pid: int, options: int, real: Any = os.waitpid) -> tuple[int, int]:
+        found: tuple[int, int] = real(pid, options)
+        if found[0] and threading.current_thread() is threading.main_thread():
+            reaped.append(found[0])
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(parallel_runs, "_play", ends_after_a_signal)
+    threading.Thread(target=interrupt, daemon=True).start()
+    before = set(multiprocessing.active_children())  # of earlier tests
+    with pytest.raises(Interrupted, match="stopped; finished rounds of all runs are kept"):
+        parallel_runs.run_cells([(cell, Given()) for cell in small(rounds=2, seeds=2).cells()], tmp_path, 2)
+    assert reaped
+    assert set(multiprocessing.active_children()) <= before
+
+
+class Failing(Selector):
+    """A strategy with an error."""
+
+    def select(self, round: Any) -> Cohort:
+        raise ValueError("no choice")
+
+
+def test_no_run_begins_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes had been sent further runs, which they played to the end before the error was shown."""
+    import torch
+
+    monkeypatch.setattr(parallel_runs, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(parallel_runs, "as_completed", list)
+    threads = torch.get_num_threads()
+    with pytest.raises(UsageError, match="no choice"):
+        fedcohort.compare(small(rounds=2, seeds=3, selection=Failing()), runs=tmp_path, jobs=2)
+    torch.set_num_threads(threads)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 class NoPool:
     """In place of a pool, of which only the processes are looked at."""
 
@@ -175,7 +235,7 @@ def test_processes_that_have_not_begun_are_ended_at_once() -> None:
     with parallel_runs._signals_wait():
         starting = context.Process(target=time.sleep, args=(50,))
         starting.start()
-    parallel_runs._stop(NoPool(), {starting}, signal.SIGTERM, context.Value("i", 0))  # type: ignore[arg-type]
+    ending_processes.stop(NoPool(), {starting}, signal.SIGTERM, context.Value("i", 0), SignalCount())  # type: ignore[arg-type]
     assert starting.exitcode == -signal.SIGKILL
 
 
@@ -228,13 +288,11 @@ def test_a_process_that_ends_before_its_signal_is_no_error() -> None:
 
     class Ended:
         pid = ended.pid
-        joined = False
+        looks = 0
 
         def is_alive(self) -> bool:
-            return True  # as it was a moment ago
-
-        def join(self) -> None:
-            self.joined = True
+            self.looks += 1
+            return self.looks == 1  # as it was a moment ago
 
     class Pool:
         def shutdown(self, **_: bool) -> None:
@@ -242,5 +300,5 @@ def test_a_process_that_ends_before_its_signal_is_no_error() -> None:
 
     process: Any = Ended()
     pool: Any = Pool()
-    parallel_runs._stop(pool, {process}, signal.SIGTERM, multiprocessing.Value("i", 1))
-    assert process.joined
+    ending_processes.stop(pool, {process}, signal.SIGTERM, multiprocessing.Value("i", 1), SignalCount())
+    assert process.looks == 2

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import click
@@ -97,6 +98,10 @@ class _Commands(click.Group):
             end_at_closed_pipe()
 
     def invoke(self, ctx: click.Context) -> object:
+        try:
+            Path.cwd()
+        except FileNotFoundError:  # libraries would end the process, or raise errors of their own
+            raise Wrong("the current folder was removed; change to another folder") from None
         try:
             return super().invoke(ctx)
         except UsageError as error:

@@ -72,7 +72,7 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) ->
     longest = rounds[:most_runs]  # if not all are played
     planned = Planned(sum(longest), len(longest), differences_of_cells(cells), at_most)
     with beside(context.params["runs"], cells[0].experiment.name, planned) as address:
-        echo(f"fedcohort: live at {address}", err=True)
+        echo(f"fedcohort: {f'live at {address}' if address else 'no live page; the runs go on without it'}", err=True)
         yield
 
 

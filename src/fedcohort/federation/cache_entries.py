@@ -7,10 +7,12 @@ The hash is XXH3 with 128 bits, which is about as fast as memory. It finds accid
 also change its hash. An entry without hashes, as earlier versions wrote them, is checked by its fingerprint, which takes longer.
 """
 
+import errno
 import hashlib
 import io
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +79,7 @@ def read_entry(entry: Path, name: str) -> Dataset | None:
 
     Raises:
         DamagedEntryError: a file is missing, cannot be read, or is not as it was written.
+        UsageError: memory or open files are lacking.
     """
     if not entry.exists() and not entry.is_symlink():
         return None
@@ -160,10 +163,32 @@ def _read_array(file: Path, known: ArrayOnDisk | None) -> NDArray[np.generic]:
     except FileNotFoundError:
         raise DamagedEntryError(f"{file.name} is missing") from None
     except Exception as error:  # a damaged file can make numpy fail in any way
+        _check_means(file, error)
         raise DamagedEntryError(f"{file.name} cannot be read ({brief(error)})") from None
     if known is not None and (array.dtype.str, array.shape) != (known.dtype, known.shape):
         raise DamagedEntryError(f"{file.name} has another type or shape")
     return array
+
+
+def _check_means(file: Path, error: Exception) -> None:
+    """Refuse to read an array for which the means are lacking; nothing is wrong with its file.
+
+    Raises:
+        UsageError: the error is about memory or about open files.
+    """
+    number: int = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None) or 0
+    if cure := _CURES.get(number):
+        raise UsageError(
+            f"FEDCOHORT_CACHE: '{brief(file, 80)}' cannot be read ({os.strerror(number)}); {cure}"
+        ) from None
+
+
+_CURES = {
+    errno.ENOMEM: "free some memory, or raise the limit (ulimit -v)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close other programs",
+}
+"""What helps, by the number of an error that says nothing about the file."""
 
 
 def _num_bytes(known: ArrayOnDisk) -> int:

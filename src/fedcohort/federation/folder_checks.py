@@ -16,7 +16,7 @@ from typing import NoReturn
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, has_control_characters
 
-__all__ = ["MAX_SAMPLES", "broken_parquet", "check_folder", "check_room", "described", "files_in"]
+__all__ = ["MAX_SAMPLES", "broken_parquet", "check_folder", "check_room", "described", "files_in", "first_cause"]
 
 MAX_SAMPLES = 100_000_000
 """Maximum number of rows of a Parquet file; far more than any image data set has."""
@@ -99,10 +99,16 @@ def _state(file: Path, refuse: Callable[[OSError], NoReturn]) -> os.stat_result 
     return state if stat.S_ISREG(state.st_mode) else None
 
 
-def described(error: BaseException, most: int = 110) -> str:
-    """The first cause of an error of a library, in one short line."""
+def first_cause(error: BaseException) -> BaseException:
+    """The error that began a chain of errors of a library."""
     while error.__cause__ is not None:
         error = error.__cause__
+    return error
+
+
+def described(error: BaseException, most: int = 110) -> str:
+    """The first cause of an error of a library, in one short line."""
+    error = first_cause(error)
     text = brief(" ".join(str(error).split()), most)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

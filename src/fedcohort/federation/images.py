@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.durable_files import reserve
+from fedcohort.core.durable_files import is_disk_full, reserve
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief, check_classes, check_clients, check_labels, numbered
 from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
-from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described, files_in
+from fedcohort.federation.folder_checks import (
+    broken_parquet,
+    check_folder,
+    check_room,
+    described,
+    files_in,
+    first_cause,
+)
 from fedcohort.federation.image_folders import mention_inner_folders, split_patterns
 
 if TYPE_CHECKING:
@@ -41,6 +49,7 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
 
     Raises:
         UsageError: the data set cannot be read, or the Hub cannot be reached.
+        OSError: there is no space for the Arrow copy in ``scratch``.
     """
     where = f"data.name = '{brief(name)}'"
     datasets = _hugging_face(where)
@@ -61,6 +70,8 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     except ConnectionError as error:
         raise _offline(name, error) from error
     except Exception as error:  # the library has about twenty error types; each message describes the problem
+        if isinstance(source, Path) and is_disk_full(first_cause(error)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         known = "" if isinstance(source, str) else broken_parquet(source)
         raise UsageError(f"{where}: cannot be read: {known or described(error)}") from error
     finally:

@@ -71,26 +71,31 @@ def _fill(directory: Path, experiment_toml: str, meta: Mapping[str, str], files:
     for left_over in directory.glob(".run*.sqlite*"):  # of processes that ended before the run was created
         left_over.unlink(missing_ok=True)
     fresh = directory / ".run.sqlite"
+    with removed_on_error(fresh):
+        _fill_database(fresh, {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta})
+        for name, content in files.items():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            write_file(directory / name, content)
+        write_file(directory / "experiment.toml", experiment_toml.encode())
+        for folder in {(directory / name).parent for name in files} | {directory}:
+            sync_directory(folder)
+        fresh.replace(directory / "run.sqlite")
+    sync_directory(directory)
+    sync_directory(directory.parent)
+
+
+def _fill_database(fresh: Path, facts: Mapping[str, str]) -> None:
+    """Write the database of a new run to the disk."""
     connection = sqlite3.connect(fresh)
     try:
         connection.execute("PRAGMA journal_mode = OFF")  # the file is synced as a whole, before it gets its name
         connection.execute("PRAGMA synchronous = OFF")
         with connection:
             connection.executescript(TABLES)
-            rows = {"format": str(FORMAT), "status": "running", "experiment": experiment_toml, **meta}
-            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows.items())
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", facts.items())
     finally:
         connection.close()
     sync_file(fresh)
-    for name, content in files.items():
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        write_file(directory / name, content)
-    write_file(directory / "experiment.toml", experiment_toml.encode())
-    for folder in {(directory / name).parent for name in files} | {directory}:
-        sync_directory(folder)
-    fresh.replace(directory / "run.sqlite")
-    sync_directory(directory)
-    sync_directory(directory.parent)
 
 
 @contextmanager
@@ -269,6 +274,11 @@ class Writer:
             raise self._cannot_write(error) from None
 
     def _cannot_write(self, error: Exception) -> UsageError:
+        if not self.path.is_dir():
+            return UsageError(
+                f"{self.path}: was removed or renamed while the run was played; put it back, or start the same command again to play "
+                "the run anew"
+            )
         cure = "free some space" if disk_is_full(self.path, error) else "fix it"
         return UsageError(
             f"{self.path}: cannot be written ({error}); finished rounds are kept: {cure}, and start the same command again"

@@ -6,6 +6,7 @@ that a web site with a name that points to 127.0.0.1 gets no data. Every request
 command printed, so that other users of the machine get no data either. It writes no file, and its answers contain no absolute path.
 """
 
+import errno
 import hmac
 import json
 import math
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -296,7 +297,7 @@ def serve(
 
     Args:
         folder: folder of run directories.
-        port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`.
+        port: port to use, 0 for any free one; None tries twenty ports from :data:`PORT`, and then takes any free one.
         name: the experiment that is shown first.
         token: the secret that every request must give; by default the environment variable :data:`TOKEN`, or else a new random one.
         planned: the runs of ``name`` that are going to be played, if they are known.
@@ -305,22 +306,22 @@ def serve(
         The server. Its ``address`` is that of the page.
 
     Raises:
-        UsageError: the port, or every port that was tried, is in use.
+        UsageError: the port cannot be used.
     """
     live = Live(folder, name, token or os.environ.get(TOKEN) or secrets.token_urlsafe(24), planned)
-    for number in range(PORT, PORT + 20) if port is None else [port]:
-        try:
+    for number in range(PORT, PORT + 20) if port is None else ():
+        with suppress(OSError):
             return LiveServer(number, live)
-        except OSError:
-            continue
-    raise UsageError(
-        f"--port {port if port is not None else f'{PORT} to {PORT + 19}'}: already in use; give another port"
-    )
+    try:
+        return LiveServer(port or 0, live)
+    except OSError as error:
+        problem = "already in use" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+        raise UsageError(f"--port {port or 0}: {problem}; give another port") from None
 
 
 @contextmanager
 def beside(folder: str | Path, name: str, planned: Planned) -> Iterator[str]:
-    """Serve runs from a process of its own until the block ends; yields the address."""
+    """Serve runs from a process of its own until the block ends; yields the address, which is empty if they cannot be served."""
     command = [sys.executable, "-m", "fedcohort", "live", "--runs", str(folder), "--name", name, "--until-closed"]
     expected = [planned.rounds, planned.runs, planned.comparisons]
     command += ["--expected", *map(str, expected), *["--at-most"] * planned.at_most]

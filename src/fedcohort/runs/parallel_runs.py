@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from ctypes import c_bool
 from dataclasses import replace
 from multiprocessing import resource_tracker
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import BaseContext
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,7 @@ from fedcohort.core.signals import SIGNALS, Signalled, handled, raise_signalled
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import BeingWrittenError
+from fedcohort.runs.ending_processes import SignalCount, stop
 from fedcohort.runs.find_run import find_run, on_device
 from fedcohort.runs.named_warnings import logged_warnings, named_warnings
 from fedcohort.runs.play_run import Interrupted, run_cell
@@ -95,9 +97,9 @@ def _play_all(
             resource_tracker.ensure_running()
         Finalize(None, _end_tracker, exitpriority=-100)  # after those of semaphores, which have 0
     context = multiprocessing.get_context("spawn")
-    sent = _Process(parcel, context.Value("i", 0), quiet=_is_quiet())
+    sent, signals = _Process(parcel, context, quiet=_is_quiet()), SignalCount()
     with (
-        handled(raise_signalled),
+        handled(signals),
         ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_process, initargs=(sent,)) as pool,
     ):
         try:
@@ -106,11 +108,12 @@ def _play_all(
             for done in as_completed(begun):
                 try:
                     done.result()
-                except BeingWrittenError:
+                except (BeingWrittenError, _NotBegunError):
                     continue
                 log.info("%s, seed %d: finished", begun[done].label, begun[done].seed)
                 finished(begun[done])
         except BrokenProcessPool:
+            signals.held = True
             for process in set(multiprocessing.active_children()) - others:  # an idle one would wait for work for ever
                 process.kill()
             raise UsageError(
@@ -118,11 +121,13 @@ def _play_all(
                 f"command resumes them ({runs}); use fewer jobs if it happens again"
             ) from None
         except (Interrupted, KeyboardInterrupt) as stopped:
+            signals.held = True
             signum = getattr(stopped, "signum", signal.SIGINT)
             while processes := set(multiprocessing.active_children()) - others:  # one may have been starting meanwhile
-                _stop(pool, processes, signum, sent.begun)
+                stop(pool, processes, signum, sent.begun, signals)
             raise Interrupted(_STOPPED.format(folder=runs), signum) from None
         finally:
+            sent.over.value = True
             pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -141,33 +146,6 @@ def _end_tracker() -> None:
     if end is not None:
         with suppress(Exception):  # a part of Python that may change
             end()
-
-
-def _stop(pool: ProcessPoolExecutor, processes: set[BaseProcess], signum: int, begun: "Synchronized[int]") -> None:
-    """Let the processes of a pool finish their rounds, and wait for their end; another signal ends them at once.
-
-    If none of them has ``begun`` to work, they are ended at once, too: they would go on with their imports before they end.
-    """
-    pool.shutdown(wait=False, cancel_futures=True)
-    try:
-        with begun.get_lock():  # no process begins meanwhile
-            for process in processes if not begun.value else ():
-                process.kill()
-        for process in processes:
-            if process.pid is not None and process.is_alive():
-                with suppress(ProcessLookupError):  # it has ended meanwhile
-                    os.kill(process.pid, signum if os.name != "nt" else signal.SIGTERM)
-        _wait_for(processes)  # the pool no longer does, after the call above
-    except KeyboardInterrupt:
-        for process in processes:
-            process.kill()
-        _wait_for(processes)
-
-
-def _wait_for(processes: set[BaseProcess]) -> None:
-    """Return when these processes have ended."""
-    for process in processes:
-        process.join()
 
 
 @contextmanager
@@ -206,12 +184,18 @@ class _Process:
 
     Args:
         parcel: the objects that its runs need.
-        begun: the number of processes that have begun.
+        context: how processes are started.
         quiet: whether warnings are not printed.
+
+    Attributes:
+        begun: the number of processes that have begun.
+        over: whether no further run begins; the pool has sent some to its processes already, and cannot cancel them.
     """
 
-    def __init__(self, parcel: Parcel, begun: "Synchronized[int]", *, quiet: bool = False) -> None:
-        self.parcel, self.begun, self.quiet, self.number = parcel, begun, quiet, 0
+    def __init__(self, parcel: Parcel, context: BaseContext, *, quiet: bool = False) -> None:
+        self.parcel, self.quiet, self.number = parcel, quiet, 0
+        self.begun: Synchronized[int] = context.Value("i", 0)
+        self.over = context.RawValue(c_bool, False)
         self._givens: list[Given] | None = None
 
     def take_number(self) -> None:
@@ -282,8 +266,30 @@ def _play(cell: Cell, number: int, runs: str | Path, threads: int, trust: bool) 
         cell = replace(cell, experiment=cell.experiment.with_engine(device=of_process(device, process.number)))
     if not cell.experiment.engine.workers:
         cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
-    with _unless_asked_to_end(), _warnings_of(cell, quiet=process.quiet):
+    with _unless_asked_to_end(), _last_after_an_error(process), _warnings_of(cell, quiet=process.quiet):
         run_cell(cell, given, runs=runs, trust=trust)
+
+
+class _NotBegunError(Exception):
+    """A run did not begin, because another one ended with an error."""
+
+
+@contextmanager
+def _last_after_an_error(process: _Process) -> Iterator[None]:
+    """A block after whose errors no process begins another run.
+
+    Raises:
+        _NotBegunError: there was such an error in any process.
+    """
+    if process.over.value:
+        raise _NotBegunError
+    try:
+        yield
+    except BeingWrittenError:
+        raise
+    except BaseException:
+        process.over.value = True
+        raise
 
 
 def _is_quiet() -> bool:
