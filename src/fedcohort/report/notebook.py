@@ -17,6 +17,7 @@ from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.report.unranked_rows import about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.report.worst_clients import worst as worst_of
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
@@ -124,6 +125,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         *_problems(compared),
         compared.note,
         about_federations(compared),
+        about_planned(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),

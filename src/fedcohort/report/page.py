@@ -33,7 +33,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
-from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned, about_unmarked
 from fedcohort.report.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
@@ -133,6 +133,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
                 "about_chance",
                 "about_counted",
                 "about_federations",
+                "about_planned",
                 "about_points",
                 "about_references",
                 "about_seeds",
@@ -165,6 +166,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             *(finding for finding in found if finding.kind in EARLY or not going_on),
         ],
         "about_federations": about_federations(compared),
+        "about_planned": about_planned(compared),
         "about_references": about_references(compared),
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),

@@ -16,7 +16,7 @@ from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_scores, own_samples
-from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
@@ -63,6 +63,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
         [
             about_different_seeds(compared),
             about_federations(compared),
+            about_planned(compared),
             about_own_versions(compared),
             about_judged(compared),
             about_targets,
