@@ -16,6 +16,7 @@ from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = [
     "FAILING",
+    "NOT_YET",
     "TO_TARGET",
     "Target",
     "about_not_reached",
@@ -182,12 +183,16 @@ def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
     return math.inf if _never(row) else float(row[cost])
 
 
+NOT_YET = "–: not reached yet, since runs are not finished."
+"""What "–" means beside costs of the target."""
+
+
 def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
     """What "–" means in the costs of rows that have not reached their target yet, in a sentence after a space; empty without any."""
     waiting = any(
         row["reached"] == 0 and row.get("unfinished") and math.isfinite(row["target_accuracy"]) for row in rows
     )
-    return " –: not reached yet, since runs are not finished." if waiting else ""
+    return f" {NOT_YET}" if waiting else ""
 
 
 def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:

@@ -8,7 +8,7 @@ from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.failed_training import about_failed, about_judged
 from fedcohort.report.unranked_rows import about_different_seeds, about_planned, with_rounds
 from fedcohort.report.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import NOT_YET, about_reached
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ def about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator
         yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
     if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
+    if any(math.isnan(run.rounds_to_target) and math.isfinite(run.best_accuracy) for run in known):
+        yield NOT_YET
 
 
 def _rows_left_out(several: "Sequence[OverSeeds]") -> str:
