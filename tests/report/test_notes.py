@@ -133,7 +133,7 @@ def test_rows_that_were_planned_with_different_numbers_of_rounds_are_named_every
     """Only `fedcohort measures` said so. Unfinished runs that are compared over the same rounds need no such note."""
 
     def runs(*lengths: int, finished: bool = True) -> list[Run]:
-        own = []
+        own: list[Run] = []
         for label, length in zip(("uniform", "longer"), lengths, strict=True):
             path = tmp_path / f"{label}-{len(list(tmp_path.iterdir()))}"
             choice = "uniform" if label == "uniform" else UCB
