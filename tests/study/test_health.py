@@ -11,6 +11,7 @@ import torch
 import fedcohort
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.headline_doubts import problem
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
@@ -619,6 +620,10 @@ def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
         assert first.advice == "lower training.lr (now 0.05), or limit gradients with training.clip_norm"
         assert (missed.kind, missed.advice) == ("target", "first follow the advice about this row above")
         assert problem(compared, 1)
-        assert math.isinf(shown_cost(compared.table.to_dict("records")[1], "rounds_to_target"))
+        assert math.isinf(shown_cost(compared_rows(compared)[1], "rounds_to_target"))
+    never = row(tmp_path, "never", tested(1, math.nan), tested(2, math.nan), **numbers)
+    compared = Comparison("x", (hot, never))
+    costs = [shown_cost(each, "rounds_to_target") for each in compared_rows(compared)]
+    assert costs == [math.inf, math.inf], "no score is known in any round, and no update diverged"
     chosen = Comparison("x", (good, Row("hot", good.experiment, hot.runs))).target.chosen
     assert chosen == f"{FROM_RESULTS.replace('accuracy', 'R²')} (without rows whose last model diverged: 'hot')"

@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
@@ -84,7 +85,7 @@ def _problems(compared: "Comparison") -> list[str]:
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
-    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    table = compared_rows(compared)
     records, score = [table[i] for i in compared.in_groups], compared.score
     targets = [score.value(row["target_accuracy"]) for row in records]
     several = len(set(targets)) > 1

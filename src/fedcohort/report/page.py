@@ -11,6 +11,7 @@ from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import of_server, whole_runs
 from fedcohort.report.client_orders import client_orders
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed, about_judged
@@ -158,7 +159,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         if compared.about_verdicts and (going_on or story.missing)
         else []
     )
-    records = compared.table.to_dict("records")
+    records = compared_rows(compared)
     reached = about_reached(numbers_reached(records))
     return {
         "health": [

@@ -12,6 +12,7 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
@@ -55,7 +56,7 @@ def to_csv(compared: Comparison, file: str | Path | None = None) -> str:
 
 def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     """The table of a comparison for a paper; see :meth:`fedcohort.Comparison.to_latex`."""
-    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    table = compared_rows(compared)
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)

@@ -163,13 +163,9 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 
 
 def _never(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed.
-
-    A row without an accuracy, but with a best one or with diverged updates, is a regression whose last models have no finite score.
-    """
-    scores = (row["accuracy"], row.get("best_accuracy", math.nan))
-    tested = any(map(math.isfinite, scores)) or row.get("diverged", 0) > 0
-    return math.isfinite(row["target_accuracy"]) and tested and row["reached"] == 0 and not row.get("unfinished")
+    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed."""
+    waiting = row["reached"] or row["unfinished"] or not row["tested"]
+    return math.isfinite(row["target_accuracy"]) and not waiting
 
 
 def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
@@ -177,7 +173,7 @@ def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
     is not known yet while the row has rounds left to play.
 
     Args:
-        row: a row of the table.
+        row: a row of the table, and whether it was tested.
         cost: the column, one of :data:`TO_TARGET`.
     """
     return math.inf if _never(row) else float(row[cost])
