@@ -129,6 +129,8 @@ def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     )
     one = row(tmp_path / "one", "slow", *rounds, seeds=1)
     assert Comparison("x", (one,)).health[0].text.startswith("no update entered the model in 2 of its 3 rounds, which")
+    nobody = row(tmp_path / "nobody", "slow", *rounds, played(4, [], available=0, **GOOD))
+    assert "in 6 of the 9 rounds with selected clients of its 3 seeds" in Comparison("x", (nobody,)).health[0].text
     assert "systems.deadline" in finding.advice
     assert kinds(row(tmp_path / "b", "b", *(played(t, late if t == 1 else [0], **GOOD) for t in (1, 2, 3)))) == []
 
