@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["WEIGHT_0", "Tally", "WatchedReport"]
 
-WEIGHT_0 = "its weight is 0"
-"""Why an update that the strategy admitted did not enter the model."""
+WEIGHT_0, LEFT_OUT = "its weight is 0", "the algorithm left its update out of the model"
+"""Why an update that the strategy admitted did not enter the model: its weight before aggregation, or the one after it."""
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy or the
@@ -181,14 +181,16 @@ class Tally:
             coefficients = _by_client(algorithm, "coefficients", algorithm.coefficients(weights))
             for row in self.having("admitted"):
                 row.coefficient = coefficients.get(row.client, math.nan)
-        for row in self.having("admitted"):
-            if row.weight == 0:
-                left_out = row.client in changed
-                row.status = "declined"
-                row.detail = "the algorithm left its update out of the model" if left_out else WEIGHT_0
+        self._decline(dict.fromkeys(changed, LEFT_OUT))
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0
+
+    def _decline(self, left_out: Mapping[int, str]) -> None:
+        """Decline the updates of weight 0, for these reasons or because of their weight."""
+        for row in self.having("admitted"):
+            if row.weight == 0:
+                row.status, row.detail = "declined", left_out.get(row.client, WEIGHT_0)
 
     def having(self, *statuses: str) -> list[ClientRow]:
         """The rows with one of these statuses."""

@@ -13,7 +13,7 @@ from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
-    from fedcohort.study.summary import OverSeeds
+    from fedcohort.study.summary import OverSeeds, Summary
 
 __all__ = ["UNKNOWN", "about_rows", "about_targets"]
 
@@ -107,8 +107,13 @@ def about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator
         yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
     if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
-    if any(math.isnan(run.rounds_to_target) and math.isfinite(run.best_accuracy) for run in known):
+    if any(map(_waits, known)):
         yield NOT_YET
+
+
+def _waits(run: "Summary") -> bool:
+    """Whether a run, of which the target is known, may still reach it."""
+    return math.isnan(run.rounds_to_target) and math.isfinite(run.best_accuracy)
 
 
 def _rows_left_out(several: "Sequence[OverSeeds]") -> str:
