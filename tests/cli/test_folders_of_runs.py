@@ -1,6 +1,7 @@
 """Commands that read runs take what `fedcohort report` takes, and what they print fits narrow terminals."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,16 @@ def test_commands_that_read_runs_take_folders_of_them(done: Path, tmp_path: Path
     assert "round 1" in call("why", tmp_path / "runs", "--round", 1).stdout
     refused(call("diagnose", tmp_path), "there is no run in it")
     refused(call("compare", tmp_path), "not a run directory")
+
+
+def test_a_copy_of_a_run_is_not_a_second_run(done: Path, tmp_path: Path) -> None:
+    """`fedcohort measures` and `diagnose` showed it beside the run, as `fedcohort compare` and `report` never did."""
+    first = min((done / "runs").iterdir(), key=begun)
+    copy = tmp_path / "copy"
+    shutil.copytree(first, copy)
+    for command in ("measures", "diagnose", "compare"):
+        for form in ([], ["--json"]):
+            refused(call(command, first, copy, *form), f"{copy}: the same run as {first}, 'uniform' under seed 0;")
 
 
 COMMANDS = [

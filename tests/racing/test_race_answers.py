@@ -137,7 +137,12 @@ def test_a_limit_that_is_spent_before_the_first_test_gives_no_recommendation() -
     assert some.recommendation.endswith(
         " Runs of 'A' that spend the limit before their first test count as 0: raise the limit, or measure more often."
     )
-    assert "first test" not in race(row("A", BEST, [0.5] * 3), row("B", DROPPED, [0.0] * 3, untested=3)).recommendation
+    other = race(row("A", BEST, [0.5] * 3), row("B", DROPPED, [0.0] * 3, untested=3))
+    assert "first test" not in other.recommendation
+    assert other.about_limits == (
+        "Runs of 'B' that spend the limit before their first test count as 0: raise the limit, or measure more often."
+    )
+    assert some.about_limits == other.about_limits, "the recommendation names the other row"
 
 
 def test_intervals_without_an_end_are_explained() -> None:

@@ -6,7 +6,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.record import Run
+from fedcohort.record import Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
@@ -21,7 +21,7 @@ from fedcohort.report.report_data import gather
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
-from tests.records import exchange
+from tests.records import exchange, played, written
 from tests.report.pages import Page
 from tests.report.test_answers import BETTER, FIRST, runs_of
 
@@ -126,6 +126,39 @@ def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_pat
         "plain text is the one line of a comparison"
     )
     assert said in to_latex(found)
+
+
+@pytest.mark.slow
+def test_rows_that_were_planned_with_different_numbers_of_rounds_are_named_everywhere(tmp_path: Path) -> None:
+    """Only `fedcohort measures` said so. Unfinished runs that are compared over the same rounds need no such note."""
+
+    def runs(*lengths: int, finished: bool = True) -> list[Run]:
+        own: list[Run] = []
+        for label, length in zip(("uniform", "longer"), lengths, strict=True):
+            path = tmp_path / f"{label}-{len(list(tmp_path.iterdir()))}"
+            choice = "uniform" if label == "uniform" else UCB
+            run = written(path, [played(t, [0, 1]) for t in range(1, length + 1)], label=label, selection=choice)
+            if finished:
+                with writing(run) as writer:
+                    writer.finish({})
+            own.append(run)
+        return own
+
+    different = runs(2, 3)
+    found = read([run.path for run in different])
+    said = "Rows were planned with different numbers of rounds ('uniform' 2 and 'longer' 3): differences in what is measured"
+    places = [
+        " ".join(terminal.as_text(terminal.comparison(found)).split()),
+        Page(page(gather(different))).prose,
+        str(comparison_in_notebook(found)["text/html"]).replace("&#x27;", "'"),
+        to_latex(found),
+    ]
+    assert [said in place for place in places] == [True] * 4
+    for alike in (
+        read([run.path for run in runs(2, 2)]),
+        read([one.path for one in runs(2, 3, finished=False)], partial=True),
+    ):
+        assert "were planned" not in terminal.as_text(terminal.comparison(alike))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

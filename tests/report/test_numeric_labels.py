@@ -1,5 +1,6 @@
 """Pages about numeric labels say what the classes in their charts are."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import fedcohort
 from fedcohort.experiment.given_objects import Given
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE
-from fedcohort.report.charts.accuracy import differences
+from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.client_accuracy import client_accuracy
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.final_accuracy import bars
+from fedcohort.report.charts.loss import loss
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
@@ -72,6 +74,45 @@ def test_a_page_with_rows_without_scores_has_its_charts(tmp_path: Path) -> None:
     assert len(figure.data["clients_last"]) == 2 * 2 * 4
     left_out = "Clients whose score is −∞, because the model diverged, are not drawn: 8 of {!r} and 8 of {!r}."
     assert figure.note.endswith(left_out.format("uniform, lr=1000.0", "power-of-choice, lr=1000.0"))
+
+
+def test_the_mean_score_ends_where_the_model_of_a_seed_diverged(tmp_path: Path) -> None:
+    """It went on over the other seed; over time, the seed even kept the score that it had before."""
+    numbers: dict[str, Any] = {
+        "data": {"name": "diabetes"},
+        "training": {"loss": "mse"},
+        "facts": {"labels": "numbers"},
+    }
+
+    def one(label: str, seed: int, pace: float, *scores: float, **values: Any) -> fedcohort.Run:
+        rounds = [
+            played(t, [0, 1], test_accuracy=score, test_loss=1 - score, simulated_time=pace * t, class_accuracy=[])
+            for t, score in enumerate(scores, start=1)
+        ]
+        return written(tmp_path / f"{label}{seed}", rounds, label=label, seed=seed, **numbers, **values)
+
+    sound = [one("sound", seed, 1.0, 0.1, 0.2, 0.3, 0.4) for seed in (0, 1)]
+    powd = {"name": "powd", "d": 4}
+    wild = [
+        one("wild", 0, 1.0, 0.2, 0.4, math.nan, math.nan, selection=powd),
+        one("wild", 1, 1.5, 0.3, 0.3, 0.6, 0.8, selection=powd),
+    ]
+    figure = accuracy(gather([*sound, *wild]), PAGE)
+    assert figure is not None
+    tables = {name: table.groupby("strategy") for name, table in figure.data.items() if "strategy" in table}
+    assert tables["accuracy_rounds"].get_group("wild")["mean"].tolist() == pytest.approx([0.25, 0.35])
+    assert tables["accuracy_rounds"].get_group("sound")["x"].tolist() == [1, 2, 3, 4]
+    last = tables["accuracy_time"].get_group("wild").iloc[-1]
+    assert (last["x"], last["mean"]) == (2.0, pytest.approx(0.35))
+    note = "Lines end where a model has diverged and has no R²: 'wild' from round 3 on (seed 0)."
+    assert note in figure.note
+    alone = accuracy(gather(sound), PAGE)
+    assert alone is not None
+    assert "diverged" not in alone.note
+    losses = loss(gather([*sound, *wild]), PAGE)
+    assert losses is not None
+    assert losses.data["test_loss"].groupby("strategy").get_group("wild")["x"].tolist() == [1, 2]
+    assert "infinite or not a number under a seed: 'wild' from round 3 on (seed 0)." in losses.views[0].note
 
 
 def test_without_a_score_there_is_no_difference_and_no_word_about_its_interval(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedcohort.record import Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts import accuracy_and_cost
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
@@ -166,5 +167,5 @@ def test_a_target_that_runs_can_still_reach_is_not_called_missed(tmp_path: Path)
     printed = terminal.as_text(terminal.comparison(compared))
     assert "–: not reached yet, since runs are not finished." in " ".join(printed.split())
     partial = read([run.path for run in (*ended, *stopped)], partial=True)
-    costs = [shown_cost(row, "rounds_to_target") for row in partial.table.to_dict("records")]
+    costs = [shown_cost(row, "rounds_to_target") for row in compared_rows(partial)]
     assert list(map(formatted_values.rounds, costs)) == ["–"] * 2, "no run is compared up to its end"

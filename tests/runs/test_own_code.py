@@ -433,7 +433,27 @@ def test_methods_of_an_algorithm_that_return_something_else_are_named(
 
 def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1), algorithm=Weighs(0.0), runs=tmp_path)
-    assert run.rounds["note"].tolist() == ["uniform; all admitted updates have the weight 0"]
+    assert run.rounds["note"].tolist() == [
+        "uniform; no update admitted, since their weights are 0: the model stays as it was"
+    ]
+
+
+def test_an_update_of_weight_0_does_not_enter_the_model(tmp_path: Path) -> None:
+    """It counted as admitted, as if it had: in numbers of clients, in Jain's index of admitted updates, and for strategies."""
+
+    class FirstHasWeight0(FedAvg):
+        """The first update of a round has the weight 0."""
+
+        def weigh(self, update: Any, members: Any) -> float:
+            first = self.__dict__.setdefault("_first", update.client)
+            return 0.0 if update.client == first else super().weigh(update, members)
+
+    run = fedcohort.run(small(rounds=1), algorithm=FirstHasWeight0(), runs=tmp_path)
+    clients = run.clients.set_index("status")
+    assert clients.loc[["declined"], "detail"].tolist() == ["its weight is 0"]
+    assert clients.loc[["declined"], "weight"].tolist() == [0.0]
+    assert run.rounds[["trained", "admitted"]].to_numpy().tolist() == [[3, 2]]
+    assert run.rounds["note"].tolist() == ["uniform"]
 
 
 @pytest.mark.parametrize("plan", ["threads", "stacked"])

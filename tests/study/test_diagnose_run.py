@@ -140,6 +140,38 @@ def test_mean_scores_are_compared_with_the_gain(tmp_path: Path) -> None:
     assert gain.rank_correlation == pytest.approx(1)  # gains 0.1, 0.2, 0.3, 0.05 with scores 2, 3, 4, 0
 
 
+def test_a_record_without_all_candidates_is_not_taken_for_scores_that_do_not_choose(tmp_path: Path) -> None:
+    """The record keeps 1,000 candidates: chance is that among all available clients, and nothing is known if all are selected ones."""
+    scores = [float(score) for score in range(2000, 1000, -1)]
+    few = played(1, [client(i, 1.0) for i in range(20)], available=4000, decisions=candidates(scores, set(range(20))))
+    found = diagnose(written(tmp_path / "few", [few]))
+    assert (found.greedy, found.chance, found.cut_rounds) == (1.0, 20 / 4000, 0)
+
+    many = played(
+        1, [client(i, 1.0) for i in range(1200)], available=4000, decisions=candidates(scores, set(range(1000)))
+    )
+    found = diagnose(written(tmp_path / "many", [many]))
+    assert math.isnan(found.greedy)
+    assert (found.scored_rounds, found.cut_rounds, found.to_json()["cut_rounds"]) == (0, 1, 1)
+    text = " ".join(terminal.as_text(terminal.diagnosis(found)).split())
+    assert (
+        "1 round with scores: it is not known which clients had the highest predictions, because at least 1,000 were"
+        in text
+    )
+    assert "gives no scores" not in text
+    both = over_seeds([found, found])
+    table = " ".join(terminal.as_text(terminal.diagnoses([both, both], ["0 and 1"] * 2, 200)).split())
+    assert both.cut_rounds == 2
+    assert "or it is not known which clients had the highest predictions" in table
+
+    everyone = played(
+        1, [client(i, 1.0) for i in range(1200)], available=1200, decisions=candidates(scores, set(range(1000)))
+    )
+    found = diagnose(written(tmp_path / "everyone", [everyone]))
+    assert found.cut_rounds == 0, "all clients were selected, so that scores chose none"
+    assert "gives no scores that choose" in terminal.as_text(terminal.diagnosis(found))
+
+
 def test_selections_without_a_score_are_counted(run: fedcohort.Run, tmp_path: Path) -> None:
     """One of the seven selections has no score: the agreement and the correlations say nothing about it."""
     found = diagnose(run)

@@ -359,6 +359,9 @@ def test_a_selected_client_that_the_record_of_the_decision_leaves_out(tmp_path: 
     [row] = explain(run, 2, 1_150).to_json()["candidates"]
     assert (row["client"], row["selected"], row["status"]) == (1_150, True, "failed")
     assert len(explain(run, 2).to_json()["candidates"]) == 1_000
+    assert "It is number 5 of the 1,000 recorded candidates by score" in explain(run, 2, 4).words()[0], (
+        "there were more"
+    )
     other = explain(run, 2, 1_250).words()[0]
     assert other == (
         "Client 1250 was available in round 2, but was not selected, and is not one of the 1,000 candidates that the record keeps."

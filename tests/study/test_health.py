@@ -11,6 +11,7 @@ import torch
 import fedcohort
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.headline_doubts import problem
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
@@ -128,6 +129,8 @@ def test_some_rounds_without_an_update(tmp_path: Path, good: Row) -> None:
     )
     one = row(tmp_path / "one", "slow", *rounds, seeds=1)
     assert Comparison("x", (one,)).health[0].text.startswith("no update entered the model in 2 of its 3 rounds, which")
+    nobody = row(tmp_path / "nobody", "slow", *rounds, played(4, [], available=0, **GOOD))
+    assert "in 6 of the 9 rounds with selected clients of its 3 seeds" in Comparison("x", (nobody,)).health[0].text
     assert "systems.deadline" in finding.advice
     assert kinds(row(tmp_path / "b", "b", *(played(t, late if t == 1 else [0], **GOOD) for t in (1, 2, 3)))) == []
 
@@ -619,6 +622,10 @@ def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
         assert first.advice == "lower training.lr (now 0.05), or limit gradients with training.clip_norm"
         assert (missed.kind, missed.advice) == ("target", "first follow the advice about this row above")
         assert problem(compared, 1)
-        assert math.isinf(shown_cost(compared.table.to_dict("records")[1], "rounds_to_target"))
+        assert math.isinf(shown_cost(compared_rows(compared)[1], "rounds_to_target"))
+    never = row(tmp_path, "never", tested(1, math.nan), tested(2, math.nan), **numbers)
+    compared = Comparison("x", (hot, never))
+    costs = [shown_cost(each, "rounds_to_target") for each in compared_rows(compared)]
+    assert costs == [math.inf, math.inf], "no score is known in any round, and no update diverged"
     chosen = Comparison("x", (good, Row("hot", good.experiment, hot.runs))).target.chosen
     assert chosen == f"{FROM_RESULTS.replace('accuracy', 'R²')} (without rows whose last model diverged: 'hot')"

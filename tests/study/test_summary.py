@@ -164,6 +164,26 @@ def test_a_target_out_of_reach_costs_infinitely_much(run: Run) -> None:
     assert run.summary().rounds_to_target < math.inf
 
 
+def test_an_unfinished_run_may_still_reach_its_target(tmp_path: Path) -> None:
+    """It had ∞ beside it, "no seed reached the target accuracy", as if it were finished; a comparison had "–"."""
+
+    def one(label: str, planned: int, *accuracies: float) -> Run:
+        rounds = [played(t, [0, 1], test_accuracy=accuracy) for t, accuracy in enumerate(accuracies, start=1)]
+        return written(tmp_path / f"{label}{planned}", rounds, label=label, rounds=planned, seed=planned % 2)
+
+    unfinished, finished, reached = one("a", 6, 0.3, 0.5), one("b", 2, 0.3, 0.5), one("c", 6, 0.3, 0.95)
+    each = summaries([unfinished, finished, reached], target=0.9)
+    assert [own.rounds_to_target for own in each] == pytest.approx([math.nan, math.inf, 2], nan_ok=True)
+    assert math.isnan(over_seeds(each[:2]).mean.rounds_to_target), "one of the seeds may still reach it"
+    assert over_seeds(each).mean.rounds_to_target == 2
+    text = " ".join(call("measures", unfinished.path, "--target", 0.9).stdout.split())
+    assert "–: not reached yet, since runs are not finished." in text
+    assert "∞" not in text
+    text = call("measures", finished.path, "--target", 0.9).stdout
+    assert "not reached yet" not in text
+    assert "∞" in text
+
+
 def test_means_over_seeds_have_the_mean_accuracy_of_each_class(tmp_path: Path) -> None:
     """They had those of the first seed."""
     of_seeds = [[0.5, 1.0, math.nan], [0.75, 0.5, 0.25], []]

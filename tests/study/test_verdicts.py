@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedcohort.record import ClientRow, Run
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.headline import headline
 from fedcohort.report.report_data import gather
@@ -87,7 +88,7 @@ def test_a_regression_that_diverged_did_not_reach_the_target(tmp_path: Path, mon
         }
         rows.append(Row(label, runs[0].described, runs))
     compared = Comparison("x", tuple(rows))
-    third = compared.table.to_dict("records")[2]
+    third = compared_rows(compared)[2]
     assert third["verdict"] == "no result"
     assert (third["target_accuracy"], shown_cost(third, "rounds_to_target")) == (0.4, math.inf)
     assert summary(compared.rows[2].runs[0], 0.4).rounds_to_target == math.inf

@@ -14,6 +14,7 @@ from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
@@ -114,7 +115,7 @@ class ServerRecord(DecisionRecord):
             )
         if outcome.t != chooser.t or self._last != chooser.t - 1:
             raise UsageError(
-                f"outcome: is that of round {outcome.t}; the record has {self._last} rounds and the chooser {chooser.t}: "
+                f"outcome: is that of round {outcome.t}; the record has {counted(self._last, 'round')} and the chooser {chooser.t}: "
                 "add every round once, before the next one begins"
             )
         if (loss := as_float(test_loss)) is None:
@@ -149,7 +150,7 @@ class ServerRecord(DecisionRecord):
         if not (self.path / "run.sqlite").exists():
             if self._chooser.t:
                 raise UsageError(
-                    f"{self.path}: is new, but the chooser has {self._chooser.t} rounds; record from the first round on"
+                    f"{self.path}: is new, but the chooser has {counted(self._chooser.t, 'round')}; record from the first round on"
                 )
             return
         run = Run(self.path)
@@ -161,12 +162,12 @@ class ServerRecord(DecisionRecord):
             raise UsageError(f"{self.path}: has a finished run; give another directory")
         if self._chooser.t > run.last_round:
             raise UsageError(
-                f"{self.path}: has {run.last_round} rounds, but the chooser has {self._chooser.t}: rounds are missing"
+                f"{self.path}: has {counted(run.last_round, 'round')}, but the chooser has {self._chooser.t}: rounds are missing"
             )
         if not self._chooser.t and run.last_round:
             raise UsageError(
-                f"{self.path}: has {run.last_round} rounds already, and the chooser none; call chooser.restore(…) first, or give "
-                "another directory"
+                f"{self.path}: has {counted(run.last_round, 'round')} already, and the chooser none; call chooser.restore(…) first, "
+                "or give another directory"
             )
 
     def _of_clients(self, values: ArrayLike) -> Values:

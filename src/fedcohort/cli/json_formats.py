@@ -283,7 +283,8 @@ seed: integer - Seed of the run.
 finished: flag - Whether the run is finished.
 planned_rounds: integer - Number of rounds that it has if it is finished.
 rounds: integer - Number of rounds.
-scored_rounds: integer - Number of rounds with scores; 0 if the scores of every round are equal.
+scored_rounds: integer - Number of rounds that the shares of the highest predictions cover; 0 if the scores of every round are equal.
+cut_rounds: integer - Number of rounds left out, because at least 1,000 clients were selected and the record keeps no more candidates.
 greedy: number? - Share of the selected clients with a score that have the highest predictions.
 chance: number? - The same share under uniform selection.
 exploration: number? - Share of the selected clients with a score beyond the highest predictions.

@@ -83,7 +83,14 @@ def measure(
 
 
 def _with_rounds(runs: "Sequence[Run]") -> "Sequence[Run]":
-    """The runs with a finished round; the others are named on standard error. All of them if none has one, which is an error."""
+    """The runs with a finished round; the others are named on standard error. All of them if none has one, which is an error.
+
+    Raises:
+        UsageError: two of them are the same run.
+    """
+    from fedcohort.study.compare_existing_runs import runs_by_row
+
+    runs_by_row(runs)  # checks them
     played = [run for run in runs if run.last_round]
     if not played:
         return runs
@@ -129,9 +136,7 @@ def _columns(runs: "Sequence[Run]", *, single: bool) -> list[list[int]]:
     """The positions of the runs of each column: those that differ only in their seed, or single ones."""
     columns: dict[tuple[str, str], list[int]] = {}
     for i, run in enumerate(runs):
-        same = columns.setdefault((run.meta["label"], str(i) if single else run.meta["row"]), [])
-        again = run.meta["seed"] in [runs[j].meta["seed"] for j in same]
-        (columns.setdefault((run.meta["label"], str(i)), []) if again else same).append(i)
+        columns.setdefault((run.meta["label"], str(i) if single else run.meta["row"]), []).append(i)
     return list(columns.values())
 
 

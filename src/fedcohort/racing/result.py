@@ -129,18 +129,24 @@ class Race:
 
     @property
     def about_limits(self) -> str:
-        """Which rows could do more within the limit of an accuracy if they had more rounds, in a sentence; empty if none."""
+        """Which rows could do more within the limit of an accuracy if they had more rounds, and which ones that are not recommended
+        have runs that spend it before their first test, in sentences; empty if none."""
         early = [row.label for row in self.rows if 2 * row.unspent > row.seeds]
-        if not early:
-            return ""
-        return (
+        late = [row.label for row in self.rows if row.untested and row not in self._chosen]
+        more_rounds = (
             f"Most runs of {_listed(early)} end before the limit is spent, and could reach more with more rounds. To compare all rows "
             "at the limit, raise rounds."
         )
+        return " ".join([*([more_rounds] if early else []), *([_about_late(late)] if late else [])])
+
+    @property
+    def _chosen(self) -> list[RacedRow]:
+        """The recommended row; with two objectives, all rows that are not dropped."""
+        return list(self.rows[:1]) if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
 
     def _about_targets(self) -> str:
         """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
-        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+        left = self._chosen
         some = [row for row in left if 0 < row.reached < row.seeds]
         none = [row.label for row in left if not row.reached]
         advice, text = "use more rounds, or a lower target.", ""
@@ -153,15 +159,12 @@ class Race:
 
     def _about_untested(self) -> str:
         """Sentences about recommended rows with runs that spent the limit before their first test; empty if there are none."""
-        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
-        some = [row.label for row in left if 0 < row.untested < row.seeds]
-        none = [row.label for row in left if row.untested == row.seeds]
-        advice, text = "raise the limit, or measure more often.", ""
-        if some:
-            text += f" Runs of {_listed(some)} that spend the limit before their first test count as 0: {advice}"
+        some = [row.label for row in self._chosen if 0 < row.untested < row.seeds]
+        none = [row.label for row in self._chosen if row.untested == row.seeds]
+        text = f" {_about_late(some)}" if some else ""
         if none:
             text += (
-                f" No run of {_listed(none)} was tested within the limit, so that this is no recommendation: {advice}"
+                f" No run of {_listed(none)} was tested within the limit, so that this is no recommendation: {TESTED}"
             )
         return text
 
@@ -191,8 +194,7 @@ class Race:
 
     def _about_failures(self) -> str:
         """That training of recommended rows failed, and what to try, in sentences; empty if it did not."""
-        left = self.rows[:1] if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
-        return "".join(f" {row.label!r} is no sound result: {row.failure}" for row in left if row.failure)
+        return "".join(f" {row.label!r} is no sound result: {row.failure}" for row in self._chosen if row.failure)
 
     def __repr__(self) -> str:
         """The recommended row or rows, and how many there were."""
@@ -295,6 +297,15 @@ class Race:
         if dropped:
             text += f" {_rows(dropped)} clearly worse than one of them ({sure} confidence)."
         return text + (f" {_rows(undecided)} not decided yet." if undecided else "")
+
+
+TESTED = "raise the limit, or measure more often."
+"""What to do about runs that spend the limit of an accuracy before their first test."""
+
+
+def _about_late(labels: list[str]) -> str:
+    """A sentence about rows with such runs."""
+    return f"Runs of {_listed(labels)} that spend the limit before their first test count as 0: {TESTED}"
 
 
 def _seeds(number: int) -> str:

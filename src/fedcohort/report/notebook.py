@@ -11,12 +11,14 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.report.unranked_rows import about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.report.worst_clients import worst as worst_of
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
@@ -83,7 +85,7 @@ def _problems(compared: "Comparison") -> list[str]:
 
 def comparison_in_notebook(compared: "Comparison") -> Bundle:
     """The table of a comparison, and the chart of its accuracy."""
-    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    table = compared_rows(compared)
     records, score = [table[i] for i in compared.in_groups], compared.score
     targets = [score.value(row["target_accuracy"]) for row in records]
     several = len(set(targets)) > 1
@@ -124,6 +126,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         *_problems(compared),
         compared.note,
         about_federations(compared),
+        about_planned(compared),
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),

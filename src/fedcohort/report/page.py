@@ -11,6 +11,7 @@ from fedcohort.report.admitted_updates import about_admitted
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import of_server, whole_runs
 from fedcohort.report.client_orders import client_orders
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
 from fedcohort.report.failed_training import about_failed, about_judged
@@ -33,7 +34,7 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
-from fedcohort.report.unranked_rows import about_different_seeds, about_unmarked
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned, about_unmarked
 from fedcohort.report.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
@@ -133,6 +134,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
                 "about_chance",
                 "about_counted",
                 "about_federations",
+                "about_planned",
                 "about_points",
                 "about_references",
                 "about_seeds",
@@ -157,7 +159,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
         if compared.about_verdicts and (going_on or story.missing)
         else []
     )
-    records = compared.table.to_dict("records")
+    records = compared_rows(compared)
     reached = about_reached(numbers_reached(records))
     return {
         "health": [
@@ -165,6 +167,7 @@ def _compared(story: Story, *, going_on: bool) -> dict[str, Any]:
             *(finding for finding in found if finding.kind in EARLY or not going_on),
         ],
         "about_federations": about_federations(compared),
+        "about_planned": about_planned(compared),
         "about_references": about_references(compared),
         "about_seeds": about_different_seeds(compared),
         "about_unmarked": about_unmarked(compared),

@@ -12,11 +12,12 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target
 from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
 from fedcohort.report.terminal.comparison_notes import about_federations, about_scores, own_samples
-from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
@@ -55,7 +56,7 @@ def to_csv(compared: Comparison, file: str | Path | None = None) -> str:
 
 def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     """The table of a comparison for a paper; see :meth:`fedcohort.Comparison.to_latex`."""
-    table = [{str(key): value for key, value in record.items()} for record in compared.table.to_dict("records")]
+    table = compared_rows(compared)
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
@@ -63,6 +64,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
         [
             about_different_seeds(compared),
             about_federations(compared),
+            about_planned(compared),
             about_own_versions(compared),
             about_judged(compared),
             about_targets,

@@ -12,6 +12,7 @@ from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.report.best_cells import mark_best
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import ledger
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import failed
 from fedcohort.report.own_versions import unpublished
 from fedcohort.report.report_data import Reading, Story
@@ -140,7 +141,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
     if compared is None:
         return []
     rows, seeds = [], own_seeds([row.runs for row in compared.counted])
-    table, styles, unmarked = compared.table.to_dict("records"), strategies(story), unmarked_rows(story)
+    table, styles, unmarked = compared_rows(compared), strategies(story), unmarked_rows(story)
     for i in compared.in_groups:
         own, strategy = table[i], styles[i]
         meta = story.played[i][1][0].meta

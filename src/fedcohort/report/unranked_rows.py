@@ -1,17 +1,23 @@
 """Say which rows are not ranked by their means: rows after unequal numbers of rounds, and rows with different seeds."""
 
-from fedcohort.study.comparison import Comparison
+from collections.abc import Sequence
+
+from fedcohort.core.formatted_values import first_in_words
+from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.step_sizes import value_range
 from fedcohort.study.unfinished_rows import UNEQUAL
 
 __all__ = [
     "BY_SEEDS",
     "DIFFERENT",
     "about_different_seeds",
+    "about_planned",
     "about_unmarked",
     "in_own_seeds",
     "unranked",
     "why_unranked",
     "with_different_seeds",
+    "with_rounds",
 ]
 
 DIFFERENT = "have different seeds"
@@ -58,3 +64,33 @@ def in_own_seeds(score: str, compared: Comparison | None) -> str:
 def about_different_seeds(compared: Comparison) -> str:
     """A sentence about means over different seeds; empty if all rows have the same seeds."""
     return BY_SEEDS if len({frozenset(row.runs) for row in compared.rows}) > 1 else ""
+
+
+SHOWN = 6
+"""Largest number of rows that a sentence names."""
+
+
+def about_planned(compared: Comparison) -> str:
+    """A sentence about rows of the same clients and data that were planned with different numbers of rounds, and have played them;
+    empty if there are none."""
+    rows = [compared.rows[i] for group in compared.groups for i in group.rows if _lengths_differ(compared, group.rows)]
+    if not rows:
+        return ""
+    return (
+        f"Rows were planned with different numbers of rounds ({with_rounds(rows)}): differences in what is measured after or over "
+        "these rounds are not due to the strategies alone."
+    )
+
+
+def _lengths_differ(compared: Comparison, positions: Sequence[int]) -> bool:
+    """Whether some rows were planned with different numbers of rounds, and do not wait for the rounds of unfinished runs."""
+    rows = [compared.rows[i] for i in positions]
+    played = {run.last_round for row in rows for run in row.runs.values()}
+    planned = {row.experiment.rounds for row in rows}
+    return len(planned) > 1 and len(played) > 1 and compared.uneven.isdisjoint(positions)
+
+
+def with_rounds(rows: Sequence[Row]) -> str:
+    """The first rows, each with the numbers of rounds that its runs have played."""
+    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
+    return first_in_words(named, SHOWN)

@@ -20,7 +20,10 @@ from fedcohort.selection import Cohort, Outcome
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
 
-__all__ = ["Tally", "WatchedReport"]
+__all__ = ["WEIGHT_0", "Tally", "WatchedReport"]
+
+WEIGHT_0, LEFT_OUT = "its weight is 0", "the algorithm left its update out of the model"
+"""Why an update that the strategy admitted did not enter the model: its weight before aggregation, or the one after it."""
 
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy or the
@@ -164,7 +167,8 @@ class Tally:
 
     def settle(self, algorithm: Algorithm | None = None) -> None:
         """Replace the weights that the ``algorithm`` changed at the end of the round, note the coefficients with which the updates
-        entered the model, and normalize the weights to sum to 1. Clients whose updates the algorithm left out are declined.
+        entered the model, and normalize the weights to sum to 1. Clients whose updates have the weight 0 are declined: such an update
+        does not change the model.
 
         Raises:
             UsageError: the algorithm of a user returns no numbers by client.
@@ -177,12 +181,16 @@ class Tally:
             coefficients = _by_client(algorithm, "coefficients", algorithm.coefficients(weights))
             for row in self.having("admitted"):
                 row.coefficient = coefficients.get(row.client, math.nan)
-        for row in self.having("admitted"):
-            if changed.get(row.client) == 0:
-                row.status, row.detail = "declined", "the algorithm left its update out of the model"
+        self._decline(dict.fromkeys(changed, LEFT_OUT))
         total = sum(row.weight for row in self.rows)
         for row in self.rows:
             row.weight = row.weight / total if total > 0 else 0.0
+
+    def _decline(self, left_out: Mapping[int, str]) -> None:
+        """Decline the updates of weight 0, for these reasons or because of their weight."""
+        for row in self.having("admitted"):
+            if row.weight == 0:
+                row.status, row.detail = "declined", left_out.get(row.client, WEIGHT_0)
 
     def having(self, *statuses: str) -> list[ClientRow]:
         """The rows with one of these statuses."""

@@ -18,7 +18,7 @@ from fedcohort.core.random_streams import rng
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
-from fedcohort.rounds.client_outcomes import Tally
+from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally
 from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
@@ -206,9 +206,8 @@ class _Playing:
         if available == 0:
             notes = ["empty round: no client available"]
         elif not tally.having("admitted"):
-            notes.append("no update admitted: the model stays as it was")
-        elif not any(row.weight > 0 for row in tally.having("admitted")):
-            notes.append("all admitted updates have the weight 0")
+            why = ", since their weights are 0" if any(row.detail == WEIGHT_0 for row in tally.rows) else ""
+            notes.append(f"no update admitted{why}: the model stays as it was")
         notes += [tally.note, *self.run_state.notes()]
         return "; ".join(note for note in notes if note)
 

@@ -18,7 +18,7 @@ from fedcohort.study.unfinished_rows import about_unfinished
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FirstRounds", "names_of", "read", "side_by_side"]
+__all__ = ["FirstRounds", "names_of", "read", "runs_by_row", "side_by_side"]
 
 
 def read(paths: Iterable[str | Path], *, partial: bool = False, reference: str = "") -> Comparison:
@@ -160,11 +160,11 @@ class FirstRounds(Run):
         return table.loc[table["round"] <= self._last]
 
 
-def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
-    """Group runs into rows, in their order: runs that differ only in the seed are one row.
+def runs_by_row(runs: Iterable[Run]) -> dict[tuple[str, str], dict[int, Run]]:
+    """The runs by the label and the identity of their row, and by seed, in their order.
 
     Raises:
-        UsageError: two of them are the same run, some have classes and others numeric labels, or there are no runs.
+        UsageError: two of them are the same run, as a directory and a copy of it are.
     """
     by_row: dict[tuple[str, str], dict[int, Run]] = {}
     for run in runs:
@@ -174,6 +174,16 @@ def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
             raise UsageError(
                 f"{run.path}: the same run as {before.path}, {meta['label']!r} under seed {seed}; give only one of them"
             )
+    return by_row
+
+
+def side_by_side(runs: Iterable[Run]) -> tuple[Row, ...]:
+    """Group runs into rows, in their order: runs that differ only in the seed are one row.
+
+    Raises:
+        UsageError: two of them are the same run, some have classes and others numeric labels, or there are no runs.
+    """
+    by_row = runs_by_row(runs)
     if not by_row:
         raise UsageError("no run directories to compare; give at least one")
     rows = [Row(label, next(iter(own.values())).described, own) for (label, _), own in by_row.items()]

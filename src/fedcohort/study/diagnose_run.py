@@ -5,15 +5,15 @@ whatever it predicts. So the agreement with a greedy choice is measured by the *
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.record import Run
+from fedcohort.record import KEPT, Run
 from fedcohort.study.measured_values import plain
 from fedcohort.study.run_measures import without_round
 
@@ -75,7 +75,8 @@ class Diagnosis:
         rounds: number of rounds played.
         scored_rounds: number of rounds in which the candidates had scores, and not all were selected; the shares below cover them.
         greedy: share of selected clients with a score that a greedy choice (the highest predictions, ties at random) selects as well.
-        chance: the same share for uniform selection among the candidates.
+        chance: the same share for uniform selection among the candidates; among the available clients in rounds whose record does
+            not have all candidates.
         exploration: share of selected clients with a score that a greedy choice does not select, 1 − greedy.
         new: share of selections, over all rounds, of clients that had not been selected before.
         unscored: share of selections, over all rounds, of clients without a score, such as those that a strategy draws at random; NaN
@@ -84,6 +85,8 @@ class Diagnosis:
         labels: ``classes``, or ``numbers``: the test accuracy is then R², and the accuracy of a client its score.
         prediction: what a greedy choice goes by: the name of the term that is the score without exploration; ``score − exploration``
             or ``score − bonus`` if no single term is; and ``score`` if the record has no exploration apart from the score.
+        cut_rounds: number of rounds with scores in which so many clients were selected that the record has none of the others. It is
+            not known which of all candidates had the highest predictions there, so the shares above leave these rounds out.
     """
 
     label: str
@@ -98,6 +101,7 @@ class Diagnosis:
     labels: str = "classes"
     prediction: str = SCORE
     unscored: float = math.nan
+    cut_rounds: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; unknown values are None."""
@@ -109,7 +113,8 @@ class Diagnosis:
 def diagnose(run: Run) -> Diagnosis:
     """Diagnose the decisions of a run, from its record.
 
-    Only recorded candidates count: all selected clients, and up to 1,000 candidates with the best scores in each round.
+    Only recorded candidates count, which are at most 1,000 in each round: the selected clients with the best scores, and then the
+    others with the best scores.
 
     Raises:
         UsageError: the run has no finished round.
@@ -120,7 +125,9 @@ def diagnose(run: Run) -> Diagnosis:
     decisions, clients = run.decisions, run.clients
     scored = decisions[np.isfinite(decisions["score"])]
     prediction, predicted = predictions(decisions)
-    greedy, chance = _agreement(predicted) if _choose(predicted) else ([], [])
+    cut = _cut(decisions, rounds)
+    shares = _agreement(predicted, rounds["available"], cut) if _choose(predicted) else _Agreement([], [], 0)
+    greedy, chance = shares.greedy, shares.chance
     meta = run.meta
     share = float(np.mean(greedy)) if greedy else math.nan
     return Diagnosis(
@@ -136,6 +143,7 @@ def diagnose(run: Run) -> Diagnosis:
         labels=run.labels,
         prediction=prediction,
         unscored=_unscored(decisions, predicted) if greedy else math.nan,
+        cut_rounds=shares.cut_rounds,
     )
 
 
@@ -154,7 +162,7 @@ def _unscored(decisions: "pd.DataFrame", predicted: "pd.DataFrame") -> float:
 def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
     """The means of the diagnoses of runs that differ only in their seed, over those in which a number is known.
 
-    ``seed`` is that of the first run; ``scored_rounds`` and the rounds of correlations are summed over the runs.
+    ``seed`` is that of the first run; ``scored_rounds``, ``cut_rounds`` and the rounds of correlations are summed over the runs.
     """
     by_outcome: dict[str, list[Correlation]] = {}
     for run in runs:
@@ -172,6 +180,7 @@ def over_seeds(runs: Sequence[Diagnosis]) -> Diagnosis:
     return replace(
         runs[0],
         scored_rounds=sum(run.scored_rounds for run in runs),
+        cut_rounds=sum(run.cut_rounds for run in runs),
         greedy=_mean([run.greedy for run in runs]),
         chance=_mean([run.chance for run in runs]),
         exploration=_mean([run.exploration for run in runs]),
@@ -235,17 +244,42 @@ def greedy_probability(scores: Values, count: int) -> Values:
     return probability
 
 
-def _agreement(predicted: "pd.DataFrame") -> tuple[list[float], list[float]]:
-    """For each round, the share of selected clients that a greedy choice and uniform selection select as well."""
-    greedy, chance = [], []
-    for _, candidates in predicted.groupby("round"):
+def _cut(decisions: "pd.DataFrame", rounds: "pd.DataFrame") -> frozenset[int]:
+    """The rounds in which clients were left over and the record has as many candidates as it keeps, so that it may lack others."""
+    recorded = decisions.groupby("round").size().reindex(rounds.index, fill_value=0)
+    found = rounds.index[
+        (recorded >= KEPT) & (rounds["available"] > recorded) & (rounds["selected"] < rounds["available"])
+    ]
+    return frozenset(found.tolist())
+
+
+class _Agreement(NamedTuple):
+    """For each round, the share of selected clients that a greedy choice and uniform selection select as well; and the number of
+    rounds for which this is not known, see :attr:`Diagnosis.cut_rounds`."""
+
+    greedy: list[float]
+    chance: list[float]
+    cut_rounds: int
+
+
+def _agreement(predicted: "pd.DataFrame", available: "pd.Series[int]", cut: Collection[int]) -> _Agreement:
+    """How far selections agree with a greedy choice and with uniform selection.
+
+    Args:
+        predicted: see :func:`predictions`.
+        available: number of available clients by round.
+        cut: rounds whose record does not have all candidates.
+    """
+    greedy, chance, unknown = [], [], 0
+    for t, candidates in predicted.groupby("round"):
         selected = candidates["selected"].to_numpy(bool)
         count = int(selected.sum())
+        unknown += t in cut and count == len(candidates)
         if 0 < count < len(candidates):
             probability = greedy_probability(candidates["prediction"].to_numpy(np.float64), count)
             greedy.append(float(probability[selected].mean()))
-            chance.append(count / len(candidates))
-    return greedy, chance
+            chance.append(count / (int(available[t]) if t in cut else len(candidates)))
+    return _Agreement(greedy, chance, unknown)
 
 
 def _with_outcomes(scored: "pd.DataFrame", clients: "pd.DataFrame") -> list[Correlation]:

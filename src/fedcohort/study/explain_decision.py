@@ -187,10 +187,10 @@ class Explanation:
         """The rank of a candidate, and the scores of the selected clients for comparison."""
         others = [c for c in self.candidates if c.client != candidate.client and not math.isnan(c.score)]
         selected = [c.score for c in others if c.selected]
-        tied = sum(c.score == candidate.score for c in others)
+        tied, recorded = sum(c.score == candidate.score for c in others), "recorded " * (len(self.candidates) >= KEPT)
         if candidate.untried and tied:
-            return f"{_of_all(tied, len(others)).capitalize()} {'is' if tied == 1 else 'are'} untried, too."
-        place = _place(candidate, tied, len(others))
+            return f"{_of_all(tied, len(others), recorded).capitalize()} {'is' if tied == 1 else 'are'} untried, too."
+        place = _place(candidate, tied, len(others), recorded)
         if not selected or tied == len(others):
             return f"{place}."
         low, high = min(selected), max(selected)
@@ -209,16 +209,17 @@ class Explanation:
         return f"It was selected in {len(self.earlier):,} of the {self.round - 1:,} earlier rounds: {more}{last}."
 
 
-def _place(candidate: Candidate, tied: int, others: int) -> str:
-    """The rank of a candidate, or how many of the others have the same score."""
+def _place(candidate: Candidate, tied: int, others: int, recorded: str) -> str:
+    """The rank of a candidate, or how many of the others have the same score; ``recorded`` is empty if all candidates are recorded."""
     if tied:
-        return f"It has the same score as {_of_all(tied, others)}"
-    return f"It is number {number(candidate.rank)} of {others + 1:,} by score"
+        return f"It has the same score as {_of_all(tied, others, recorded)}"
+    among = f"the {others + 1:,} {recorded}candidates" if recorded else f"{others + 1:,}"
+    return f"It is number {number(candidate.rank)} of {among} by score"
 
 
-def _of_all(number: int, others: int) -> str:
+def _of_all(number: int, others: int, recorded: str) -> str:
     """A number of the other candidates."""
-    return "the other one" if others == 1 else f"{number:,} of {others:,} others"
+    return "the other one" if others == 1 else f"{number:,} of {others:,} {recorded}others"
 
 
 def _were(number: int) -> str:

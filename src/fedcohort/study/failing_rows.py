@@ -127,15 +127,16 @@ def _no_update(row: Checked) -> Hashable | None:
 
 def _words_of_no_update(rows: Sequence[Checked]) -> tuple[str, str]:
     counts = [_rounds_without(row) for row in rows]
-    empty = value_range(without for without, _ in counts)
-    rounds = value_range(of for _, of in counts) + (" rounds" if counts[0][1] != 1 else " round")
+    others = sum(of for _, of in counts) < sum(len(run.rounds) for row in rows for run in row.runs)
+    what = f"round{'s' * (counts[0][1] != 1)}{' with selected clients' * others}"
     several = max(len(row.runs) for row in rows) > 1
     seeds = value_range(len(row.runs) for row in rows)
+    rounds = f"{value_range(of for _, of in counts)} {what}"
     of_all = f"the {rounds} of its {seeds} seeds" if several else f"its {rounds}"
     text = (
         f"no update entered the model in any of {of_all}: the model is the initial one"
         if all(without == of for without, of in counts)
-        else f"no update entered the model in {empty} of {of_all}, which repeat the round before"
+        else f"no update entered the model in {value_range(own for own, _ in counts)} of {of_all}, which repeat the round before"
     )
     return text, _advice_on_updates(rows[0])
 

@@ -13,8 +13,9 @@ from fedcohort.core.errors import UsageError
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
-from fedcohort.study.run_measures import Measured
+from fedcohort.study.run_measures import Cost, Measured
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
+from fedcohort.study.unfinished_rows import rounds_left
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 
@@ -39,7 +40,8 @@ class Summary:
         target: the target test accuracy; NaN without one.
         target_chosen: where the target comes from: ``argument``, ``measures.target_accuracy``, or ``results`` (the best accuracy of
             the run, rounded down to two decimals); or why there is none, such as ``none, because training failed``.
-        rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target.
+        rounds_to_target, time_to_target, bytes_to_target: cost of reaching the target; NaN as long as an unfinished run has not
+            reached it.
         simulated_time, bytes, client_passes: cost of the whole run.
         clock: the clock of the times, ``simulated`` or ``wall`` (seconds), see :attr:`fedcohort.Run.clock`.
         wall_seconds: wall time of the simulator, by part of a round and in total.
@@ -138,9 +140,12 @@ def _mean_of(name: str, values: Sequence[Any]) -> Any:
 
 
 def _mean_number(name: str, values: Sequence[float]) -> float:
-    """The mean of numbers; costs of the target are means over the runs that reached it, and infinite if none did."""
+    """The mean of numbers; costs of the target are means over the runs that reached it. If none did, they are infinite, or unknown as
+    long as a run is not finished."""
+    if name not in TO_TARGET:
+        return _mean(values)
     reached = [value for value in values if value < math.inf]
-    return _mean(reached if name in TO_TARGET and reached else values)
+    return _mean(reached) if reached else math.nan if any(map(math.isnan, values)) else math.inf
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -208,6 +213,8 @@ def _summary(measured: Measured, target: float, chosen: str) -> Summary:
     by_class = _by_class(measured.rounds["class_accuracy"].tolist())
     final, tested, stop = by_class[-1:].ravel(), measured.series("test_accuracy"), measured.early_stop
     cost = measured.cost_of(target)
+    if math.isinf(cost.rounds) and rounds_left(run):
+        cost = Cost(math.nan, math.nan, math.nan)
     return Summary(
         rounds=measured.num_rounds,
         accuracy=measured.accuracy,

@@ -16,6 +16,7 @@ from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = [
     "FAILING",
+    "NOT_YET",
     "TO_TARGET",
     "Target",
     "about_not_reached",
@@ -162,13 +163,9 @@ def costs_of_target(runs: Sequence[Measured], target: float) -> dict[str, float]
 
 
 def _never(row: Mapping[Any, Any]) -> bool:
-    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed.
-
-    A row without an accuracy, but with a best one or with diverged updates, is a regression whose last models have no finite score.
-    """
-    scores = (row["accuracy"], row.get("best_accuracy", math.nan))
-    tested = any(map(math.isfinite, scores)) or row.get("diverged", 0) > 0
-    return math.isfinite(row["target_accuracy"]) and tested and row["reached"] == 0 and not row.get("unfinished")
+    """Whether a row of a comparison's table was tested, has no rounds left to play, and did not reach its target under any seed."""
+    waiting = row["reached"] or row["unfinished"] or not row["tested"]
+    return math.isfinite(row["target_accuracy"]) and not waiting
 
 
 def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
@@ -176,10 +173,14 @@ def shown_cost(row: Mapping[Any, Any], cost: str) -> float:
     is not known yet while the row has rounds left to play.
 
     Args:
-        row: a row of the table.
+        row: a row of the table, and whether it was tested.
         cost: the column, one of :data:`TO_TARGET`.
     """
     return math.inf if _never(row) else float(row[cost])
+
+
+NOT_YET = "–: not reached yet, since runs are not finished."
+"""What "–" means beside costs of the target."""
 
 
 def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
@@ -187,7 +188,7 @@ def about_not_reached(rows: Iterable[Mapping[Any, Any]]) -> str:
     waiting = any(
         row["reached"] == 0 and row.get("unfinished") and math.isfinite(row["target_accuracy"]) for row in rows
     )
-    return " –: not reached yet, since runs are not finished." if waiting else ""
+    return f" {NOT_YET}" if waiting else ""
 
 
 def numbers_reached(rows: Iterable[Mapping[Any, Any]]) -> list[tuple[int, int]]:

@@ -263,3 +263,18 @@ def test_unequal_numbers_of_clients_in_captions_look_unequal(tmp_path: Path) -> 
     assert figure is not None
     assert re.findall(r"with (\S+ clients) a round", figure.note) == ["2 clients", "2.2 clients", "12 clients"]
     assert "1.000 on average with 12 clients a round (in nearly all runs)" in figure.note
+
+
+def test_equal_mean_numbers_of_clients_are_named_once_in_captions(tmp_path: Path) -> None:
+    """Rounds of 1 and 5 clients, and rounds of 3, were both "3 clients a round", with two values of chance."""
+    picks: dict[str, tuple[int, ...]] = {"a": (1, 5, 1, 5), "b": (3, 3, 3, 3), "c": (2, 2, 2, 2)}
+    runs = [
+        written(tmp_path / label, [played(t, range(k)) for t, k in enumerate(own, start=1)], label=label)
+        for label, own in picks.items()
+    ]
+    figure = selections(gather(runs), PAGE)
+    assert figure is not None
+    assert re.findall(r"with (\S+ clients) a round", figure.note) == ["2 clients", "3 clients"]
+    low, high = sorted(readings[0].chance.reference.mean for _, readings in gather(runs[:2]).played)
+    assert f"{low:.3f} to {high:.3f} on average with 3 clients a round (" in figure.note
+    assert figure.note.count("in at least 90% of runs") == 1

@@ -123,7 +123,7 @@ def test_an_infinite_loss_is_named(tmp_path: Path) -> None:
 
 def test_the_axis_of_r_squared_ends_where_most_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CachedRun, "labels", "numbers")
-    for low, cut in ((-2.5, ""), (-1e9, "The axis ends at −1: the lowest mean is −1,000,000,000, of 'b'.")):
+    for low, cut in ((-2.5, ""), (-1e9, "The axis ends at −1: the lowest mean is −1e+09, of 'b'.")):
         runs = []
         for label, values in {"a": [0.1, 0.2, 0.4, 0.5], "b": [0.1, 0.2, 0.1, low]}.items():
             rounds = [played(t, [0], test_accuracy=value) for t, value in enumerate(values, 1)]

@@ -29,6 +29,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
+from fedcohort.report.charts.lost_losses import LISTED, Lost, lost_rows
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
@@ -85,12 +86,14 @@ def _names_of_time(rows: Sequence[tuple[str, Sequence[Reading]]]) -> tuple[str, 
 def accuracy(story: Story, look: Look) -> Figure | None:
     """Test accuracy over rounds, over simulated time (wall time for runs on real machines) and over bytes."""
     rows, score = story.played, story.score
-    over_rounds = by_round(rows, _test_accuracy, score.limits)
+    ended = lost_rows(rows, "test_accuracy")
+    until = {label: own.round for label, own in ended.items()}
+    over_rounds = by_round(rows, _test_accuracy, score.limits, until)
     if over_rounds["mean"].isna().all():
         return None
-    over_time = on_grid(rows, _test_accuracy, _simulated_time, score.limits)
+    over_time = on_grid(rows, _test_accuracy, _simulated_time, score.limits, until)
     over_bytes = with_texts(
-        on_grid(rows, _test_accuracy, lambda reading: reading.bytes, score.limits), {"x": formatted_values.size}
+        on_grid(rows, _test_accuracy, lambda reading: reading.bytes, score.limits, until), {"x": formatted_values.size}
     )
     time_name, time_title = _names_of_time(rows)
     frames = {
@@ -117,9 +120,16 @@ def accuracy(story: Story, look: Look) -> Figure | None:
         about += about_tips(own.get(f"{key}_reached", reached))
         views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
-    return Figure(
-        "accuracy", f"Test {score.name}", f"{seeds_note(story, band=has_band(over_rounds))}{cut}", views, data
-    )
+    note = f"{seeds_note(story, band=has_band(over_rounds))}{cut}{_about_diverged(ended, full)}"
+    return Figure("accuracy", f"Test {score.name}", note, views, data)
+
+
+def _about_diverged(ended: Mapping[str, Lost], names: Mapping[str, str]) -> str:
+    """A sentence about the lines that end because a model diverged, with a space before it; empty without any."""
+    rows = [f"'{names.get(label, label)}' {lost.words}" for label, lost in ended.items()]
+    if not rows:
+        return ""
+    return f" Lines end where a model has diverged and has no R²: {formatted_values.first_in_words(rows, LISTED)}."
 
 
 def _about_view(story: Story, name: str) -> str:
@@ -162,7 +172,7 @@ def _without_the_worst(frame: pd.DataFrame, span: list[float], names: Mapping[st
     values = known["mean"].to_numpy(np.float64)
     if span[0] >= 3 * LOWEST or float(np.median(values)) <= LOWEST:
         return span, ""
-    lowest, label = formatted_values.number(float(values.min()), 3), str(known["strategy"].iloc[int(values.argmin())])
+    lowest, label = formatted_values.magnitude(float(values.min())), str(known["strategy"].iloc[int(values.argmin())])
     return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'."
 
 

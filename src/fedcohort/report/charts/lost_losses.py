@@ -1,4 +1,4 @@
-"""Find the rounds from which on the loss of a row has no mean, since it is infinite or not a number under a seed."""
+"""Find the rounds from which on the loss or the R² of a row has no mean, since it is infinite or not a number under a seed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
 from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.study.run_measures import Measured
 
 __all__ = ["LISTED", "Lost", "about_lost", "crosses", "last_points", "lost_rows"]
 
@@ -30,7 +31,7 @@ Rows = Sequence[tuple[str, Sequence[Reading]]]
 
 @dataclass(frozen=True)
 class Lost:
-    """The first round in which the loss of a row is lost, and the seeds that lost it there."""
+    """The first round in which the loss or the R² of a row is lost, and the seeds that lost it there."""
 
     round: int
     seeds: tuple[int, ...]
@@ -42,14 +43,14 @@ class Lost:
 
 
 def lost_rows(rows: Rows, column: str) -> dict[str, Lost]:
-    """The rows whose loss is infinite or not a number in some round, under any seed.
+    """The rows whose loss or R² is infinite or not a number in some round, under any seed.
 
     A mean over the other seeds would look as if the row had recovered. Rounds without a test or without a client that trained have no
     loss, and lose none.
 
     Args:
         rows: the runs of each row.
-        column: ``test_loss`` or ``train_loss``.
+        column: ``test_loss``, ``train_loss``, or ``test_accuracy``: the R² of a regression, since accuracies are always finite.
     """
     found = {}
     for label, readings in rows:
@@ -60,11 +61,18 @@ def lost_rows(rows: Rows, column: str) -> dict[str, Lost]:
     return found
 
 
+def _test_score(reading: Reading) -> Mask:
+    """Whether the model of a regression had diverged in each tested round, see :attr:`Measured.without_score`."""
+    if reading.run.labels != "numbers":
+        return np.zeros(reading.num_rounds, dtype=bool)
+    return Measured(reading.run).without_score[: reading.num_rounds]
+
+
 def _test_loss(reading: Reading) -> Mask:
     """Whether each tested round has no finite test loss. Runs on real machines need not measure it at all."""
     known = np.isfinite(reading.rounds["test_loss"].to_numpy(np.float64))
     tested = np.isfinite(reading.rounds["test_accuracy"].to_numpy(np.float64))
-    lost: Mask = tested & ~known & (known.any() or reading.run.clock != "wall")
+    lost: Mask = _test_score(reading) | (tested & ~known & (known.any() or reading.run.clock != "wall"))
     return lost
 
 
@@ -77,7 +85,11 @@ def _train_loss(reading: Reading) -> Mask:
     return lost
 
 
-LOST: Mapping[str, Callable[[Reading], Mask]] = {"test_loss": _test_loss, "train_loss": _train_loss}
+LOST: Mapping[str, Callable[[Reading], Mask]] = {
+    "test_loss": _test_loss,
+    "train_loss": _train_loss,
+    "test_accuracy": _test_score,
+}
 
 
 def about_lost(by_name: Mapping[str, Mapping[str, Lost]], names: Mapping[str, str]) -> str:

@@ -52,8 +52,8 @@ def by_round(
     """
     frames = []
     for label, readings in rows:
-        known = before[label] - 1 if before and label in before else None
-        values = [np.asarray(series(reading), np.float64)[:known] for reading in readings]
+        last = _last(label, before)
+        values = [np.asarray(series(reading), np.float64)[:last] for reading in readings]
         longest = max(map(len, values), default=0)
         if not longest:
             continue
@@ -69,38 +69,54 @@ def on_grid(
     series: Series,
     clock: Series,
     limits: Limits = ANY_NUMBER,
+    before: Mapping[str, int] | None = None,
     points: int = 120,
 ) -> pd.DataFrame:
     """The same table over a clock that differs between runs, such as time or bytes: at each point, the value reached by then.
 
     Every point is a mean over all seeds of the row. A run that has ended keeps its last value until the last run of its row ends, so
     that the line ends at the mean over seeds after the last round. While a run goes on, its value later than its last round is not
-    known, and the row ends there.
+    known, and the row ends there. Rows in ``before`` end where the first of their runs has played the round before the given one.
 
     A further column, ``playing``, is the number of runs that have not ended before the point.
     """
-    frames = [_over_clock(label, readings, series, clock, limits, points) for label, readings in rows]
+    frames = [
+        _over_clock(label, readings, series, clock, limits, points, _last(label, before)) for label, readings in rows
+    ]
     return _joined([frame for frame in frames if frame is not None])
 
 
+def _last(label: str, before: Mapping[str, int] | None) -> int | None:
+    """The last round of a row that ends before a round; None for other rows."""
+    return before[label] - 1 if before and label in before else None
+
+
 def _over_clock(
-    label: str, readings: Sequence[Reading], series: Series, clock: Series, limits: Limits, points: int
+    label: str,
+    readings: Sequence[Reading],
+    series: Series,
+    clock: Series,
+    limits: Limits,
+    points: int,
+    last: int | None,
 ) -> pd.DataFrame | None:
-    """The rows of :func:`on_grid` of one strategy; None if its values are not known."""
-    known = [(reading, curve) for reading in readings if (curve := _curve(reading, series, clock)) is not None]
+    """The rows of :func:`on_grid` of one strategy up to round ``last``; None if its values are not known."""
+    known = [(reading, curve) for reading in readings if (curve := _curve(reading, series, clock, last)) is not None]
     if not known:
         return None
     curves = [curve for _, curve in known]
-    going_on = [x[-1] for reading, (x, _) in known if not reading.ended]
+    going_on = [x[-1] for reading, (x, _) in known if last is not None or not reading.ended]
+    if last is not None and min(going_on) < max(x[0] for x, _ in curves):
+        return None  # a run ends before another one has a value
     grid = _grid([x for x, _ in curves], min(going_on, default=None), points)
     values = np.stack([_reached(x, y, grid) for x, y in curves])
     playing = np.sum([grid <= x[-1] for x, _ in curves], axis=0)
     return _bands(label, grid, values, limits, playing=playing)
 
 
-def _curve(reading: Reading, series: Series, clock: Series) -> tuple[Values, Values] | None:
-    """Clock and values of the rounds in which the value is known; None if there are none."""
-    x, y = np.asarray(clock(reading), np.float64), np.asarray(series(reading), np.float64)
+def _curve(reading: Reading, series: Series, clock: Series, last: int | None) -> tuple[Values, Values] | None:
+    """Clock and values of the rounds up to ``last`` in which the value is known; None if there are none."""
+    x, y = (np.asarray(each(reading), np.float64)[:last] for each in (clock, series))
     known = ~np.isnan(y)
     return (x[known], y[known]) if known.any() else None
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.measures import JainReference
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
     beside,
@@ -118,9 +119,12 @@ def _legend(frame: pd.DataFrame, many: bool, *, for_each: bool) -> str:
 
 def _chance_note(readings: Sequence[Reading]) -> str:
     """The index that uniform selection gives, for each number of clients of a round: rows of a sweep can differ in it."""
-    settings = sorted({(*_setting(reading), reading.chance.reference) for reading in readings})
+    references: dict[tuple[float, int, int], list[JainReference]] = {}
+    for reading in readings:
+        references.setdefault(_setting(reading), []).append(reading.chance.reference)
+    settings = sorted(references)
     differ, texts = [len(set(column)) > 1 for column in zip(*settings, strict=True)], []
-    for k, m, n, chance in settings[:MOST_CHANCES]:
+    for k, m, n in settings[:MOST_CHANCES]:
         clients = (
             f"{formatted_values.rounds(k)} of {formatted_values.counted(m, 'client')}"
             if differ[1]
@@ -128,12 +132,28 @@ def _chance_note(readings: Sequence[Reading]) -> str:
         )
         each = f" with {clients} a round" if differ[0] or differ[1] else ""
         each += f" in {formatted_values.counted(n, 'round')}" if differ[2] else ""
-        low, high = formatted_values.index(chance.q05), formatted_values.index(chance.q95)
-        runs = f"{low} to {high} in 90% of runs" if low != high else "in nearly all runs"
-        texts.append(f"{formatted_values.index(chance.mean)} on average{each} ({runs})")
+        texts.append(_index_of(references[k, m, n], each))
     more = "; tables show it for each row" if len(settings) > MOST_CHANCES else ""
     among = about_chance(reading.chance for reading in readings)
     return f"Uniform chance{among} gives a Jain's index of {'; '.join(texts)}{more}."
+
+
+def _index_of(references: Sequence[JainReference], each: str) -> str:
+    """The mean index of runs with the same numbers of clients and rounds, and its range.
+
+    The distributions can differ: rounds of two and of four clients select as many on average as rounds of three.
+
+    Args:
+        references: the distribution of each run.
+        each: these numbers in words with a space before them; empty if all runs have the same.
+    """
+    ends = [formatted_values.index(value) for value in (min(references)[0], max(references)[0])]
+    mean = ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    low = formatted_values.index(min(own.q05 for own in references))
+    high = formatted_values.index(max(own.q95 for own in references))
+    least = "at least " * (ends[0] != ends[1])
+    runs = f"{low} to {high} in {least}90% of runs" if low != high else "in nearly all runs"
+    return f"{mean} on average{each} ({runs})"
 
 
 def _setting(reading: Reading) -> tuple[float, int, int]:

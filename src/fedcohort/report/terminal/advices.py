@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, share, size
+from fedcohort.core.formatted_values import count, counted, number, share, size
 from fedcohort.racing.likeness import NOT_GIVEN, range_in_words
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.report.terminal.races import race_details
@@ -23,9 +23,9 @@ def advice(made: "Advice", width: int = WIDE) -> Group:
     if made.recommendation:
         head += [Text(f"{made.recommendation} This is the result on a twin of your federation."), Text()]
     about = (
-        f"Twin, a federation like yours on public data: {experiment.federation.clients} clients on {twin.data}, "
-        f"{experiment.selection.k} selected in each of "
-        f"{experiment.rounds} rounds, model {experiment.model.name!r}. {' '.join(twin.notes)}"
+        f"Twin, a federation like yours on public data: {counted(experiment.federation.clients, 'client')} on "
+        f"{twin.data}, {experiment.selection.k} selected in each of "
+        f"{counted(experiment.rounds, 'round')}, model {experiment.model.name!r}. {' '.join(twin.notes)}"
     )
     parts: list[RenderableType] = [
         *head,

@@ -12,7 +12,7 @@ from fedcohort.report.cost_notes import PASSES, about_questions
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import listed, over_seeds
-from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
@@ -38,6 +38,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         compared.note,
         compared.about_counted,
         about_federations(compared),
+        about_planned(compared),
         _about_accuracy(compared),
         _about_clients(compared, rows, hidden),
         compared.about_verdicts,

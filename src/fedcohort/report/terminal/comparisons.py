@@ -11,6 +11,7 @@ from rich.text import Text
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import count, duration, index, number, number_spread, of_seeds, size, time_on
 from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.seed_notes import listed
 from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.layout import (
@@ -36,7 +37,7 @@ __all__ = ["comparison", "results"]
 
 def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     """The table of a comparison, and notes on how to read it."""
-    table = [{str(key): value for key, value in row.items()} for row in compared.table.to_dict("records")]
+    table = compared_rows(compared)
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
     if one_line(_verdict(rows)) in hidden:  # an interval alone would say more than the test

@@ -4,18 +4,16 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fedcohort.core.formatted_values import first_in_words
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.report.failed_training import about_failed, about_judged
-from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.unranked_rows import about_different_seeds, about_planned, with_rounds
 from fedcohort.report.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
-from fedcohort.study.step_sizes import value_range
-from fedcohort.study.targets import about_reached
+from fedcohort.study.targets import NOT_YET, about_reached
 from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
-    from fedcohort.study.comparison import Comparison, Row
-    from fedcohort.study.summary import OverSeeds
+    from fedcohort.study.comparison import Comparison
+    from fedcohort.study.summary import OverSeeds, Summary
 
 __all__ = ["UNKNOWN", "about_rows", "about_targets"]
 
@@ -24,9 +22,6 @@ UNKNOWN = "–"
 
 IN_COMPARE = "They are in the table of `fedcohort compare`."
 """Where differences and verdicts are."""
-
-SHOWN = 6
-"""Largest number of rows that a sentence names."""
 
 
 def about_rows(compared: "Comparison") -> list[str]:
@@ -41,7 +36,7 @@ def about_rows(compared: "Comparison") -> list[str]:
     notes = [
         _about_uneven(compared),
         _about_unfinished(compared),
-        _about_planned(compared),
+        about_planned(compared),
         _about_seeds(compared),
         about_failed(compared, "No sound result", unfinished=unfinished),
         _about_judged(compared),
@@ -78,7 +73,7 @@ def _about_uneven(compared: "Comparison") -> str:
         return ""
     subject = "Rows" if len(rows) > 1 else "Runs"
     return (
-        f"{subject} {UNEQUAL} ({_with_rounds(rows)}): what is measured after or over these rounds cannot be compared. "
+        f"{subject} {UNEQUAL} ({with_rounds(rows)}): what is measured after or over these rounds cannot be compared. "
         "To compare the rounds that all have, use `fedcohort compare RUN… --partial`."
     )
 
@@ -92,28 +87,6 @@ def _about_unfinished(compared: "Comparison") -> str:
             if i not in compared.uneven
         }
     )
-
-
-def _about_planned(compared: "Comparison") -> str:
-    """A sentence about rows that were planned with different numbers of rounds; empty if there are none."""
-    rows = [
-        compared.rows[i]
-        for group in compared.groups
-        for i in group.rows
-        if len({compared.rows[j].experiment.rounds for j in group.rows}) > 1 and i not in compared.uneven
-    ]
-    if not rows:
-        return ""
-    return (
-        f"Rows were planned with different numbers of rounds ({_with_rounds(rows)}): differences in what is measured after or over "
-        "these rounds are not due to the strategies alone."
-    )
-
-
-def _with_rounds(rows: "Sequence[Row]") -> str:
-    """The first rows, each with the numbers of rounds that its runs have played."""
-    named = [f"'{row.label}' {value_range(run.last_round for run in row.runs.values())}" for row in rows]
-    return first_in_words(named, SHOWN)
 
 
 def about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator[str]:
@@ -134,6 +107,13 @@ def about_targets(several: "Sequence[OverSeeds]", score: ScoreStyle) -> Iterator
         yield f"Target {score.name}{sign}: {'; '.join(none)}. To choose one, use --target or measures.target_accuracy."
     if marks := about_reached(numbers, f"the target {score.name}"):
         yield marks.strip()
+    if any(map(_waits, known)):
+        yield NOT_YET
+
+
+def _waits(run: "Summary") -> bool:
+    """Whether a run, of which the target is known, may still reach it."""
+    return math.isnan(run.rounds_to_target) and math.isfinite(run.best_accuracy)
 
 
 def _rows_left_out(several: "Sequence[OverSeeds]") -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, counted, percent, share
 from fedcohort.core.score_style import score_style
+from fedcohort.record import KEPT
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.study.diagnose_run import MANY, SCORE
 
@@ -41,8 +42,10 @@ def diagnosis(found: "Diagnosis", width: int = WIDE) -> Group:
                     "leave out: the strategy explores more than they say."
                 )
             )
-    else:
+    elif not found.cut_rounds:
         parts.append(Text("The strategy gives no scores that choose between clients."))
+    if found.cut_rounds:
+        parts.append(Text(f"{counted(found.cut_rounds, 'round')} with scores: {UNKNOWN_CHOICE}"))
     parts.append(Text(f"Clients that were selected for the first time: {share(found.new)} of all selections."))
     if found.scored_rounds and all(each.outcome == GAIN for each in found.correlations):
         reported = "Rank correlations within rounds, with what the selected clients reported, are not known"
@@ -96,7 +99,9 @@ def diagnoses(found: "Sequence[Diagnosis]", seeds: Sequence[str], width: int = W
     shown = [outcome for outcome in outcomes if f"correlation with {names.get(outcome, outcome)}" not in hidden]
     about_scores, about_gain = _about_correlations(found, shown)
     notes = dimmed(
-        _about_shares(hidden, unscored=any(one.unscored > 0 for one in found)),
+        _about_shares(
+            hidden, unscored=any(one.unscored > 0 for one in found), cut=any(one.cut_rounds for one in found)
+        ),
         f"Correlation: {_lower(about_scores)}" if shown else "",
         about_gain,
         about_hidden(hidden),
@@ -109,6 +114,12 @@ GAIN = "gain"
 
 UNKNOWN_CORRELATION = "in no round did both the scores and the outcomes of three or more selected clients differ."
 """Why there is no rank correlation with what clients reported."""
+
+UNKNOWN_CHOICE = (
+    f"it is not known which clients had the highest predictions, because at least {KEPT:,} were selected, and the record keeps no "
+    "more candidates of a round."
+)
+"""Why selections of some rounds are not compared with the highest predictions."""
 
 UNKNOWN_GAIN = "it is known in fewer than three rounds with scores, or it or the mean scores do not differ."
 """Why there is no rank correlation with the gain."""
@@ -123,11 +134,14 @@ COARSE = (
 """What the mark of a correlation within rounds of very few clients says."""
 
 
-def _about_shares(hidden: Sequence[str], *, unscored: bool) -> str:
-    """Notes on the columns of shares that are not hidden."""
+def _about_shares(hidden: Sequence[str], *, unscored: bool, cut: bool) -> str:
+    """Notes on the columns of shares that are not hidden; ``cut`` tells whether they leave out rounds, see
+    :attr:`Diagnosis.cut_rounds`."""
+    unknown = f", or {UNKNOWN_CHOICE.removesuffix('.')}, so that such rounds are left out" if cut else ""
     shares = (
         "Highest predictions: share of the selected clients with a score that have the highest predictions; by chance: "
-        "the same share under uniform selection; –: the strategy gives no scores that choose between clients. The rest is exploration."
+        f"the same share under uniform selection; –: the strategy gives no scores that choose between clients{unknown}. The rest is "
+        "exploration."
     )
     sentences = [shares]
     if "prediction" not in hidden:
