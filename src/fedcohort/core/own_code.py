@@ -10,6 +10,9 @@ __all__ = ["about_missing_file", "ends_in_own_code", "is_of_user", "place_of", "
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
+"""Folders of installed packages, also of those that pip installed for one user, or that ``PYTHONPATH`` or a ``.pth`` file adds."""
+
 
 def raised_in(error: BaseException) -> str:
     """The function of the user below which ``error`` was raised, such as ``"Mine.select"``.
@@ -71,6 +74,8 @@ def is_of_user(file: str) -> bool:
         or file == "<string>"
         or file.endswith((".pyx", ".pxd", ".pxi"))
     ):
+        return False
+    if not _INSTALLED.isdisjoint(Path(file).parts):
         return False
     paths = sysconfig.get_paths()
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
