@@ -122,7 +122,12 @@ def test_the_source_of_packages_and_the_key_of_objects_are_found_once(monkeypatc
     """Finding a source parses its whole file, and a network has the same layers many times."""
     read: list[object] = []
     getsource = inspect.getsource
-    monkeypatch.setattr(inspect, "getsource", lambda written: read.append(written) or getsource(written))
+
+    def noted(written: Any) -> str:
+        read.append(written)
+        return getsource(written)
+
+    monkeypatch.setattr(inspect, "getsource", noted)
     networks = [nn.Sequential(Bottleneck(4), Contiguous(), Contiguous(), nn.Linear(4, 3)) for _ in range(2)]
     first, second = (Given(model=network) for network in networks)
     keys = [first.key(), first.key(), second.key()]
