@@ -195,6 +195,9 @@ def _digest_of_module(module: "nn.Module") -> str:
     for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
     for entry, value in module.state_dict().items():
+        if not hasattr(value, "is_meta"):  # such as the dtype of quantized layers, or what get_extra_state returns
+            digest.update(f"{entry} {_ADDRESS.sub('', repr(value))}".encode())
+            continue
         if value.is_meta or type(value).__name__.startswith("Uninitialized"):
             raise UsageError(
                 f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "

@@ -3,10 +3,19 @@
 import sys
 import sysconfig
 import traceback
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
-__all__ = ["about_missing_file", "ends_in_own_code", "is_of_user", "place_of", "raised_in", "with_place"]
+__all__ = [
+    "about_missing_file",
+    "ends_in_own_code",
+    "is_of_package",
+    "is_of_user",
+    "place_of",
+    "raised_in",
+    "with_place",
+]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -81,3 +90,11 @@ def is_of_user(file: str) -> bool:
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders = [*installed, str(Path(sys.base_prefix) / "lib")]
     return not any(file.startswith(folder) for folder in folders)
+
+
+def is_of_package(given: Callable[..., object]) -> bool:
+    """Whether a function or class, perhaps with bound arguments, is of an installed package."""
+    while isinstance(given, partial):
+        given = given.func
+    file: str | None = getattr(sys.modules.get(getattr(given, "__module__", "")), "__file__", None)
+    return file is not None and not is_of_user(file)
