@@ -50,6 +50,17 @@ def test_a_finished_run_is_not_opened_for_other_weights(experiment: fedcohort.Ex
     assert fedcohort.run(experiment, data=blobs(), runs=tmp_path / "runs").path == first.path
 
 
+def test_a_copy_of_the_code_without_the_weights(experiment: fedcohort.Experiment, tmp_path: Path) -> None:
+    """A finished run is opened; a new one is told what is missing."""
+    first = fedcohort.run(experiment, data=blobs(), runs=tmp_path / "runs")
+    copy = fedcohort.load_experiment(first.path / "experiment.toml", trust=True)
+    assert fedcohort.run(copy, data=blobs(), runs=tmp_path / "runs").path == first.path
+    with pytest.raises(
+        UsageError, match=r"build raised FileNotFoundError: .* weights\.pt, and a run directory holds no files of data"
+    ):
+        fedcohort.run(copy, data=blobs(), runs=tmp_path / "others")
+
+
 def test_a_run_is_not_resumed_with_other_weights(experiment: fedcohort.Experiment, tmp_path: Path) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -12,6 +12,7 @@ __all__ = [
     "ends_in_own_code",
     "is_of_package",
     "is_of_user",
+    "last_own_file",
     "place_of",
     "raised_in",
     "with_place",
@@ -59,6 +60,12 @@ def about_missing_file(error: BaseException, file: Path) -> str:
         f"it reads {name}, and a run directory holds no files of data; run the experiment file that the run was made with, or put "
         f"{name} into the folder plug-ins of the run directory"
     )
+
+
+def last_own_file(error: BaseException) -> str:
+    """The file of the innermost function of the user below which ``error`` was raised; empty if there is none."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((file for file in reversed(files) if is_of_user(file)), "")
 
 
 def place_of(error: BaseException) -> str:

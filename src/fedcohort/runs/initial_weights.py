@@ -40,7 +40,7 @@ def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run
 
 
 def check_finished_weights(record: Run, experiment: Experiment, given: Given) -> None:
-    """Refuse to open a finished run in place of one whose network begins with other weights now.
+    """Refuse to open a finished run in place of one whose network begins with other weights now. One that cannot be built is none.
 
     Raises:
         UsageError: the weights are others.
@@ -56,7 +56,11 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
         module = build_module(model, federation, experiment.seed)
         return state_of(module.to(dtype=DTYPES[experiment.training.precision]))
 
-    _check(record, experiment, given, built(), built)
+    try:
+        now = built()
+    except Exception:  # such as a missing file: a run directory has a copy of the code, and none of the weights
+        return
+    _check(record, experiment, given, now, built)
 
 
 def _builds(experiment: Experiment, given: Given) -> bool:
