@@ -1,5 +1,6 @@
 """Models: numbers of parameters, layers, shapes of outputs, and rounds of FedAvg on them."""
 
+import functools
 import math
 import re
 from contextlib import closing
@@ -197,3 +198,18 @@ def test_a_network_for_a_number_of_inputs_is_told_what_it_gets() -> None:
     )
     with pytest.raises(UsageError, match=told):
         as_model(Table).build(TokenShape((5,)), 3)
+
+
+def test_of_a_function_of_a_library_only_what_it_requires_counts() -> None:
+    """``nn.Linear`` with its sizes takes three more arguments, which are neither a shape nor a number of classes."""
+    assert size(as_model(functools.partial(nn.Linear, 5, 3)), (5,), 3) == 18
+
+
+def test_an_error_of_a_library_says_what_its_function_is_called_with() -> None:
+    with pytest.raises(
+        UsageError,
+        match=r"^model: Linear raised TypeError: .*; it is called with the shape of a sample .* \(\(5,\), 3\)$",
+    ):
+        as_model(nn.Linear).build((5,), 3)
+    with pytest.raises(UsageError, match=r"^model: Embedding raised RuntimeError: .*; it is called with no arguments$"):
+        as_model(functools.partial(nn.Embedding, -1, 4)).build((5,), 3)

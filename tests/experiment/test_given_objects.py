@@ -1,5 +1,6 @@
 """Objects from Python in place of settings: data, models, strategies, algorithms and public samples."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from torch import nn
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.identity import identity
+from fedcohort.experiment.given_objects import Given
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.ucb import UCB
+from fedcohort.training.traced_networks import Contiguous
 from tests.cli.test_cli import call, refused
 from tests.experiments import IID, blobs, small
 
@@ -113,6 +116,33 @@ def test_what_a_model_uses_of_its_module_names_the_run(
         identity(given(WITH_HELPERS.replace(*change), f"version{n}")) for n, change in enumerate([edit, edit, ("", "")])
     ]
     assert keys[0] == keys[1] != keys[2]
+
+
+def test_the_source_of_packages_and_the_key_of_objects_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding a source parses its whole file, and a network has the same layers many times."""
+    read: list[object] = []
+    getsource = inspect.getsource
+
+    def noted(written: Any) -> str:
+        read.append(written)
+        return getsource(written)
+
+    monkeypatch.setattr(inspect, "getsource", noted)
+    networks = [nn.Sequential(Bottleneck(4), Contiguous(), Contiguous(), nn.Linear(4, 3)) for _ in range(2)]
+    first, second = (Given(model=network) for network in networks)
+    keys = [first.key(), first.key(), second.key()]
+    assert keys[0] == keys[1] != keys[2]
+    assert read.count(Contiguous) <= 1
+    of_user = read.count(Bottleneck)
+    first.key()
+    assert read.count(Bottleneck) == of_user > 0
+
+
+class Bottleneck(nn.Linear):
+    """A layer of the user."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, width)
 
 
 def test_classes_differ_by_what_they_close_over() -> None:

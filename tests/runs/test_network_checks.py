@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.models import check_network
-from tests.experiments import small
+from tests.experiments import IID, blobs, small
 from tests.training.networks import Looked
 
 SAMPLES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -239,6 +239,10 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
     (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),
     (SparseGradients, r"^model = own: embedding has sparse gradients, which clients cannot send; use sparse=False$"),
+    (
+        WithExtraState,
+        r"^model = own: _extra_state of its state_dict\(\) is no tensor, .*; register a buffer in place of",
+    ),
     (Spectral, r"^model = own: weights is complex; .*: keep torch\.view_as_real\(\.\.\.\) of it"),
     (Rotated, r"^model = own: rotation is complex; models have real entries: "),
     (
@@ -256,6 +260,22 @@ WRONG: list[tuple[type[nn.Module], str]] = [
         r"^model = own: cannot process samples of shape \[1, 8, 8\] in training mode: KeyError: 'mine' \(\S*\.py:\d+\)$",
     ),
 ]
+
+
+class LinearWithExtraState(nn.Linear):
+    def get_extra_state(self) -> Any:
+        return {"version": 1}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "given", [LinearWithExtraState(4, 3), lambda: LinearWithExtraState(4, 3)], ids=["module", "function"]
+)
+def test_a_state_that_is_no_tensor_is_refused_in_a_run(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"_extra_state of its state_dict\(\) is no tensor"):
+        fedcohort.run(small(rounds=1, **IID), data=blobs(), model=given, runs=tmp_path)
 
 
 def checked(module: nn.Module) -> None:
@@ -325,7 +345,6 @@ def test_other_networks_stay_as_they_are() -> None:
         nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3)),
         nn.Sequential(nn.Flatten(), nn.utils.parametrizations.spectral_norm(nn.Linear(64, 3))),
         Graph(),
-        WithExtraState(),
         FrozenBackbone(),
     ):
         before = {name: value.to_dense().clone() for name, value in tensors_of(module).items()}

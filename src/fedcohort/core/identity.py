@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -195,6 +195,9 @@ def _digest_of_module(module: "nn.Module") -> str:
     for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
     for entry, value in module.state_dict().items():
+        if not hasattr(value, "is_meta"):  # such as the dtype of quantized layers, or what get_extra_state returns
+            digest.update(f"{entry} {_ADDRESS.sub('', repr(value))}".encode())
+            continue
         if value.is_meta or type(value).__name__.startswith("Uninitialized"):
             raise UsageError(
                 f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
@@ -208,6 +211,19 @@ def _source(written: type | FunctionType) -> str:
     """A hash of the source of a class or function; also of its compiled code if there is no source, as in a console, or if several
     lambdas share the same lines.
     """
+    if not _written_by_user(written):
+        return _source_of_package(written)
+    return _source_as_it_is(written)
+
+
+@cache
+def _source_of_package(written: type | FunctionType) -> str:
+    """:func:`_source` of a class or function of an installed package, found once: finding it parses the whole file."""
+    return _source_as_it_is(written)
+
+
+def _source_as_it_is(written: type | FunctionType) -> str:
+    """What :func:`_source` returns."""
     functions = list(_methods(written)) if isinstance(written, type) else [written]
     try:
         source = inspect.getsource(written)

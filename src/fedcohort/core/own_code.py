@@ -3,12 +3,25 @@
 import sys
 import sysconfig
 import traceback
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
-__all__ = ["about_missing_file", "ends_in_own_code", "is_of_user", "place_of", "raised_in", "with_place"]
+__all__ = [
+    "about_missing_file",
+    "ends_in_own_code",
+    "is_of_package",
+    "is_of_user",
+    "last_own_file",
+    "place_of",
+    "raised_in",
+    "with_place",
+]
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
+"""Folders of installed packages, also of those that pip installed for one user, or that ``PYTHONPATH`` or a ``.pth`` file adds."""
 
 
 def raised_in(error: BaseException) -> str:
@@ -49,6 +62,12 @@ def about_missing_file(error: BaseException, file: Path) -> str:
     )
 
 
+def last_own_file(error: BaseException) -> str:
+    """The file of the innermost function of the user below which ``error`` was raised; empty if there is none."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((file for file in reversed(files) if is_of_user(file)), "")
+
+
 def place_of(error: BaseException) -> str:
     """The place in the user's code where ``error`` was raised: ``" (mine.py:12)"``; empty if it was not raised there."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
@@ -72,7 +91,17 @@ def is_of_user(file: str) -> bool:
         or file.endswith((".pyx", ".pxd", ".pxi"))
     ):
         return False
+    if not _INSTALLED.isdisjoint(Path(file).parts):
+        return False
     paths = sysconfig.get_paths()
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders = [*installed, str(Path(sys.base_prefix) / "lib")]
     return not any(file.startswith(folder) for folder in folders)
+
+
+def is_of_package(given: Callable[..., object]) -> bool:
+    """Whether a function or class, perhaps with bound arguments, is of an installed package."""
+    while isinstance(given, partial):
+        given = given.func
+    file: str | None = getattr(sys.modules.get(getattr(given, "__module__", "")), "__file__", None)
+    return file is not None and not is_of_user(file)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -96,8 +97,11 @@ class Given:
 
     def key(self) -> str:
         """The identity of all objects that determine the results, for the hash of the run."""
-        if self.known_key is not None:
-            return self.known_key
+        return self._own_key if self.known_key is None else self.known_key
+
+    @cached_property
+    def _own_key(self) -> str:
+        """What :meth:`key` returns, found once: every run of a call asks for it several times, and weights may be large."""
         parts = []
         if self.data is not None:
             parts.append(self.data.fingerprint)

@@ -117,6 +117,12 @@ class _Check:
             raise UsageError(
                 f"model = {self.name}: has no parameter to train; one of them must have requires_grad = True"
             )
+        others = self.module.state_dict().keys() - _entries(self.module).keys()
+        if others:
+            raise UsageError(
+                f"model = {self.name}: {min(others)} of its state_dict() is no tensor, and only tensors are sent; register a buffer "
+                "in place of get_extra_state"
+            )
         refuse_complex(self.module, self.name)
         embeddings = nn.Embedding, nn.EmbeddingBag
         sparse = [name for name, part in self.module.named_modules() if isinstance(part, embeddings) and part.sparse]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError, one_line, shown
-from fedcohort.core.own_code import raised_in, with_place
+from fedcohort.core.own_code import is_of_package, raised_in, with_place
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
 
@@ -262,19 +262,24 @@ class _UserModel(Model):
 
         if isinstance(self.given, nn.Module):
             return self._copied(self.given)
-        parameters = inspect.signature(self.given).parameters.values()
-        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        of_package = is_of_package(self.given)  # such as timm.create_model, which takes a dozen others
+        positional = [
+            p
+            for p in inspect.signature(self.given).parameters.values()
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and (p.default is p.empty or not of_package)
+        ]
         arguments = (shape, num_classes) if len(positional) >= 2 else ()
         try:
             module = self.given(*arguments)
-        except TypeError as error:
+        except Exception as error:
             function = raised_in(error)
-            if not (arguments and function):
+            if function and not (arguments and isinstance(error, TypeError)):
                 raise
-            raise UsageError(
-                f"model: {function} raised {with_place(error)}; it is called with the shape of a sample and the number of classes, "
-                f"here {arguments!r}"
-            ) from error
+            function = function or getattr(getattr(self.given, "func", self.given), "__name__", shown(self.given))
+            with_what = (
+                f"the shape of a sample and the number of classes, here {arguments!r}" if arguments else "no arguments"
+            )
+            raise UsageError(f"model: {function} raised {with_place(error)}; it is called with {with_what}") from error
         if not isinstance(module, nn.Module):
             raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
         return module

@@ -43,6 +43,7 @@ class RunState:
         k_steps: changes of k: pairs of a round and the number of clients from that round on.
         every_round: whether every round is written to the record when it ends, because clients train on other machines and a round
             that is lost is their work.
+        tied: entries of the model that are another name of a parameter, with its first name; they get its value after every round.
     """
 
     seed: int
@@ -60,6 +61,7 @@ class RunState:
     facts: Mapping[str, str] = field(default_factory=dict)
     k_steps: Sequence[tuple[int, int]] = ()
     every_round: bool = False
+    tied: Mapping[str, str] = field(default_factory=dict)
 
     def k_at(self, t: int) -> int:
         """Number of clients to select in round ``t``."""

@@ -15,6 +15,7 @@ from fedcohort.experiment.plugin_files import copied
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.record import Run, create_run
 from fedcohort.record.recorded_plugins import FACTS, FILES
+from fedcohort.runs.initial_weights import check_resumed_weights, weights_of
 from fedcohort.runs.run_data import key_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ __all__ = ["begin_run"]
 
 
 def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", fingerprint: str) -> Run:
-    """Create the run directory, or open it if the run was interrupted."""
+    """Create the run directory, or open it if the run was interrupted.
+
+    Raises:
+        UsageError: the interrupted run began with other weights.
+    """
     experiment = cell.experiment
     public = experiment.public.words
     description, files = _with_own_files(experiment)
@@ -46,13 +51,16 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         "ours": "\n".join(given.ours(experiment)),
         **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
+        **weights_of(experiment, given, run_state.model),
         **run_state.facts,
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),
         FILES: json.dumps({name: hashlib.sha256(content).hexdigest() for name, content in files.items()}),
         **_versions(),
     }
-    return create_run(path, given.note() + description, meta, files)
+    run = create_run(path, given.note() + description, meta, files)
+    check_resumed_weights(run, experiment, given, run_state)
+    return run
 
 
 def _title(algorithm: "Algorithm", training: "Training") -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.own_code import place_of, raised_in, with_place
+from fedcohort.core.own_code import about_missing_file, last_own_file, place_of, raised_in, with_place
 
 __all__ = ["ProgressError", "naming_own_code", "passed_on"]
 
@@ -70,4 +71,5 @@ def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
     function = raised_in(error)
     if not function:
         return None
-    return UsageError(f"{where}{function} raised {with_place(error)}")
+    missing = about_missing_file(error, Path(last_own_file(error)))
+    return UsageError(f"{where}{function} raised {with_place(error)}{'; ' if missing else ''}{missing}")

@@ -24,6 +24,7 @@ from fedcohort.runs.find_run import (
     run_path,
     with_plan,
 )
+from fedcohort.runs.initial_weights import check_finished_weights
 from fedcohort.runs.named_warnings import named_warnings
 from fedcohort.runs.own_measures import own_measures, values_of
 from fedcohort.runs.prepare_run import prepare
@@ -91,11 +92,12 @@ def _run_cell(
     if record is not None:
         check_intact(record)
         cell = with_plan(cell, record.described.engine.plan)
-    if record is not None and record.finished:
-        check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
-        return Run(record.path)
-    if record is not None and not trust:
-        check_same_files(record, cell.experiment)
+        if record.finished:
+            check_same_data(record, fingerprint_of(cell.experiment, given), cell.experiment)
+            check_finished_weights(record, cell.experiment, given)
+            return Run(record.path)
+        if not trust:
+            check_same_files(record, cell.experiment)
     from fedcohort.core.threads import one_thread, usual_settings
 
     measures = own_measures(cell.experiment, given)
@@ -289,11 +291,7 @@ class _Rounds:
             self._times.recorded()
 
     def _play_round(self, t: int, stop: Stop) -> bool:
-        """Play round ``t`` and submit it; settle the round before.
-
-        Returns:
-            Whether ``stop`` was set in time, so that this round has a checkpoint and is written.
-        """
+        """Play round ``t``, submit it, and settle the one before; returns whether ``stop`` was set in time, so that it is written."""
         from fedcohort.rounds import play_round
 
         experiment, run_state = self.cell.experiment, self.run_state

@@ -101,16 +101,20 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
-    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> dict[str, str]:
+    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit.
+
+    Returns:
+        Entries that are another name of a parameter, see :func:`~fedcohort.training.model_states.tied_entries`.
+    """
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network, refuse_complex
     from fedcohort.training.forward_code import names_kept
-    from fedcohort.training.model_states import DTYPES
+    from fedcohort.training.model_states import DTYPES, tied_entries
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
-        return
+        return {}
     dtype = DTYPES[experiment.training.precision]
     module = build_module(model, federation, experiment.seed)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
@@ -123,6 +127,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
         module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits,
         kept=names_kept(module),
     )  # fmt: skip
+    return tied_entries(module)
 
 
 @naming_own_code()
@@ -169,7 +174,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    check_model(experiment, given, model, federation)
+    tied = check_model(experiment, given, model, federation)
     give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
     cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
@@ -196,6 +201,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
+                tied=tied,
                 facts={}
                 if federation.vocabulary
                 else {"standardised": "yes" if federated.dataset.standardise else "no"},

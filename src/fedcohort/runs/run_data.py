@@ -16,7 +16,7 @@ from fedcohort.federation.own_data_names import is_own
 if TYPE_CHECKING:
     from fedcohort.federation.public_samples import PublicSet
 
-__all__ = ["fingerprint_of", "key_of", "load_data", "on_data"]
+__all__ = ["fingerprint_of", "has_own_model", "key_of", "load_data", "on_data"]
 
 log = logging.getLogger("fedcohort")
 """Reports which partition was chosen for data without a named one, and ids of clients that are not used."""
@@ -88,7 +88,7 @@ def key_of(experiment: Experiment, given: Given) -> str:
     parts = [given.key()] if given.key() else []
     if experiment.engine.plan == "stacked":
         parts.append("stacks by size")
-    if experiment.engine.plan == "stacked" and _has_own_model(experiment, given):
+    if experiment.engine.plan == "stacked" and has_own_model(experiment, given):
         parts.append("rows of layers in stacks")
     if (given.data is None and is_own(experiment.data.name)) or (
         given.data is not None and experiment.data.standardise is not None
@@ -99,7 +99,7 @@ def key_of(experiment: Experiment, given: Given) -> str:
     return experiment.key("|".join(parts))
 
 
-def _has_own_model(experiment: Experiment, given: Given) -> bool:
+def has_own_model(experiment: Experiment, given: Given) -> bool:
     """Whether the model is not one of FedCohort's."""
     if given.model is None:
         return experiment.model.name not in experiment.model.table.builtin

@@ -1,0 +1,91 @@
+"""The weights with which a network of the user begins, which may come from a file: whether they are still those of a run's record."""
+
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment import Experiment
+from fedcohort.experiment.given_objects import Given
+from fedcohort.record import Run
+from fedcohort.runs.prepare_run import federate, model_of
+from fedcohort.runs.run_data import has_own_model
+
+if TYPE_CHECKING:
+    from fedcohort.algorithms import ModelState
+    from fedcohort.rounds import RunState
+
+__all__ = ["WEIGHTS", "check_finished_weights", "check_resumed_weights", "weights_of"]
+
+WEIGHTS = "initial weights"
+"""The name of the fingerprint in the record."""
+
+
+def weights_of(experiment: Experiment, given: Given, model: "ModelState") -> dict[str, str]:
+    """The fingerprint of the initial weights by its name in the record; empty for models whose weights the key of a run determines.
+
+    Those are the models of FedCohort, and modules that were given in Python.
+    """
+    return {WEIGHTS: _fingerprint(model)} if _builds(experiment, given) else {}
+
+
+def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run_state: "RunState") -> None:
+    """Refuse to resume a run whose network begins with other weights now; ``run_state`` has the new ones.
+
+    Raises:
+        UsageError: the weights are others.
+    """
+    if WEIGHTS in record.meta and _builds(experiment, given):
+        _check(record, experiment, given, run_state.model, run_state.engine.initial_model)
+
+
+def check_finished_weights(record: Run, experiment: Experiment, given: Given) -> None:
+    """Refuse to open a finished run in place of one whose network begins with other weights now. One that cannot be built is none.
+
+    Raises:
+        UsageError: the weights are others.
+    """
+    if WEIGHTS not in record.meta or not _builds(experiment, given):
+        return
+    from fedcohort.engines.initial_network import build_module
+    from fedcohort.training.model_states import DTYPES, state_of
+
+    federation, model = federate(experiment, given).federation, model_of(experiment, given)
+
+    def built() -> "ModelState":
+        module = build_module(model, federation, experiment.seed)
+        return state_of(module.to(dtype=DTYPES[experiment.training.precision]))
+
+    try:
+        now = built()
+    except Exception:  # such as a missing file: a run directory has a copy of the code, and none of the weights
+        return
+    _check(record, experiment, given, now, built)
+
+
+def _builds(experiment: Experiment, given: Given) -> bool:
+    """Whether a function or class of the user builds the network."""
+    return has_own_model(experiment, given) and not hasattr(given.model, "state_dict")
+
+
+def _check(
+    record: Run, experiment: Experiment, given: Given, now: "ModelState", again: "Callable[[], ModelState]"
+) -> None:
+    """Refuse weights ``now`` that differ from the record, unless the network has other weights each time that it is built."""
+    fingerprint = _fingerprint(now)
+    if fingerprint == record.meta[WEIGHTS] or fingerprint != _fingerprint(again()):
+        return
+    name = repr(experiment.model.name) if given.model is None else getattr(given.model, "__name__", "…")
+    raise UsageError(
+        f"{record.path}: began with other weights than model = {name} has now, such as those of another file; restore the file, "
+        "delete the directory to start again, or use another --runs directory"
+    )
+
+
+def _fingerprint(model: "ModelState") -> str:
+    """A hash of all entries of a model."""
+    digest = hashlib.sha256()
+    for name, value in model.items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+        digest.update(value.cpu().contiguous().view(-1).numpy().tobytes())
+    return digest.hexdigest()[:16]
