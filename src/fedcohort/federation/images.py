@@ -19,7 +19,7 @@ from fedcohort.federation.array_checks import brief, check_classes, check_client
 from fedcohort.federation.cache_entries import SPLITS, save
 from fedcohort.federation.datasets import MAX_NAME, Dataset, from_arrays, held_out
 from fedcohort.federation.folder_checks import broken_parquet, check_folder, check_room, described, files_in
-from fedcohort.federation.image_folders import mention_inner_folders, split_patterns
+from fedcohort.federation.image_folders import check_depths, mention_inner_folders, split_patterns
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,10 +56,13 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
         datasets.disable_progress_bars()  # progress bars are only for downloads
         files = [file for file, _ in files_in(source, where)]
         patterns = split_patterns(source, files)
+        check_depths(source, files, patterns, where)
         mention_inner_folders(source, files, where)
         return datasets.load_dataset(str(source), data_files=patterns, cache_dir=str(scratch))
     except ConnectionError as error:
         raise _offline(name, error) from error
+    except UsageError:
+        raise
     except Exception as error:  # the library has about twenty error types; each message describes the problem
         known = "" if isinstance(source, str) else broken_parquet(source)
         raise UsageError(f"{where}: cannot be read: {known or described(error)}") from error
