@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -302,6 +303,14 @@ def test_what_is_no_state_is_refused() -> None:
     refuses("state = None: give what state_dict() returned", own.load_state_dict, None)
     as_json = own.state_dict() | {"durations": own.durations.tolist()}
     refuses("the saved state has durations = [nan", own.load_state_dict, as_json)
+    for name in ("t", "clock", "durations", "compute_times", "upload_times", "state"):
+        rest = {key: value for key, value in own.state_dict().items() if key != name}
+        refuses(f"the saved state has no {name}; use save and restore", own.load_state_dict, rest)
+        wrong = own.state_dict() | {name: np.zeros(M - 1)}
+        refuses(f"the saved state has {name} = array([0.", own.load_state_dict, wrong)
+    refuses("the saved state has seed = array([0.", own.load_state_dict, own.state_dict() | {"seed": np.zeros(2)})
+    refuses("the saved state has t = -1, which cannot be", own.load_state_dict, own.state_dict() | {"t": -1})
+    refuses("the saved state has clock = 'x', which cannot", own.load_state_dict, own.state_dict() | {"clock": "x"})
     refuses("path = None", own.restore, None)
     refuses("give select(available, ask=…)", Chooser(PowerOfChoice(d=6), CENSUS).select, range(M), ask=3)
 
@@ -395,6 +404,25 @@ def test_a_census_can_be_lists() -> None:
 @pytest.mark.parametrize("available", [None, 3, [[1], [2, 3]], [0.5], ["a"], [M]])
 def test_available_must_be_ids(available: Any) -> None:
     refuses("available", Chooser(Uniform(), CENSUS).select, available)
+
+
+def test_names_of_clients_are_no_ids() -> None:
+    words = (
+        f"available = ['clinic-a', 'clinic-b']: must be ids of clients, which are integers from 0 to {M - 1}, not names"
+    )
+    refuses(words, Chooser(Uniform(), CENSUS).select, ["clinic-a", "clinic-b"])
+
+
+@pytest.mark.parametrize("model_bytes", [None, "8", -1, 2.5, float("nan"), True])
+def test_bytes_of_a_model_are_a_whole_number(model_bytes: Any) -> None:
+    own = Chooser(Uniform(), CENSUS)
+    refuses("model_bytes = ", own.select, range(M), model_bytes=model_bytes)
+    assert own.t == 0
+    own.select(range(M), model_bytes=8)
+
+
+def test_only_a_census_can_extend() -> None:
+    refuses("census = None: give a fedcohort.selection.Census", Chooser(Uniform(), CENSUS).extend, None)
 
 
 @pytest.mark.parametrize("answers", [{"a": 1}, "abc", None, (x for x in range(6)), [1.0], [[1.0]] * 6])
@@ -621,3 +649,23 @@ def test_one_call_at_a_time(tmp_path: Path) -> None:
     own.observe(own.outcome({}))
     own.load_state_dict(before)
     assert own.select(range(M), ask=answer).clients.tolist() == cohort.clients.tolist()
+
+
+def test_a_round_that_begins_while_the_clients_are_listed_is_not_lost() -> None:
+    """The round of another thread begins after the first look at the chooser, and before the strategy selects."""
+    own = Chooser(Uniform(), CENSUS)
+    begun = []
+
+    def available() -> Iterator[int]:
+        begun.append(own.select(range(M)))
+        yield from range(M)
+
+    refuses("round 1 has no outcome yet: call observe(outcome) before the next select(…)", own.select, available())
+    assert own.t == 1
+    own.observe(own.outcome({client: ClientResult() for client in begun[0].clients.tolist()}))
+
+
+def test_a_copy_of_a_chooser_goes_on_by_itself() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    other = copy.deepcopy(own)
+    assert own.select(range(M)).clients.tolist() == other.select(range(M)).clients.tolist()

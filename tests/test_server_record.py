@@ -117,6 +117,23 @@ def test_decisions_are_explained(tmp_path: Path) -> None:
     assert "of wall time" in shown
 
 
+def test_unknown_numbers_of_steps_are_not_shown(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=2) as record:
+        for reports in ({}, {"steps": 7.0}):
+            first, *others = own.select(range(M)).clients.tolist()
+            results = {client: ClientResult(duration=1.0) for client in others} | {first: ClientResult(reports)}
+            outcome = own.outcome(results)
+            own.observe(outcome)
+            record.add(outcome)
+    without, with_steps = (call("why", tmp_path / "run", "--round", t).stdout for t in (1, 2))
+    assert "steps" not in without.lower()
+    assert "steps" in with_steps
+    selected = {each.client: each for each in explain(fedcohort.open_run(tmp_path / "run"), 2).candidates}
+    assert selected[first].outcome["steps"] == 7
+    assert not any("steps" in selected[client].outcome for client in others)
+
+
 def test_weights_are_shares_of_the_admitted_updates(tmp_path: Path) -> None:
     own = chooser(Uniform())
     with ServerRecord(tmp_path / "run", own, rounds=1) as record:
@@ -215,6 +232,12 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     )
     refuses("has 'a' twice", ServerRecord, tmp_path / "a", own, rounds=1, client_names=["a"] * M)
     refuses("classes: has 1 names", ServerRecord, tmp_path / "a", own, rounds=1, classes=["a"])
+    for names in ("abcdefghijkl", None, 12):
+        words = f"client_names = {names!r}: give a list of names, one for each of the 12 clients"
+        refuses(words, ServerRecord, tmp_path / "a", own, rounds=1, client_names=names)
+    refuses("classes = 'abc': give a list of names", ServerRecord, tmp_path / "a", own, rounds=1, classes="abc")
+    for label in (None, 3, ["a"]):
+        refuses(f"label = {label!r}: must be text", ServerRecord, tmp_path / "a", own, rounds=1, label=label)
     assert not (tmp_path / "a").exists()
 
 
@@ -226,6 +249,8 @@ def test_rounds_are_added_in_order(tmp_path: Path) -> None:
     refuses("call chooser.observe(outcome) before add(outcome)", record.add, outcome)
     own.observe(outcome)
     refuses("client_accuracy: has the shape [3]", record.add, outcome, client_accuracy=[0.1] * 3)
+    refuses("must be numbers of at most 1; 90% is 0.9", record.add, outcome, client_accuracy=[50.0] * M)
+    refuses("outcome = None: give what chooser.outcome(…) returned", record.add, None)
     record.add(outcome, client_accuracy=[0.5] * M)
     refuses("is that of round 1; the record has 1 round and the chooser 1", record.add, outcome)
     own.select(range(M))

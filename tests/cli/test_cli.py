@@ -579,6 +579,8 @@ OWN = '''"""A strategy of one's own."""
 from fedcohort.selection.uniform import Uniform
 class Mine(Uniform):
     """Mine alone."""
+class Silent(Uniform):
+    pass
 '''
 
 
@@ -587,6 +589,8 @@ def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
     shown = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Mine").stdout.split())
     assert shown.startswith("your own")
     assert "Mine Mine alone. source McMahan" in shown
+    silent = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Silent").stdout.split())
+    assert "Silent source McMahan" in silent, "the sentence of the base class describes something else"
     refused(call("strategies", "nowhere.py:Mine"), "name = 'nowhere.py:Mine'", "there is no file nowhere.py")
     refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
 

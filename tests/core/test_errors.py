@@ -80,3 +80,10 @@ def test_a_long_list_of_names_is_cut_at_a_name() -> None:
     assert len(hint) < 220
     assert nearest("strategi_07", names).startswith("did you mean 'strategy_07'? (valid: ")
     assert nearest("x" * 10**7, ["a"]) == "valid: a"
+
+
+def test_only_similar_names_are_suggested() -> None:
+    assert nearest("st-mary", ["mayo", "bergen"]) == "valid: bergen, mayo"
+    assert nearest("bergen", ["essen"]) == "valid: essen"
+    assert nearest("client", ["dirichlet_client", "iid"]).startswith("did you mean 'dirichlet_client'?")
+    assert nearest("acc", ["accuracy"]).startswith("did you mean 'accuracy'?")

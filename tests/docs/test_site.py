@@ -214,7 +214,7 @@ def test_the_home_page_is_that_of_the_folder(pages: dict[str, str]) -> None:
 
 def test_texts_under_fields_are_found_in_the_cell_of_a_notebook() -> None:
     shell = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell()
-    cell = 'class Of(Selector):\n    count: int = 1\n    """How many."""\n\n    def select(self): ...\n'
+    cell = 'class Of(Selector):\n    count: int = 1\n    """How many."""\n\n    def select(self, round): ...\n'
     assert shell.run_cell(f"from fedcohort.selection import Selector, parameters\n\n\n@parameters\n{cell}").success
     [row] = describe(shell.user_ns["Of"])
     assert row.doc == "How many."

@@ -103,7 +103,7 @@ def test_frames_and_parquet_files_are_tables_too(tmp_path: Path) -> None:
         ("samples,available\n5,0\n6,1\n", "clients.csv: row 1, column 'available': 0; must be a share above 0"),
         ("samples,class:a,class:b\n5,3,2\n6,3,2\n", "clients.csv: row 2, column 'samples': 6, but its classes add up to 5; both"),
         ("samples,class:a,class:b\n5,3,2\n6,3,-3\n", "clients.csv: row 2, column 'class:b': -3; must be a whole number from 0"),
-        ("", "clients.csv: cannot be read"),
+        ("", "clients.csv: is empty; the first line must name the columns"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:

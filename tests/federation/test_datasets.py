@@ -369,6 +369,27 @@ def test_a_class_with_the_name_of_a_split_is_a_class(tmp_path, name):
     assert whole.num_train == 8
 
 
+@pytest.mark.parametrize(
+    ("folders", "places"),
+    [
+        ({"cat": 1, "dog/big": 2}, ("cat/", "dog/big/")),
+        ({"train/a": 1, "train/b": 1, "test/a": 1, "test/b/big": 2}, ("/", "test/b/big/")),
+    ],
+)
+def test_images_at_different_depths_are_refused(tmp_path, caplog, folders, places):
+    """The library ``datasets`` finds no classes in such a folder, although each folder has one name."""
+    with pytest.raises(UsageError, match="images lie at different depths, such as ") as error:
+        load(str(colored_folder(tmp_path / "photos", folders)))
+    assert "put those of each class into a folder of its own, <class>/, without folders in it" in str(error.value)
+    assert all(place in str(error.value) for place in places)
+    assert not caplog.messages
+
+
+def test_images_beside_the_splits_do_not_count(tmp_path):
+    root = colored_folder(tmp_path / "photos", {"train/a": 1, "train/b": 2, "test/a": 3, "test/b": 4, "figures": 5})
+    assert colors(load(str(root))) == [[1, 2], [3, 4]]
+
+
 def test_folders_within_those_of_classes_are_mentioned(tmp_path, caplog):
     nested = {
         f"{split}/{animal}/{place}": 1 for split in ("train", "test") for animal in ("cat", "dog") for place in "xy"

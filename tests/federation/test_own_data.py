@@ -293,7 +293,8 @@ def test_labels_from_one_are_refused_with_their_names():
 @pytest.mark.parametrize("dtype", [str, object])
 def test_texts_as_labels_are_refused_with_the_line_that_numbers_them(dtype):
     features, labels = np.zeros((4, 1)), np.array(["ill", "healthy", "ill", "ill"], dtype=dtype)
-    with pytest.raises(UsageError, match=r"train labels: .*; number texts first: classes, labels = numpy.unique\("):
+    words = r"train labels: .*; number texts of both splits together: classes, labels = numpy.unique\("
+    with pytest.raises(UsageError, match=words):
         from_arrays((features, labels), (features, labels))
     classes, numbers = np.unique(labels, return_inverse=True)
     data = from_arrays((features, numbers), (features, numbers), classes=classes.tolist())
@@ -329,6 +330,17 @@ def test_a_table_with_texts_as_labels_and_clients(tmp_path, ending):
     assert data.train_features.dtype == np.float64
     assert not data.standardise
     assert load(str(tmp_path / f"patients{ending}"), standardise=True).standardise
+
+
+def test_truth_values_as_labels_are_named_classes(tmp_path):
+    labels = ["true", "false", "FALSE", "True"] * 5
+    rows = [f"{i / 7},{label}" for i, label in enumerate(labels)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label", *rows]), encoding="utf-8")
+    data = load(str(tmp_path / "t.csv"))
+    assert data.classes == ("false", "true")
+    assert sorted([*data.train_labels.tolist(), *data.test_labels.tolist()]) == [0] * 10 + [1] * 10
+    numbers = {round(float(x[0]) * 7): label for x, label in zip(data.train_features, data.train_labels, strict=True)}
+    assert all((labels[i].lower() == "true") == bool(label) for i, label in numbers.items())
 
 
 def test_columns_can_be_chosen(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.datasets import Dataset, from_arrays
 from fedcohort.federation.load_dataset import load
-from fedcohort.federation.public_samples import choose_public, take_away
+from fedcohort.federation.public_samples import choose_public, take_away, unlabeled_dataset
 
 
 def data(num_train: int = 50, shape: tuple[int, ...] = (1, 4, 4), seed: int = 0) -> Dataset:
@@ -74,3 +74,9 @@ def test_data_sets_that_do_not_fit() -> None:
         choose_public("other", 0.1, data(), 0, lambda name: data(30, (3, 4, 4)))
     with pytest.raises(UsageError, match="has the same samples as the clients' data; use 'holdout'"):
         choose_public("other", 0.1, data(), 0, lambda name: data())
+
+
+@pytest.mark.parametrize("samples", [3, 2.5, True, {}, object(), []])
+def test_what_are_no_samples_is_refused_in_one_line(samples: Any) -> None:
+    with pytest.raises(UsageError, match=r"^public samples: "):
+        unlabeled_dataset(samples)

@@ -211,6 +211,8 @@ def test_too_few_clients_are_refused_after_the_patience() -> None:
     where = grid(m=3)
     with pytest.raises(UsageError, match=r"min_nodes = 4: only 3 clients introduced themselves within 0.01 s"):
         selecting(where, Uniform(), min_nodes=4, patience=0.01).start(where, initial(), num_rounds=1)
+    with pytest.raises(UsageError, match=r"min_nodes = 2: only 1 client introduced itself within 0.01 s"):
+        selecting(one := grid(m=1), Uniform(), min_nodes=2, patience=0.01).start(one, initial(), num_rounds=1)
     with pytest.raises(UsageError, match="k = 4: more than the 3 connected clients"):
         selecting(where, Uniform(), min_nodes=3).start(where, initial(), num_rounds=1)
 

@@ -156,7 +156,7 @@ def test_with_d_equal_to_k_the_candidates_are_the_cohort(strategy: type[Selector
 
 @pytest.mark.parametrize("strategy", ALL)
 def test_the_number_of_candidates_is_limited_by_the_available_clients(strategy: type[Selector]) -> None:
-    cohort = ready(strategy, [10] * 10, k=2, d=50).select(a_round(2, [1, 4, 6], losses=[1.0] * 10))
+    cohort = ready(strategy, [10] * 10, k=2, d=7).select(a_round(2, [1, 4, 6], losses=[1.0] * 10))
     assert sorted(the_why(cohort).candidates.tolist()) == [1, 4, 6]
     assert len(cohort) == 2
 
@@ -169,6 +169,14 @@ def test_d_below_k_is_raised_to_k_with_a_warning(strategy: type[Selector]) -> No
     ):
         cohort = selector.select(a_round(5, 10, losses=[1.0] * 10))
     assert len(cohort) == 5
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_d_above_m_is_lowered_to_m_with_a_warning(strategy: type[Selector]) -> None:
+    selector = ready(strategy, [10] * 10, k=2, d=11)
+    with pytest.warns(UserWarning, match=r"selection\.d = 11: more candidates than the 10 clients; using d = 10"):
+        cohort = selector.select(a_round(2, 10, losses=[1.0] * 10))
+    assert sorted(the_why(cohort).candidates.tolist()) == list(range(10))
 
 
 @pytest.mark.parametrize("strategy", ALL)

@@ -7,7 +7,7 @@ import struct
 import types
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -190,9 +190,20 @@ def test_a_comparison_writes_its_figures(compared: fedcohort.Comparison, tmp_pat
         ({"suffix": "gif"}, r"^suffix = 'gif': valid: pdf, png, svg"),
         ({"columns": 3}, r"^columns = 3: use 1 or 2"),
         ({"only": ["acuracy"]}, r"^only = 'acuracy': these runs have no such figure; did you mean 'accuracy'"),
+        (
+            {"only": "accuracy"},
+            r"^only = 'accuracy': give a list of figures, such as \['accuracy'\]; valid: accuracy, ",
+        ),
+        ({"only": 3}, r"^only = 3: give a list of figures"),
+        ({"only": [3]}, r"^only = 3: these runs have no such figure"),
+        ({"columns": [1]}, r"^columns = \[1\]: use 1 or 2"),
+        ({"folder": 3}, r"^folder = 3: should be a path"),
     ):
         with pytest.raises(UsageError, match=message):
-            compared.figures(tmp_path, **values)
+            compared.figures(**cast("Any", {"folder": tmp_path, **values}))
+    for write in (compared.to_csv, compared.to_latex):
+        with pytest.raises(UsageError, match=r"^file = 3: should be a path"):
+            write(3)  # type: ignore[arg-type]
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------------

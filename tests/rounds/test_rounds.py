@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from fedcohort import UsageError
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
+from fedcohort.core.report_names import disclosed
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import RunState, play_round
@@ -418,3 +420,33 @@ def test_an_algorithm_that_is_no_weighted_mean_has_no_coefficients() -> None:
         with a_run_state(selection={"name": "uniform", "k": 3}, algorithm=algorithm) as run_state:
             row = play_round(run_state, 1, test=False)
         assert all(math.isnan(client.coefficient) for client in row.clients)
+
+
+@parameters
+class SendsMore(Algorithm):
+    """Says with a comma what clients disclose."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours", discloses="its loss, and the sum of its labels")
+
+
+def test_what_an_own_algorithm_discloses_stays_one_part() -> None:
+    with a_run_state(Given(algorithm=SendsMore())) as run_state:
+        (training,) = play_round(run_state, 1, test=False).ledger
+    assert disclosed(training.discloses) == ["its update and number of samples", "its loss; and the sum of its labels"]
+
+
+@parameters
+class StopsByAnUnknownRule(Selector):
+    """Names a stopping rule that does not exist."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k], stop={"rule": "plateauu"})
+
+
+def test_an_unknown_stopping_rule_names_the_strategy() -> None:
+    words = r"^StopsByAnUnknownRule\.select in round 1: Cohort\.stop\.rule = 'plateauu': no such stopping rule; valid: "
+    with (
+        a_run_state(Given(selector=StopsByAnUnknownRule())) as run_state,
+        pytest.raises(UsageError, match=words),
+    ):
+        play_round(run_state, 1, test=False)

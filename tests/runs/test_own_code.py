@@ -431,6 +431,22 @@ def test_methods_of_an_algorithm_that_return_something_else_are_named(
         fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
 
 
+def test_a_weight_can_be_a_tensor(tmp_path: Path) -> None:
+    runs = [
+        fedcohort.run(small(rounds=2), algorithm=Weighs(weight), runs=tmp_path / str(i))
+        for i, weight in enumerate((2.0, torch.tensor(2.0), torch.tensor([2.0])))
+    ]
+    losses = [run.rounds["test_loss"].tolist() for run in runs]
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_a_correction_that_is_none_is_named(tmp_path: Path) -> None:
+    algorithm = type("Answers", (FedAvg,), {"corrects": True, "correct": lambda *_: None, "correction": lambda *_: 3})()
+    words = r"round 1: client \d+: Answers\.correction returned 3; it must return a Correction\(…\), or None"
+    with pytest.raises(UsageError, match=words):
+        fedcohort.run(small(rounds=1), algorithm=algorithm, runs=tmp_path)
+
+
 def test_a_round_in_which_all_weights_are_0_is_noted(tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1), algorithm=Weighs(0.0), runs=tmp_path)
     assert run.rounds["note"].tolist() == [

@@ -191,6 +191,38 @@ def test_a_server_that_does_not_answer_is_refused_before_the_first_round(
     assert not list(runs.glob("*/run.sqlite"))
 
 
+@pytest.mark.parametrize(("mode", "reached"), [(None, True), ("online", True), ("offline", False), ("disabled", False)])
+def test_weights_and_biases_is_asked_before_the_first_round(
+    mode: str | None, reached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run would otherwise end after its first round, as soon as that is logged."""
+    wandb = pytest.importorskip("wandb", reason="needs pip install 'fedcohort[wandb]'")
+
+    def login(*, prompt: bool) -> bool:
+        raise ConnectionError(f"no answer, prompt {prompt}")
+
+    monkeypatch.setattr(wandb, "login", login)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    if mode is not None:
+        monkeypatch.setenv("WANDB_MODE", mode)
+    asked = tracker(f"wandb:{tmp_path / 'logs'}")
+    if reached:
+        with pytest.raises(UsageError, match=r"wandb:.*: no answer, prompt False; start the server, give another"):
+            asked.reach()
+    else:
+        asked.reach()
+
+
+def test_weights_and_biases_online_needs_a_login(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason="needs pip install 'fedcohort[wandb]'")
+    monkeypatch.setattr(wandb, "login", lambda *, prompt: prompt)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    with pytest.raises(UsageError, match="WANDB_MODE = online, and there is no login; run wandb login"):
+        tracker(f"wandb:{tmp_path / 'logs'}").reach()
+    monkeypatch.delenv("WANDB_MODE")
+    tracker(f"wandb:{tmp_path / 'logs'}").reach()  # without a login, it writes files
+
+
 class Diary:
     """A tracker that writes down what it is told and when it was closed."""
 

@@ -1,5 +1,7 @@
 """Cohorts, reasons, scores and updates of strategies that are not what they must be: one line names them."""
 
+import dataclasses
+import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -176,6 +178,20 @@ def test_admitted_updates_are_updates_of_the_round(returned: Callable[[Any], Any
 def test_questions_and_asked_clients_are_checked(question: Any, clients: list[float], message: str) -> None:
     with pytest.raises(UsageError, match=rf"^round\.ask: .*{message}"):
         Ledger(4).asking(lambda _, asked: np.zeros(len(asked)))(question, clients)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda round_: round_.top(np.ones(3)), "round.top: scores with shape [3] for 5 clients; give one for each"),
+        (lambda round_: round_.ask("loss", round_.available), "round.ask: 'loss' is no question; give one such as"),
+    ],
+)
+def test_mistakes_in_calls_of_the_round_name_the_strategy(ask: Callable[[Round], Any], message: str) -> None:
+    plain = a_round(k=2, available=5)
+    billed = dataclasses.replace(plain, ask=Ledger(4).asking(lambda _, asked: np.zeros(len(asked))))
+    with pytest.raises(UsageError, match=f"^{re.escape(f'Odd.select in round {plain.t}: {message}')}"):
+        choose(Odd(lambda: ask(billed)), billed)
 
 
 def test_declarations_are_sets() -> None:

@@ -1,9 +1,11 @@
 """Batch sizes measured: steps are counted and timed right, and the recommendations say why."""
 
 import dataclasses
+import functools
 import json
 import math
 import mmap
+import operator
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -353,6 +355,31 @@ def test_a_profile_that_was_written_is_drawn_for_papers(tmp_path: Path) -> None:
         result = CliRunner().invoke(cli, ["figures", *arguments])
         assert result.exit_code == 2
         assert message in result.output
+
+
+@pytest.mark.parametrize("value", ["x", -1, 0, math.inf, [], {}, True, None, "deleted"])
+def test_a_profile_with_other_values_is_drawn_or_refused_in_one_line(value: Any, tmp_path: Path) -> None:
+    """Every place of a profile gets each of these values in turn."""
+    whole = json.loads(formatted_values.as_json(Profile("quickstart", 3, SIZES[:1], recommend(SIZES)).to_json()))
+    refused = []
+    for place in [(key,) for key in whole] + [
+        ("sizes", 0, *rest)
+        for rest in (
+            [(key,) for key in whole["sizes"][0]] + [("clients", 0, key) for key in whole["sizes"][0]["clients"][0]]
+        )
+    ]:
+        changed = json.loads(json.dumps(whole))
+        part = functools.reduce(operator.getitem, place[:-1], changed)
+        if value == "deleted":
+            del part[place[-1]]
+        else:
+            part[place[-1]] = value
+        (tmp_path / "profile.json").write_text(json.dumps(changed), encoding="utf-8")
+        try:
+            profiles(Profile.load(tmp_path / "profile.json"), PAGE)
+        except UsageError:
+            refused.append(place)
+    assert ("sizes",) in refused
 
 
 def test_profiles_say_the_name_of_the_score(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.references import Entry, Group, _name_of_federation, grouped
+from fedcohort.study.references import Entry, Group, _name_of_federation, check_reference, grouped
 from fedcohort.study.summary import summaries
 from fedcohort.study.targets import Target, about_targets
 from tests.experiments import UCB, small
@@ -123,6 +123,9 @@ def test_the_reference_is_uniform_or_else_the_first_row_or_the_one_asked_for() -
     assert points(rows)[""][1] == "c"
     assert points(rows[:2])[""][1] == "a"
     assert points(rows, "b")[""][1] == "b"
+    for wrong in (1, 0, 2.5, True, ["a"]):
+        with pytest.raises(UsageError, match=r"^reference = .*: should be the label of a row; valid: a, b, c"):
+            check_reference(["a", "b", "c"], wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"--reference 'd': no row has this label; .*valid: a, b, c"):
         points(rows, "d")
     given = [entry("diverging"), entry("b", "ucb"), entry("uniform")]

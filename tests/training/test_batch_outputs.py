@@ -219,3 +219,31 @@ def test_parts_without_outputs_are_named(part: str, what: str, monkeypatch: pyte
     monkeypatch.setattr(Wanting, "seen", [], raising=False)
     with pytest.raises(ClientError, match=rf"client 0: problem\.outputs\(part = '{part}'\): {what}"):
         played(Wanting(), Idle())
+
+
+class LooksAt(Algorithm):
+    """Wants outputs at these parameters."""
+
+    def __init__(self, at: Any) -> None:
+        super().__init__()
+        self._at = at
+
+    def backward(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        problem.outputs(self._at)
+        return problem.backward()
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ({"0.wieght": torch.zeros(3, 1, 3, 3)}, "the network has no parameter '0.wieght'; did you mean '0.weight'?"),
+        ({"0.weight": torch.zeros(1)}, "'0.weight' is [1]; must be a tensor [3, 1, 3, 3]"),
+        ({"0.weight": 3}, "'0.weight' is 3; must be a tensor [3, 1, 3, 3]"),
+        ([1], "problem.outputs(at = [1]): must be tensors by name, as problem.anchor is"),
+    ],
+)
+def test_parameters_of_other_names_or_shapes_are_refused(at: Any, message: str) -> None:
+    with pytest.raises(ClientError) as error:
+        played(LooksAt(at), network())
+    assert message in str(error.value)
+    played(LooksAt({"0.bias": torch.zeros(3, dtype=torch.float64)}), network())

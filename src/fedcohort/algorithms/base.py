@@ -6,7 +6,7 @@ engine, for one client or for a stack of clients: it is written with elementwise
 arrive one after another, in cohort order, and need not be kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.state_files import as_before
@@ -84,6 +85,18 @@ class Algorithm:
     """True for algorithms that train one client with the data of all clients; the sections selection and systems have no effect."""
     tools: ClassVar["ServerTools | None"] = None
     """Tools of the server half, which :meth:`prepare` sets; not part of the state."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse declarations that cannot be read, and methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, Algorithm)
+        card, needs = cls.__dict__.get("card"), cls.__dict__.get("needs", frozenset())
+        if not isinstance(card, Card | property | None):
+            raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")
+        if isinstance(needs, str) or not isinstance(needs, Set | property):
+            raise UsageError(
+                f"{cls.__name__}.needs = {shown(needs)}: should be a set, such as frozenset({{'holdout'}})"
+            )
 
     def title(self, training: Training) -> str:
         """The algorithm's name in tables; with settings that its source does not cover, the name says so."""
@@ -219,7 +232,7 @@ class Algorithm:
                 f"{type(self).__name__}.begin returned {shown(fold)}; return what add(fold, update, weight) fills"
             )
         for update in updates:
-            weight = self.weigh(update, members)
+            weight = float(self.weigh(update, members))  # a class of a user may return a tensor
             if weight > 0:
                 self.add(fold, update, weight)
                 empty = False

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.errors import UsageError
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
 
 __all__ = [
@@ -49,6 +50,11 @@ class Loss:
     """True for losses that use the received model's outputs on the batch."""
     numeric: ClassVar[bool] = False
     """True for losses of numeric labels (regression); all others are for classes."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, Loss)
 
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         """Loss of each sample, [B].

@@ -167,11 +167,12 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: an argument is not valid, or the folder cannot be written.
         """
+        from fedcohort.core.paths import as_path
         from fedcohort.report.notebook import export_figures
         from fedcohort.report.report_data import gather
 
         story = gather(self._all_runs(), self.name, self.reference, note=self.note)
-        return export_figures(story, Path(folder), suffix, columns, only)
+        return export_figures(story, as_path(folder, "folder"), suffix, columns, only)
 
     def to_csv(self, file: str | Path | None = None) -> str:
         """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
@@ -182,9 +183,10 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: the file cannot be written.
         """
+        from fedcohort.core.paths import as_path
         from fedcohort.report.paper_tables import to_csv
 
-        return to_csv(self, file)
+        return to_csv(self, None if file is None else as_path(file, "file"))
 
     def to_latex(self, file: str | Path | None = None) -> str:
         """The table for a paper: a ``table`` environment with caption and label, for the packages ``booktabs`` and ``graphicx``.
@@ -197,9 +199,10 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: the file cannot be written.
         """
+        from fedcohort.core.paths import as_path
         from fedcohort.report.paper_tables import to_latex
 
-        return to_latex(self, file)
+        return to_latex(self, None if file is None else as_path(file, "file"))
 
     def _repr_mimebundle_(self, **_: object) -> "Bundle":
         """What a notebook displays: the table, and the chart of the accuracy."""

@@ -24,6 +24,7 @@ __all__ = [
     "checked_update",
     "checked_upload_times",
     "class_accuracies",
+    "client_accuracies",
     "duration_of",
     "ids_of",
 ]
@@ -95,6 +96,10 @@ def ids_of(available: Iterable[int], num_clients: int) -> Indices:
         listed: Any = available if isinstance(available, np.ndarray) else list(available)
     except TypeError:
         listed = available
+    if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed):
+        raise UsageError(
+            f"available = {shown(listed[:5])}: must be ids of clients, which are integers from 0 to {num_clients - 1}, not names"
+        )
     values = _array([] if isinstance(listed, list) and not listed else listed, "available")
     if values.size and (values.dtype.kind not in "iu" or values.ndim != 1):
         few = values[:5].tolist() if values.ndim else available
@@ -204,8 +209,27 @@ def class_accuracies(given: object, classes: int) -> Values:
         raise UsageError(
             f"class_accuracy: has the shape {list(values.shape)}; give one number for each class of the census, [{classes}], or none"
         )
+    return _all_at_most_one(values, given, "class_accuracy")
+
+
+def client_accuracies(given: object, clients: int) -> Values:
+    """Accuracies of the clients, float64 [m].
+
+    Raises:
+        UsageError: they are not one for each client, or above 1.
+    """
+    values = as_numbers(given, "client_accuracy")
+    if values.shape != (clients,):
+        raise UsageError(
+            f"client_accuracy: has the shape {list(values.shape)}; give one number for each client, [{clients}]"
+        )
+    return _all_at_most_one(values, given, "client_accuracy")
+
+
+def _all_at_most_one(values: Values, given: object, name: str) -> Values:
+    """Refuse accuracies above 1; ``name`` is the argument, and ``given`` its value."""
     if (values > 1).any():
-        raise UsageError(f"class_accuracy = {shown(given)}: must be numbers of at most 1; 90% is 0.9")
+        raise UsageError(f"{name} = {shown(given)}: must be numbers of at most 1; 90% is 0.9")
     return values
 
 
@@ -218,13 +242,13 @@ def as_numbers(given: object, name: str) -> Values:
     return _array(given, name).astype(np.float64)
 
 
-def check_state(state: object, identity: Mapping[str, Any], arrays: Iterable[str]) -> None:
+def check_state(state: object, identity: Mapping[str, Any], clients: int) -> None:
     """Refuse what is no state of a chooser, and the state of another one.
 
     Args:
         state: what the server gave.
         identity: the chooser's strategy and settings, by name.
-        arrays: names of arrays in a state.
+        clients: number of clients m.
 
     Raises:
         UsageError: the message names the difference.
@@ -232,13 +256,23 @@ def check_state(state: object, identity: Mapping[str, Any], arrays: Iterable[str
     if not isinstance(state, Mapping):
         raise UsageError(f"state = {shown(state)}: give what state_dict() returned")
     for name, value in identity.items():
-        if state.get(name) != value:
-            raise UsageError(f"the saved state has {name} = {state.get(name)!r}, but this chooser has {value!r}")
-    for name in arrays:
-        if not isinstance(state.get(name), np.ndarray):
-            raise UsageError(
-                f"the saved state has {name} = {shown(state.get(name))}, which is no array; use save and restore"
-            )
+        if type(state.get(name)) is not type(value) or state[name] != value:
+            raise UsageError(f"the saved state has {name} = {shown(state.get(name))}, but this chooser has {value!r}")
+    t, clock = state.get("t"), as_float(state.get("clock"))
+    usable = {
+        "t": isinstance(t, int) and not isinstance(t, bool) and t >= 0,
+        "clock": clock is not None and clock >= 0,
+        **{name: _is_vector(state.get(name), clients) for name in ("durations", "compute_times", "upload_times")},
+        "state": isinstance(state.get("state"), Mapping),
+    }
+    if wrong := [name for name, is_usable in usable.items() if not is_usable]:
+        has = f"{wrong[0]} = {shown(state[wrong[0]])}, which cannot be used" if wrong[0] in state else f"no {wrong[0]}"
+        raise UsageError(f"the saved state has {has}; use save and restore")
+
+
+def _is_vector(value: object, length: int) -> bool:
+    """Whether a value is an array of floats [length]."""
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == (length,)
 
 
 def checked_upload_times(given: object, outcome: Outcome) -> Values:

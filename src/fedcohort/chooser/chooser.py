@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fedcohort.chooser.argument_checks import (
     duration_of,
     ids_of,
 )
-from fedcohort.chooser.failed_calls import restored_on_failure
+from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.core.arrays import Indices, Values, read_only
 from fedcohort.core.durable_files import replace_file
@@ -45,6 +45,9 @@ __all__ = ["Ask", "Chooser", "ClientResult"]
 
 Ask = Callable[[Question, Indices], ArrayLike]
 """Carries a question to clients: ``ask(question, clients)`` returns float64 [n] or [n, question.numbers], NaN without an answer."""
+
+OWN_STATE = ("t", "clock", "durations", "compute_times", "upload_times")
+"""Attributes that are saved beside the state of the strategy."""
 
 
 class Chooser:
@@ -95,7 +98,7 @@ class Chooser:
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
-        self._at_work = False  # whether the strategy selects or learns now
+        self._calls = OneCall()
         self._reports = RoundReports(self.selector, census.num_parameters)
         self._let_in: frozenset[int] | None = None  # the clients that the strategy admits in this round
         self.selector.setup(census)
@@ -112,17 +115,17 @@ class Chooser:
             UsageError: the last round has no outcome, an argument cannot be used, or the strategy breaks its contract.
             Exception: what ``ask`` raised. In all these cases the strategy is as it was before, and the round can begin again.
         """
-        self._check_between_rounds("call observe(outcome) before the next select(…)")
-        present = self._present(available)
-        t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
-        round_ = Round(
-            t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
-            self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
-            read_only(self.compute_times), read_only(self.upload_times),
-        )  # fmt: skip
-        with self._strategy_at_work():
-            cohort = choose(self.selector, round_)
-        self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
+        present, model_bytes = self._present(available), whole_number("model_bytes", model_bytes, 0)
+        with self._between_rounds("call observe(outcome) before the next select(…)"):
+            t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
+            round_ = Round(
+                t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
+                self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
+                read_only(self.compute_times), read_only(self.upload_times),
+            )  # fmt: skip
+            with self._restored_on_failure():
+                cohort = choose(self.selector, round_)
+            self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
@@ -213,18 +216,19 @@ class Chooser:
             UsageError: no round has begun, the outcome is that of another round, an argument cannot be used, or no client sent a
                 report that the strategy reads; nothing has changed.
         """
-        cohort = self._current()
-        if not isinstance(outcome, Outcome):
-            raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
-        if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
-            raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
-        uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
-        with self._strategy_at_work():
-            self.selector.observe(outcome)
-            derived = frozenset({"update", "update_norm"})
-            check_reported(outcome, self.results, derived, type(self.selector).__name__)
-        self._remember(outcome, uploads)
-        self._waiting = None
+        with self._one_call():
+            cohort = self._current()
+            if not isinstance(outcome, Outcome):
+                raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
+            if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
+                raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
+            uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
+            with self._restored_on_failure():
+                self.selector.observe(outcome)
+                derived = frozenset({"update", "update_norm"})
+                check_reported(outcome, self.results, derived, type(self.selector).__name__)
+            self._remember(outcome, uploads)
+            self._waiting = None
 
     @property
     def waits(self) -> bool:
@@ -237,9 +241,10 @@ class Chooser:
         Raises:
             UsageError: the current round has no outcome yet, or the strategy cannot take in clients; nothing has changed.
         """
-        self._check_between_rounds("call observe(outcome) before extend(…)")
-        self.selector.extend(dataclasses.replace(census, k=self.census.k))
-        self.census = self.selector.census
+        census = dataclasses.replace(checked_census(census), k=self.census.k)
+        with self._between_rounds("call observe(outcome) before extend(…)"):
+            self.selector.extend(census)
+            self.census = self.selector.census
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next round depends on: arrays, numbers and strings. Later rounds do not change it.
@@ -247,24 +252,23 @@ class Chooser:
         Raises:
             UsageError: the outcome of the current round was not observed.
         """
-        self._check_between_rounds("save the chooser after observe(outcome)")
-        names = ("t", "clock", "durations", "compute_times", "upload_times")
-        own = {name: getattr(self, name) for name in names} | {"state": self.selector.state_dict()}
-        return self._identity() | copy.deepcopy(own)
+        with self._between_rounds("save the chooser after observe(outcome)"):
+            own = {name: getattr(self, name) for name in OWN_STATE} | {"state": self.selector.state_dict()}
+            return self._identity() | copy.deepcopy(own)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned.
 
         Raises:
-            UsageError: the state belongs to another strategy, seed, k or number of clients.
+            UsageError: the state belongs to another strategy, seed, k or number of clients, or is none.
         """
-        self._check_idle()
-        check_state(state, self._identity(), ("durations", "compute_times", "upload_times"))
-        state = copy.deepcopy(dict(state))
-        for name in ("t", "clock", "durations", "compute_times", "upload_times"):
-            setattr(self, name, state[name])
-        self.selector.load_state_dict(state["state"])
-        self._waiting = None
+        with self._one_call():
+            check_state(state, self._identity(), self.census.num_clients)
+            state = copy.deepcopy(dict(state))
+            for name in OWN_STATE:
+                setattr(self, name, state[name])
+            self.selector.load_state_dict(state["state"])
+            self._waiting = None
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors).
@@ -289,27 +293,23 @@ class Chooser:
             raise UsageError(f"{path}: cannot be restored ({error})") from None
         self.load_state_dict(state)
 
+    def _one_call(self) -> AbstractContextManager[None]:
+        """Refuse calls from ``ask`` or from other threads during a block, in which the strategy and the round may change."""
+        return self._calls.of(self.t + (self._waiting is None))
+
     @contextmanager
-    def _strategy_at_work(self) -> Iterator[None]:
-        """Let the strategy select or learn, in one call at a time; if that or ``ask`` fails, its state is as before."""
-        self._check_idle()
-        self._at_work = True
-        try:
-            with restored_on_failure(self.selector), self.watch.part("selection"):
-                yield
-        finally:
-            self._at_work = False
+    def _between_rounds(self, advice: str) -> Iterator[None]:
+        """:meth:`_one_call`, if the current round has an outcome."""
+        with self._one_call():
+            if self._waiting is not None:
+                raise UsageError(f"round {self.t} has no outcome yet: {advice}")
+            yield
 
-    def _check_between_rounds(self, advice: str) -> None:
-        self._check_idle()
-        if self._waiting is not None:
-            raise UsageError(f"round {self.t} has no outcome yet: {advice}")
-
-    def _check_idle(self) -> None:
-        """Refuse calls from ``ask`` or from other threads while the strategy selects or learns, and its state changes."""
-        if self._at_work:
-            t = self.t + (self._waiting is None)
-            raise UsageError(f"the strategy is at work in round {t}: wait until select(…) or observe(…) has returned")
+    @contextmanager
+    def _restored_on_failure(self) -> Iterator[None]:
+        """Let the strategy select or learn; if that or ``ask`` fails, its state is as before."""
+        with restored_on_failure(self.selector), self.watch.part("selection"):
+            yield
 
     def _identity(self) -> dict[str, Any]:
         return {

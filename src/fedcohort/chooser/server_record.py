@@ -2,17 +2,16 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcohort.chooser.argument_checks import as_numbers, at_most_one, class_accuracies
+from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, client_accuracies
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
-from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
@@ -68,10 +67,12 @@ class ServerRecord(DecisionRecord):
     ) -> None:
         if not isinstance(chooser, Chooser):
             raise UsageError(f"chooser = {shown(chooser)}: give a fedcohort.Chooser")
-        census, names = chooser.census, [str(each) for each in client_names]
-        _check_names([str(label)], 1, "label", "row")
-        _check_names(names, census.num_clients, "client_names", "clients")
-        _check_names([str(each) for each in classes], census.num_classes, "classes", "classes")
+        if not isinstance(label, str):
+            raise UsageError(f"label = {shown(label)}: must be text")
+        census = chooser.census
+        _names([label], 1, "label", "row")
+        names = _names(client_names, census.num_clients, "client_names", "clients")
+        named_classes = _names(classes, census.num_classes, "classes", "classes")
         super().__init__(
             chooser.strategy, name, label or type(chooser.strategy).__name__, federation="a server of the user's own",
             algorithm="that of the server", k=census.k, seed=chooser.seed, rounds=whole_number("rounds", rounds, 1),
@@ -80,7 +81,7 @@ class ServerRecord(DecisionRecord):
         )  # fmt: skip
         self.path, self._chooser = as_path(path, "path"), chooser
         self._check_place()
-        self.begin(census, names, chooser.t, [str(each) for each in classes])
+        self.begin(census, names, chooser.t, named_classes)
         self._last = chooser.t
 
     def add(
@@ -113,6 +114,8 @@ class ServerRecord(DecisionRecord):
             raise UsageError(
                 f"round {chooser.t} is not observed yet: call chooser.observe(outcome) before add(outcome)"
             )
+        if not isinstance(outcome, Outcome):
+            raise UsageError(f"outcome = {shown(outcome)}: give what chooser.outcome(…) returned")
         if outcome.t != chooser.t or self._last != chooser.t - 1:
             raise UsageError(
                 f"outcome: is that of round {outcome.t}; the record has {counted(self._last, 'round')} and the chooser {chooser.t}: "
@@ -124,7 +127,7 @@ class ServerRecord(DecisionRecord):
             raise UsageError(f"note = {shown(note)}: must be text")
         accuracy = at_most_one("test_accuracy", test_accuracy)
         of_classes = class_accuracies(class_accuracy, chooser.census.num_classes)
-        of_clients = None if client_accuracy is None else self._of_clients(client_accuracy)
+        of_clients = None if client_accuracy is None else client_accuracies(client_accuracy, chooser.census.num_clients)
         row = self._row(outcome, _storable(note))
         row.add_validation(outcome.accuracy, _mean(outcome.validation_losses))
         row.add_test(accuracy, loss, of_classes.tolist())
@@ -169,15 +172,6 @@ class ServerRecord(DecisionRecord):
                 f"{self.path}: has {counted(run.last_round, 'round')} already, and the chooser none; call chooser.restore(…) first, "
                 "or give another directory"
             )
-
-    def _of_clients(self, values: ArrayLike) -> Values:
-        """One number for each client, checked."""
-        found, m = as_numbers(values, "client_accuracy"), self._chooser.census.num_clients
-        if found.shape != (m,):
-            raise UsageError(
-                f"client_accuracy: has the shape {list(found.shape)}; give one number for each client, [{m}]"
-            )
-        return found
 
     def _row(self, outcome: Outcome, note: str) -> RoundRow:
         """The record of the round."""
@@ -279,8 +273,15 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _check_names(names: Sequence[str], number: int, argument: str, things: str) -> None:
-    """Refuse names that are not one for each."""
+def _names(given: Sequence[str], number: int, argument: str, things: str) -> list[str]:
+    """The names that were given, none or one for each thing.
+
+    Raises:
+        UsageError: they are something else.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{argument} = {shown(given)}: give a list of names, one for each of the {number} {things}")
+    names = [str(each) for each in given]
     if names and len(names) != number:
         raise UsageError(f"{argument}: has {len(names)} names, but the census has {number} {things}; give one for each")
     if wrong := [name for name in names if name != _storable(name)]:
@@ -288,6 +289,7 @@ def _check_names(names: Sequence[str], number: int, argument: str, things: str) 
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"{argument}: has {shown(twice)} twice; names must differ")
+    return names
 
 
 def _mean(values: ArrayLike) -> float:

@@ -73,11 +73,20 @@ def shown(value: object) -> str:
 def nearest(word: str, valid: Iterable[str]) -> str:
     """A hint for an unknown ``word``: the valid name that it is another word for, or the most similar one, and valid names."""
     names = sorted(valid)
-    close = None
-    if len(word) <= LONGEST_NAME:
-        close = meant(word, names) or next(iter(get_close_matches(word, names, n=1, cutoff=0.5)), None)
+    close = (meant(word, names) or _similar(word, names)) if len(word) <= LONGEST_NAME else None
     known = _listed(names)
     return f"did you mean {close!r}? (valid: {known})" if close else f"valid: {known}"
+
+
+def _similar(word: str, names: list[str]) -> str | None:
+    """The most similar name; one of another length only if one of the two holds the other, as ``client`` in ``client_column``.
+
+    >>> _similar("st-mary", ["mayo"]), _similar("time", ["utility_time"])
+    (None, 'utility_time')
+    """
+    close = get_close_matches(word, names, n=len(names) or 1, cutoff=0.5)
+    alike = get_close_matches(word, close, n=1, cutoff=0.6)
+    return next((name for name in [*alike, *close] if name in alike or word in name or name in word), None)
 
 
 def _listed(names: list[str]) -> str:

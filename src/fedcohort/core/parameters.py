@@ -123,15 +123,15 @@ def _doc_of(cls: type, name: str) -> str:
 
 
 def docstring(plugin: object) -> str:
-    """The docstring of a class or a function, without indentation; from the source if Python leaves docstrings out (``-OO``)."""
+    """The docstring of a class or a function, without indentation; from the source if Python leaves docstrings out (``-OO``).
+
+    A class without one has none: the sentence of its base class describes something else.
+    """
     if sys.flags.optimize < 2:
-        return inspect.getdoc(plugin) or ""
-    for part in getattr(plugin, "__mro__", (plugin,)):
-        tree = _in_source(part)
-        text = ast.get_docstring(tree) if isinstance(tree, ast.ClassDef | ast.FunctionDef) else None
-        if text:
-            return text
-    return ""
+        return inspect.cleandoc(getattr(plugin, "__doc__", None) or "")
+    tree = _in_source(plugin)
+    text = ast.get_docstring(tree) if isinstance(tree, ast.ClassDef | ast.FunctionDef) else None
+    return text or ""
 
 
 def _in_source(part: object) -> ast.stmt | None:

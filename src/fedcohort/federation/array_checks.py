@@ -148,7 +148,7 @@ def _instead_of_classes(labels: NDArray[np.generic]) -> str:
     if labels.ndim == 1 and labels.dtype.kind == "f":
         hint = "; numbers for regression: data.numeric = true (from_arrays: numeric=True)"
     elif labels.ndim == 1 and (labels.dtype.kind == "U" or all(isinstance(label, str) for label in labels)):
-        hint = "; number texts first: classes, labels = numpy.unique(labels, return_inverse=True)"
+        hint = "; number texts of both splits together: classes, labels = numpy.unique(labels, return_inverse=True)"
     return f"not {labels.dtype} {list(labels.shape)}{hint}"
 
 

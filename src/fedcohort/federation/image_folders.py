@@ -7,12 +7,13 @@ count here, in any letters.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
+from fedcohort.core.errors import UsageError
 from fedcohort.federation.array_checks import brief
 
-__all__ = ["mention_inner_folders", "split_patterns"]
+__all__ = ["check_depths", "mention_inner_folders", "split_patterns"]
 
 log = logging.getLogger("fedcohort")
 
@@ -58,6 +59,28 @@ def split_patterns(folder: Path, files: Iterable[Path]) -> dict[str, list[str]] 
         for split, those in folders.items()
         if those
     }
+
+
+def check_depths(folder: Path, files: Iterable[Path], patterns: Mapping[str, Sequence[str]] | None, where: str) -> None:
+    """Refuse images at different depths of folders: the library would find no classes.
+
+    Args:
+        folder: the folder.
+        files: all files in it.
+        patterns: those of the files in each split; None for all files.
+        where: the data set, for messages.
+
+    Raises:
+        UsageError: there are such images.
+    """
+    begins = tuple(pattern.removesuffix("**") for those in (patterns or {"": ["**"]}).values() for pattern in those)
+    images = [path for path in _images(folder, files) if path.as_posix().startswith(begins)]
+    if len({len(path.parts) for path in images}) > 1:
+        first, last = (brief(choice(images, key=lambda path: len(path.parts)), 60) for choice in (min, max))
+        raise UsageError(
+            f"{where}: images lie at different depths, such as '{first}' and '{last}'; put those of each class into a folder of its "
+            "own, <class>/, without folders in it"
+        )
 
 
 def mention_inner_folders(folder: Path, files: Iterable[Path], where: str) -> None:

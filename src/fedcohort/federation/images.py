@@ -27,7 +27,7 @@ from fedcohort.federation.folder_checks import (
     files_in,
     first_cause,
 )
-from fedcohort.federation.image_folders import mention_inner_folders, split_patterns
+from fedcohort.federation.image_folders import check_depths, mention_inner_folders, split_patterns
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -65,10 +65,13 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
         datasets.disable_progress_bars()  # progress bars are only for downloads
         files = [file for file, _ in files_in(source, where)]
         patterns = split_patterns(source, files)
+        check_depths(source, files, patterns, where)
         mention_inner_folders(source, files, where)
         return datasets.load_dataset(str(source), data_files=patterns, cache_dir=str(scratch))
     except ConnectionError as error:
         raise _offline(name, error) from error
+    except UsageError:
+        raise
     except Exception as error:  # the library has about twenty error types; each message describes the problem
         if isinstance(source, Path) and is_disk_full(first_cause(error)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

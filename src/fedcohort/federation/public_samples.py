@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcohort.core.arrays import Indices
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
+from fedcohort.federation.array_checks import as_array
 from fedcohort.federation.datasets import Dataset, from_arrays
 
 __all__ = ["PublicSet", "choose_public", "take_away", "unlabeled_dataset"]
@@ -72,7 +73,14 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
 
 
 def unlabeled_dataset(features: Any, name: str = "public samples") -> Dataset:
-    """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0."""
+    """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0.
+
+    Raises:
+        UsageError: they are no samples.
+    """
+    features = as_array(features, name)
+    if not features.ndim or not len(features):
+        raise UsageError(f"{name}: {shown(features.tolist())}; give an array of samples [N, …], or a data set")
     labels = np.zeros(len(features), dtype=np.int64)
     return from_arrays((features, labels), (features[:1], labels[:1]), name=name, standardise=True)
 

@@ -86,7 +86,7 @@ def check_choice(columns: Columns, label: str, client: str | None, where: str) -
 def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], list[str] | None]:
     """The labels in a column, and the names of the classes.
 
-    Integers are labels as they are. Different texts are classes, in alphabetical order.
+    Integers are labels as they are. Different texts are classes, in alphabetical order, and so are the truth values.
 
     Returns:
         Labels int64 [N]; the class names, or None for labels that are numbers.
@@ -96,7 +96,9 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     """
     _check_complete([column], where, f"give every sample a label, or leave it out; {MISSING}")
     values = column.to_numpy()
-    if values.dtype.kind in "iub":
+    if values.dtype.kind == "b":  # a CSV file has them as true and false, in any letters
+        return values.astype(np.int64), ["false", "true"]
+    if values.dtype.kind in "iu":
         _check_signed([column], where, "labels must be integers 0..K-1 or texts")
         labels = values.astype(np.int64)
         if (high := counts_from_one(labels)) > 1:

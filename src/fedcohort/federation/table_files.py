@@ -49,6 +49,8 @@ def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFra
         raise UsageError(f"{where}: rows have more values than the first line has names; name every column") from None
     except UsageError:
         raise
+    except pd.errors.EmptyDataError:
+        raise UsageError(f"{where}: is empty; the first line must name the columns") from None
     except MemoryError:
         raise UsageError(f"{where}: is too large for the memory of this machine") from None
     except ImportError:

@@ -15,7 +15,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.rehearsal import Requirements, refusals
-from fedcohort.flower.roster import Roster, failure_of
+from fedcohort.flower.roster import Roster, failure_of, introduced
 from fedcohort.flower.wire import Introduction, MalformedReply, ask_message, numbers_of
 from fedcohort.selection import Census, Question
 
@@ -69,8 +69,7 @@ class FlowerClients:
             if time.monotonic() >= deadline:
                 why = f" ({'; '.join(self.notes[:3])})" if self.notes else ""
                 raise UsageError(
-                    f"min_nodes = {at_least}: only {self.roster.connected} clients introduced themselves within "
-                    f"{self.patience:g} s{why}"
+                    f"min_nodes = {at_least}: only {introduced(self.roster.connected)} within {self.patience:g} s{why}"
                 )
             time.sleep(min(PAUSE, self.patience))
 

@@ -18,10 +18,11 @@ from flwr.serverapp import Grid
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, one_line
+from fedcohort.core.formatted_values import counted
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 
-__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "name_order", "still_ignored"]
+__all__ = ["Roster", "Starts", "connected_nodes", "failure_of", "introduced", "name_order", "still_ignored"]
 
 _CAUSES = {
     1: "its ClientApp cannot be loaded",
@@ -263,6 +264,15 @@ def name_order(name: str) -> tuple[bool, int, str]:
     """Numbers by value, then words by their letters."""
     is_number = name.isascii() and name.isdigit()
     return not is_number, int(name) if is_number else 0, name
+
+
+def introduced(clients: int) -> str:
+    """How many clients introduced themselves, in words.
+
+    >>> introduced(1), introduced(2)
+    ('1 client introduced itself', '2 clients introduced themselves')
+    """
+    return f"{counted(clients, 'client')} introduced {'itself' if clients == 1 else 'themselves'}"
 
 
 def connected_nodes(grid: Grid) -> list[Any]:

@@ -63,7 +63,7 @@ class Run:
         if meta.get("format") != str(FORMAT):
             raise UsageError(
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
-                "use the version that wrote it, or another --runs directory"
+                "use the version that wrote it, or another directory (in commands: --runs)"
             )
 
     def __repr__(self) -> str:

@@ -19,7 +19,9 @@ class BeingWrittenError(UsageError):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path}: another process is writing this run; wait for it, or use another --runs directory")
+        super().__init__(
+            f"{path}: another process is writing this run; wait for it, or use another directory (in commands: --runs)"
+        )
         self.path = path
 
     def __reduce__(self) -> tuple[type["BeingWrittenError"], tuple[Path]]:

@@ -16,7 +16,7 @@ def cannot_create(directory: Path, error: Exception) -> UsageError:
     """The error for a run directory that cannot be made."""
     reason = getattr(error, "strerror", None) or error
     cure = "free some space, or give" if disk_is_full(directory, error) else "give"
-    return UsageError(f"{directory}: cannot be written ({reason}); {cure} another directory with --runs")
+    return UsageError(f"{directory}: cannot be written ({reason}); {cure} another directory (in commands: --runs)")
 
 
 def disk_is_full(directory: Path, error: Exception) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,13 +61,17 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
 
     if suffix not in FORMATS:
         raise UsageError(f"suffix = {shown(suffix)}: {nearest(str(suffix), FORMATS)}")
-    if columns not in WIDTHS:
+    if columns not in list(WIDTHS):
         raise UsageError(f"columns = {shown(columns)}: use 1 or 2")
     charts = list(figures(story, paper(columns)))
     keys = sorted({name for figure in charts for name in figure.names})
+    if isinstance(only, str) or not isinstance(only, Iterable):
+        raise UsageError(
+            f"only = {shown(only)}: give a list of figures, such as ['accuracy']; valid: {', '.join(keys)}"
+        )
     for key in only:
         if key not in keys:
-            raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(key, keys)}")
+            raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(str(key), keys)}")
     chosen = [figure for figure in charts if not only or figure.names & set(only)]
     return export(chosen, folder, suffix, paper(columns))
 

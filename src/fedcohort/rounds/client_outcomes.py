@@ -147,7 +147,8 @@ class Tally:
     def admitted(self, updates: Iterable[Update], algorithm: Algorithm, members: Members) -> Iterator[Update]:
         """Note the clients that enter the model, and their weights."""
         largest, card = 0.0, getattr(algorithm, "card", None)
-        self._sent_more = "" if card is None or card.discloses == "nothing" else card.discloses
+        more = "" if card is None or card.discloses == "nothing" else card.discloses
+        self._sent_more = more.replace(",", ";")  # commas separate what the record says of a round
         for update in updates:
             row = self.rows[self._position[update.client]]
             row.status, row.weight = "admitted", _weight(algorithm, update, members)

@@ -23,7 +23,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.run_state import RunState, members
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
-from fedcohort.selection.cohort_checks import admitted
+from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
@@ -118,7 +118,7 @@ class _Playing:
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
         known = members(run_state, cohort, run_state.k_at(t), t)
         with self.watch.part("aggregation"):
-            updates = self.watch.watch("training", engine.train(start, t, cohort, algorithm))
+            updates = self.watch.watch("training", self._trained(cohort))
             awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
             updates = clock.settle(
                 t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients,
@@ -133,6 +133,12 @@ class _Playing:
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm)
         return tally
+
+    def _trained(self, cohort: Cohort) -> Iterator[Update]:
+        """The updates of the cohort, as they arrive. A mistake in the strategy's ``Cohort.stop`` is found only now."""
+        run_state = self.run_state
+        with naming_strategy("Cohort.stop", f"{type(run_state.selector).__name__}.select in round {self.t}"):
+            yield from run_state.engine.train(run_state.model, self.t, cohort, run_state.algorithm)
 
     def evaluate(self, test: bool, clients: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
         """Evaluate the new model; see :func:`play_round` for the arguments."""

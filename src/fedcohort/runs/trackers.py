@@ -157,6 +157,14 @@ class WandB:
         self._key: tuple[str, str, int] | None = None
         self._run: Any = None
 
+    def reach(self) -> None:
+        """Log in if rounds are to be sent, which asks the server; without a login, and offline, nothing is sent."""
+        import wandb
+
+        asked = os.environ.get("WANDB_MODE")
+        if asked in (None, "", "online") and not wandb.login(prompt=False) and asked:
+            raise ValueError("WANDB_MODE = online, and there is no login; run wandb login, or set WANDB_MODE=offline")
+
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Log one round."""
         key = (cell.experiment.name, cell.label, cell.seed)
@@ -230,7 +238,7 @@ class OneLineErrors:
         Raises:
             UsageError: it does not answer, or refuses.
         """
-        if not isinstance(self.tracker, MLflow):  # the others write files
+        if not isinstance(self.tracker, MLflow | WandB):  # others write files
             return
         try:
             self.tracker.reach()

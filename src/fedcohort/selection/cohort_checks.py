@@ -6,6 +6,7 @@ clients without data are never available (R7, the clock) and count repeats by mu
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedcohort.selection.cohort import Cohort, Why
 from fedcohort.selection.selector import Selector, UpdateT
 from fedcohort.selection.strategy_inputs import Round
 
-__all__ = ["admitted", "choose"]
+__all__ = ["admitted", "choose", "naming_strategy"]
 
 
 def admitted(selector: Selector, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
@@ -50,7 +51,9 @@ def choose(selector: Selector, round: Round) -> Cohort:
     """
     if len(round.available) == 0:
         return Cohort(round.available, why=Why(round.available, np.zeros(0), note="no client available"))
-    cohort, where = selector.select(round), f"{type(selector).__name__}.select"
+    where = f"{type(selector).__name__}.select"
+    with naming_strategy("round.", f"{where} in round {round.t}"):  # such as round.ask(…)
+        cohort = selector.select(round)
     if not isinstance(cohort, Cohort):
         raise UsageError(
             f"{where} in round {round.t} returned {type(cohort).__name__}; return a Cohort(clients, why=…)"
@@ -62,6 +65,17 @@ def choose(selector: Selector, round: Round) -> Cohort:
     clients = cohort.clients
     _check_clients(cohort, clients, round, selector.variable_size, where)
     return dataclasses.replace(cohort, why=_with_notes(cohort.why, clients, round.notes)) if round.notes else cohort
+
+
+@contextmanager
+def naming_strategy(subject: str, where: str) -> Iterator[None]:
+    """Put ``where``, the strategy and the round, before errors of a block that begin with ``subject``."""
+    try:
+        yield
+    except UsageError as error:
+        if str(error).startswith(subject):
+            raise UsageError(f"{where}: {error}") from error
+        raise
 
 
 def _completed(cohort: Cohort, available: Indices, where: str, t: int) -> Cohort:

@@ -38,11 +38,13 @@ SOURCE = "Cho, Wang, Joshi 2020, arXiv:2010.01243"
 
 
 def pool_size(d: int | None, round: Round) -> int:
-    """Number of candidates: d, or 2k if d is None, clipped to [k, |A_t|]. Warns if d is below k."""
+    """Number of candidates: d, or 2k if d is None, clipped to [k, |A_t|]. Warns if d is below k or above m."""
     if d is not None and d < round.k:
         warnings.warn(
             f"selection.d = {d}: fewer candidates than the k = {round.k} clients to select; using d = k", stacklevel=3
         )
+    if d is not None and d > (m := len(round.durations)):
+        warnings.warn(f"selection.d = {d}: more candidates than the {m} clients; using d = {m}", stacklevel=3)
     return min(max(2 * round.k if d is None else d, round.k), len(round.available))
 
 

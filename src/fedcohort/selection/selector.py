@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, TypeVar
 
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.state_files import as_before
 from fedcohort.selection.cohort import Cohort
@@ -68,8 +69,9 @@ class Selector:
         return ""
 
     def __init_subclass__(cls, **settings: object) -> None:
-        """Refuse declarations that cannot be read, where the class is defined."""
+        """Refuse declarations that cannot be read, and methods with other arguments, where the class is defined."""
         super().__init_subclass__(**settings)
+        check_methods(cls, Selector)
         card = cls.__dict__.get("card")
         if not isinstance(card, Card | property | None):
             raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")

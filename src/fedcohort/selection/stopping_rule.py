@@ -14,6 +14,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.method_signatures import check_methods
 
 __all__ = ["Progress", "StoppingRule"]
 
@@ -47,6 +48,11 @@ class StoppingRule:
 
     A strategy that names a rule which uses held-out samples declares ``needs = {"holdout"}``.
     """
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, StoppingRule)
 
     def check(self, progress: Progress) -> tuple[bool, dict[str, float]]:
         """Decide whether to stop now; also returns what to report if this check is the last one.

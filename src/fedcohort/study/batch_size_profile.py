@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
@@ -26,6 +26,7 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.runs.run_data import on_data
+from fedcohort.study.profile_values import size_with_nan
 
 __all__ = ["Order", "Profile", "Recommendation", "Size", "profile", "recommend"]
 
@@ -181,13 +182,11 @@ class Profile:
             raise UsageError(f"{path}: is {kind}; `fedcohort profile --json > FILE` makes a profile")
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=float)
-            sizes = [Size(**_with_nan(size)) for size in values["sizes"]]
-            recommendations = [Recommendation(**recommendation) for recommendation in values["recommendations"]]
-            labels = str(values.get("labels", "classes"))
-            profile = Profile(str(values["name"]), int(values["rounds"]), sizes, recommendations, labels)
+            sizes = [size_with_nan(size) for size in values["sizes"]]
+            profile = TypeAdapter(Profile).validate_json(json.dumps({**values, "sizes": sizes}), strict=True)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
-        if not sizes or not all(size.clients for size in sizes):
+        if not sizes or not all(size["clients"] for size in sizes):
             raise UsageError(
                 f"{path}: this profile contains no measured batch size; `fedcohort profile --json > {path}` makes one"
             )
@@ -312,17 +311,6 @@ def _overlap(a: Size, b: Size) -> bool:
     """Whether the 95% intervals of two throughputs overlap."""
     low, high = sorted((a, b), key=lambda size: size.samples_per_second)
     return low.samples_per_second * (1 + low.precision) >= high.samples_per_second * (1 - high.precision)
-
-
-def _with_nan(size: dict[str, Any]) -> dict[str, Any]:
-    """The values of a size as they were before JSON, which has null in place of NaN."""
-    clients = [{key: _number(value) for key, value in row.items()} for row in size["clients"]]
-    kept = {key: value if isinstance(value, str | bool | int) else _number(value) for key, value in size.items()}
-    return kept | {"clients": clients, "batch_accuracy": [_number(value) for value in size.get("batch_accuracy", [])]}
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, int | float) else math.nan
 
 
 def _in_a_fresh_process(order: Order) -> Size:

@@ -248,12 +248,12 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
     """
     row = _round(run, round)
     clients, decisions = run.clients, run.decisions
-    names = run.portrait.names
+    names, wall = run.portrait.names, run.meta.get("clock") == "wall"
     selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
-    candidates = _candidates(decisions[decisions["round"] == round], selected, names)
+    candidates = _candidates(decisions[decisions["round"] == round], selected, names, wall)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
-        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names))
+        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names, wall))
         for client in selected
         if client not in listed
     ]
@@ -315,9 +315,12 @@ def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def _candidates(
-    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]
+    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
 ) -> list[Candidate]:
-    """The candidates of one round; ``selected`` holds the recorded rows of the selected clients, by id."""
+    """The candidates of one round.
+
+    ``selected`` holds the recorded rows of the selected clients, by id, and ``wall`` says that the run has real clients.
+    """
     ranks = decisions["score"].rank(ascending=False)
     terms = decisions.drop(columns=["round", "client", "selected", "score"]).dropna(axis="columns", how="all")
     return [
@@ -327,19 +330,22 @@ def _candidates(
             score=row["score"],
             rank=rank,
             terms={name: row[name] for name in map(str, terms.columns)},
-            **_what_happened(row["client"], selected, names),
+            **_what_happened(row["client"], selected, names, wall),
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
 
 
-def _what_happened(client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """What :class:`Candidate` says about a client besides the decision; ``selected`` is as for :func:`_candidates`."""
+def _what_happened(
+    client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
+) -> dict[str, Any]:
+    """What :class:`Candidate` says about a client besides the decision; the arguments are as for :func:`_candidates`."""
     row = selected.get(client, {})
+    unknown = () if row.get("steps") or not wall else ("steps",)  # a server that does not know the number records 0
     outcome = {
         name: float(value)
         for name, value in row.items()
-        if name not in ("round", "client", "status", "detail") and not math.isnan(value)
+        if name not in ("round", "client", "status", "detail", *unknown) and not math.isnan(value)
     }
     name = names[client] if names else ""
     return {"status": row.get("status", ""), "detail": row.get("detail", ""), "outcome": outcome, "name": name}

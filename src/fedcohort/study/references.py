@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fedcohort.core import formatted_values
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.experiment import Cell, Experiment
 
 __all__ = [
@@ -159,6 +159,8 @@ def check_reference(labels: Iterable[str], reference: str) -> None:
         UsageError: no row has the label ``reference``.
     """
     valid = {name for label in labels for name in (label, SETTING.sub("", label))}
+    if not isinstance(reference, str | None):
+        raise UsageError(f"reference = {shown(reference)}: should be the label of a row; {nearest('', valid)}")
     if reference and reference not in valid:
         raise UsageError(f"--reference {reference!r}: no row has this label; {nearest(reference, valid)}")
 

@@ -6,12 +6,22 @@ from typing import Any
 from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors
+from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.report_names import MEASURED_BY_ALL
 from fedcohort.selection import Progress, StoppingRule
 
-__all__ = ["Gradients", "broadcast_by", "corrected", "differentiated", "ending", "finished", "settings_under"]
+__all__ = [
+    "Gradients",
+    "broadcast_by",
+    "corrected",
+    "differentiated",
+    "ending",
+    "finished",
+    "settings_under",
+    "stated_correction",
+]
 
 
 class Gradients(dict[str, Tensor]):
@@ -95,6 +105,20 @@ def corrected(algorithm: Algorithm, problem: Problem, gradients: Tensors) -> Non
             f"{type(algorithm).__name__}.correct returned a {type(returned).__name__}; it must change the given gradients, and "
             "return nothing"
         )
+
+
+def stated_correction(algorithm: Algorithm, problem: Problem) -> Correction | None:
+    """What the algorithm says that it adds to the gradients of every step; None if that cannot be said before the steps.
+
+    Raises:
+        UsageError: it returns something else.
+    """
+    returned: object = algorithm.correction(problem)
+    if isinstance(returned, Correction | None):
+        return returned
+    raise UsageError(
+        f"{type(algorithm).__name__}.correction returned {shown(returned)}; it must return a Correction(…), or None"
+    )
 
 
 def finished(algorithm: Algorithm, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:

@@ -20,7 +20,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
 from fedcohort.training.answers import aligned_alike
-from fedcohort.training.client_hooks import finished
+from fedcohort.training.client_hooks import finished, stated_correction
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
@@ -145,7 +145,7 @@ class ClientSeries:
 
     def _corrections(self, problems: list[ClientProblem]) -> list[Correction] | None:
         """What the algorithm adds to the gradients of each client; None if it is not said before the steps, or μ differs."""
-        stated = [self.setup.algorithm.correction(problem) for problem in problems]
+        stated = [stated_correction(self.setup.algorithm, problem) for problem in problems]
         known = [correction for correction in stated if correction is not None]
         if len(known) < len(stated) or len({correction.proximal for correction in known}) > 1:
             return None

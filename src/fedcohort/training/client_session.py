@@ -11,7 +11,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
-from fedcohort.training.client_hooks import corrected, differentiated, ending, finished
+from fedcohort.training.client_hooks import corrected, differentiated, ending, finished, stated_correction
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
@@ -97,7 +97,7 @@ class Session:
     def _correction(self) -> Correction | None:
         """What the algorithm adds to the gradients of every step; None if that cannot be said before the steps."""
         algorithm = self.setup.algorithm
-        return algorithm.correction(self.problem) if algorithm.corrects else Correction()
+        return stated_correction(algorithm, self.problem) if algorithm.corrects else Correction()
 
     def _samples(self) -> Indices:
         """The samples of the next epoch, in order."""

@@ -9,6 +9,7 @@ from fedcohort.experiment import Experiment
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.rehearsal import requirements
+from fedcohort.flower.roster import introduced
 from fedcohort.selection import Census, Selector
 
 __all__ = ["check_experiment", "check_sites", "gather_clients"]
@@ -90,7 +91,7 @@ def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: in
 def _too_few(expected: int, enough: int, connected: int, patience: float, notes: list[str]) -> UsageError:
     why = f" ({'; '.join(notes[:3])})" if notes else ""
     setting = f"federation.clients = {expected}" if enough == expected else f"min_clients = {enough}"
-    return UsageError(f"{setting}: only {connected} clients introduced themselves within {patience:g} s{why}")
+    return UsageError(f"{setting}: only {introduced(connected)} within {patience:g} s{why}")
 
 
 def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:

@@ -1,0 +1,34 @@
+"""Check that methods of a user's class take the arguments that they are called with."""
+
+import inspect
+from types import FunctionType
+
+from fedcohort.core.errors import UsageError
+
+__all__ = ["check_methods"]
+
+
+def check_methods(cls: type, base: type) -> None:
+    """Refuse a class with a method that cannot be called as that of its base class is, where the class is defined.
+
+    Args:
+        cls: the class; only methods that it defines itself are checked.
+        base: the class whose methods FedCohort calls.
+
+    Raises:
+        UsageError: the message names the method, its arguments, and those that it must take.
+    """
+    for name, own in vars(cls).items():
+        called = inspect.getattr_static(base, name, None)
+        if name.startswith("_") or not isinstance(own, FunctionType) or not isinstance(called, FunctionType):
+            continue
+        given = inspect.signature(called).parameters.values()
+        positional = [each.name for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
+        named = dict.fromkeys(each.name for each in given if each.kind is each.KEYWORD_ONLY)
+        try:
+            inspect.signature(own).bind(*positional, **named)
+        except TypeError:
+            takes = ", ".join(inspect.signature(own).parameters)
+            raise UsageError(
+                f"{cls.__name__}.{name}({takes}): must take the arguments ({', '.join([*positional, *named])})"
+            ) from None
