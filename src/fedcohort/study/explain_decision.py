@@ -246,10 +246,10 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         UsageError: the run has no such round or client, or the client was not available in that round.
     """
     row = _round(run, round)
-    clients, decisions = run.clients, run.decisions
+    clients, decisions = run.clients, run.read_decisions(round=round)
     names = run.portrait.names
     selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
-    candidates = _candidates(decisions[decisions["round"] == round], selected, names)
+    candidates = _candidates(decisions, selected, names)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
         Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names))
