@@ -157,9 +157,14 @@ def test_the_samples_of_many_clients_are_standardized_at_once(
 def test_trial_trainings_are_those_of_each_client(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients with little work are trained several in one call, with the same bits."""
     settings: dict[str, Any] = {"model": "mlp", "algorithm": algorithm, "training": {"momentum": 0.0, "batch_size": 8}}
-    one_by_one = []
+    one_by_one: list[int] = []
     run = Session.run
-    monkeypatch.setattr(Session, "run", lambda self, stop: (one_by_one.append(1), run(self, stop))[1])
+
+    def counted(self: Session, stop: Any) -> None:
+        one_by_one.append(self.problem.client)
+        run(self, stop)
+
+    monkeypatch.setattr(Session, "run", counted)
 
     def asked() -> Any:
         with a_run_state(**settings) as run_state:
@@ -170,4 +175,4 @@ def test_trial_trainings_are_those_of_each_client(algorithm: str, monkeypatch: p
     assert not one_by_one
     monkeypatch.setattr(Trainer, "train_series", lambda *_: None)
     assert np.array_equal(asked(), together)
-    assert len(one_by_one) == 12
+    assert sorted(one_by_one) == list(range(12))
