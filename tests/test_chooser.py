@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 
 import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
+from fedcohort.chooser.argument_checks import ids_of
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack, unpack
@@ -167,6 +169,16 @@ def test_the_strategy_sees_what_the_server_says() -> None:
     assert np.isnan(durations[[4, 9]]).all()
     assert [round_.k for round_ in selector.rounds] == [3, 2]
     assert selector.rounds[0].available.tolist() == [3, 5, 9]
+
+
+def test_a_million_ids_are_checked_in_a_fraction_of_a_second() -> None:
+    ids = np.random.default_rng(0).permutation(10**6)
+    begin = time.process_time()
+    found = ids_of(np.append(ids, ids[:1000]), 10**6)
+    assert time.process_time() - begin < 0.4  # 0.04 s; with np.unique, 0.8 s
+    assert np.array_equal(found, np.arange(10**6))
+    assert ids_of([], 3).tolist() == []
+    assert ids_of([2, 0, 2, 2], 3).tolist() == [0, 2]
 
 
 def test_clients_without_samples_are_not_available() -> None:

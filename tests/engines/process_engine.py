@@ -36,7 +36,7 @@ from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.stopping_rules import build_rule
 from fedcohort.training.trainer import Trainer
-from fedcohort.training.trial_training import update_norm
+from fedcohort.training.trial_training import norm_and_passes
 
 __all__ = ["Pool", "ProcessEngine"]
 
@@ -176,7 +176,8 @@ def handle(sites: dict[int, Site], words: Mapping[str, Any], arrays: Mapping[str
         if question.trains:
             memory = site.memories.get(client, {})
             t, received = words["t"], site.received
-            return {}, {"values": update_norm(trainer, site.asked_about, t, client, received=received, memory=memory)}
+            update, _ = trainer.train(site.asked_about, t, client, received=received, memory=memory)
+            return {}, {"values": norm_and_passes(update, site.asked_about, trainer)}
         values = answer(trainer.module, site.federation, trainer.dtype, question, words["t"], client, site.seed)
         return {}, {"values": values}
     if do == "commit":

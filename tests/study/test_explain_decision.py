@@ -41,6 +41,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return fedcohort.run(small(selection=selection, systems=AWAY), runs=tmp_path_factory.mktemp("why"))
 
 
+def test_only_the_round_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run can have millions of candidates."""
+    read, expected = [], explain(run, 4)
+    whole = Run.read_decisions
+
+    def noted(self: Run, **asked: Any) -> Any:
+        read.append(whole(self, **asked))
+        return read[-1]
+
+    monkeypatch.setattr(Run, "read_decisions", noted)
+    assert explain(run, 4) == expected
+    assert [set(table["round"]) for table in read] == [{4}]
+
+
 def test_the_numbers_are_those_of_the_record(run: Run) -> None:
     for t in range(1, 7):
         found = explain(run, t)

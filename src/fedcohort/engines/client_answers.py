@@ -1,17 +1,20 @@
 """Answer questions for a few clients in one thread, so that an error names the client that caused it."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+
+import numpy as np
 
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import naming_client
-from fedcohort.selection import Question
+from fedcohort.engines.threaded_cohort import CohortTrainer
+from fedcohort.selection import Cohort, Question
 from fedcohort.training.answers import answer, answers
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.personal_models import PersonalAccuracy, personal_accuracies
 from fedcohort.training.trainer import Trainer
-from fedcohort.training.trial_training import update_norm
+from fedcohort.training.trial_training import norm_and_passes
 
 __all__ = ["forward_answers", "trial_answers"]
 
@@ -51,10 +54,13 @@ def trial_answers(
     received: dict[str, Tensors],
     memory_of: Callable[[int], Memory],
 ) -> list[Values]:
-    """Answers to a question that needs a trial training from ``model``, one row per client."""
-    rows = []
-    for client in clients:
-        with naming_client(client):
-            memory = memory_of(client)
-            rows.append(update_norm(trainer, model, t, client, received=received, memory=memory))
-    return rows
+    """Answers to a question that needs a trial training from ``model``, one row per client.
+
+    Clients with little work are trained several in one call.
+    """
+    cohort = Cohort(np.array(clients, dtype=np.int64))
+    training = CohortTrainer(model, t, cohort, received, lambda: nullcontext(trainer), memory_of)
+    samples = np.array([stop - start for start, stop in map(trainer.federation.span, clients)], dtype=np.float64)
+    parameters = sum(parameter.numel() for parameter in trainer.parameters.values())
+    parts = training.parts(samples, parameters, workers=1)
+    return [norm_and_passes(update, model, trainer) for part in parts for update, _ in training.train(part)]

@@ -5,7 +5,7 @@ A round of a small network takes a millisecond, and it can have a thousand candi
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +30,9 @@ __all__ = [
 EqualRow = tuple[int, bytes, int, float]
 """A row of the table ``equal_decisions``: round, ids of the candidates as little-endian int32 with the selected ones first, number of
 selected ones, score."""
+
+PART = 100_000
+"""Number of rows of ``decisions`` that are read at a time."""
 
 DecisionRow = tuple[int, int, int, int, float | None, str]
 """A row of the table ``decisions``: round, position, client, selected, score, terms."""
@@ -84,16 +87,37 @@ def number_of_decisions(connection: sqlite3.Connection) -> int:
     return single + sum(len(_candidates(clients)) for _, clients, _, _ in stored_equal_decisions(connection))
 
 
-def decision_table(frame: "pd.DataFrame", equal: Iterable[EqualRow], *, selected_only: bool) -> "pd.DataFrame":
-    """The table :attr:`Run.decisions <fedcohort.record.run.Run.decisions>`, from the rows of ``decisions`` and of ``equal_decisions``;
-    ``selected_only`` leaves out the other candidates of the latter."""
+def decision_table(
+    connection: sqlite3.Connection, round: int | None = None, *, selected_only: bool = False
+) -> "pd.DataFrame":
+    """The table :attr:`Run.decisions <fedcohort.record.run.Run.decisions>`; only the rows of one round, or of selected clients, if
+    asked for."""
     import pandas as pd
 
-    parts = [frame, *(_table_of(row, selected_only) for row in equal)]
-    filled = [part for part in parts if len(part)]
-    table = pd.concat(filled).sort_values(["round", "position"], ignore_index=True) if filled else frame
-    table = table.drop(columns="position").astype({"selected": bool, "score": float})
-    return with_own_columns(table, "terms")
+    conditions = ["selected = 1"] * selected_only + ([] if round is None else [f"round = {int(round)}"])
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    # the texts of each part become numbers before the next part is read: they take much more memory
+    parts = [
+        with_own_columns(part.astype({"selected": bool, "score": float}), "terms")
+        for part in _in_parts(connection, f"SELECT * FROM decisions {where} ORDER BY round, position")
+    ]
+    equal = [row for row in stored_equal_decisions(connection) if round is None or row[0] == round]
+    parts += [_table_of(row, selected_only) for row in equal]
+    filled = [part for part in parts if len(part)] or parts[:1]
+    table = pd.concat(filled).sort_values(["round", "position"], ignore_index=True)
+    return table.drop(columns="position")
+
+
+def _in_parts(connection: sqlite3.Connection, query: str) -> Iterator["pd.DataFrame"]:
+    """The rows that a query returns, as tables of :data:`PART` rows; one empty table if there are none."""
+    import pandas as pd
+
+    cursor = connection.execute(query)
+    names = [column[0] for column in cursor.description]
+    rows = cursor.fetchmany(PART)
+    yield pd.DataFrame(rows, columns=names)
+    while rows := cursor.fetchmany(PART):
+        yield pd.DataFrame(rows, columns=names)
 
 
 def _table_of(equal: EqualRow, selected_only: bool) -> "pd.DataFrame":
@@ -103,6 +127,6 @@ def _table_of(equal: EqualRow, selected_only: bool) -> "pd.DataFrame":
     round_, candidates, selected, score = equal
     clients = _candidates(candidates)[: selected if selected_only else None]
     position = np.arange(len(clients))
-    chosen = (position < selected).astype(np.int64)
-    columns = {"position": position, "client": clients, "selected": chosen}
-    return pd.DataFrame({"round": round_, **columns, "score": score, "terms": "{}"})
+    return pd.DataFrame(
+        {"round": round_, "position": position, "client": clients, "selected": position < selected, "score": score}
+    )

@@ -16,7 +16,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
-from fedcohort.record.equal_decisions import decision_table, number_of_decisions, stored_equal_decisions
+from fedcohort.record.equal_decisions import decision_table, number_of_decisions
 from fedcohort.record.own_columns import measures_table, with_own_columns
 from fedcohort.record.record_form import check_logs, check_tables, naming_damage
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
@@ -168,12 +168,11 @@ class Run:
         """One row for each candidate of each round: its score, whether it was selected, and one column for each term of the score."""
         return self.read_decisions()
 
-    def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
-        """The table :attr:`decisions`; ``selected_only`` reads only selected clients, which is faster if there are many candidates."""
-        condition = "WHERE selected = 1 " if selected_only else ""
-        frame = self._frame(f"SELECT * FROM decisions {condition}ORDER BY round, position")
+    def read_decisions(self, *, selected_only: bool = False, round: int | None = None) -> "pd.DataFrame":
+        """The table :attr:`decisions`; ``selected_only`` reads only selected clients, and ``round`` only that round, which is faster
+        if there are many candidates."""
         with self._reading() as connection:
-            return decision_table(frame, stored_equal_decisions(connection), selected_only=selected_only)
+            return decision_table(connection, round, selected_only=selected_only)
 
     @property
     def number_of_decisions(self) -> int:

@@ -149,9 +149,9 @@ class FirstRounds(Run):
         """As in :class:`fedcohort.record.Run`."""
         return self._first(super().own_measures)
 
-    def read_decisions(self, *, selected_only: bool = False) -> "pd.DataFrame":
+    def read_decisions(self, *, selected_only: bool = False, round: int | None = None) -> "pd.DataFrame":
         """As in :class:`fedcohort.record.Run`."""
-        return self._until(super().read_decisions(selected_only=selected_only))
+        return self._until(super().read_decisions(selected_only=selected_only, round=round))
 
     def _first(self, by_round: "pd.DataFrame") -> "pd.DataFrame":
         return by_round if by_round.empty else by_round.loc[: self._last]  # the index of an empty table has no numbers

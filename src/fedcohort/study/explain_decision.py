@@ -247,18 +247,17 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         UsageError: the run has no such round or client, or the client was not available in that round.
     """
     row = _round(run, round)
-    clients, decisions = run.clients, run.decisions
+    clients, decisions = run.clients, run.read_decisions(round=round)
     names, wall = run.portrait.names, run.meta.get("clock") == "wall"
     selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
-    candidates = _candidates(decisions[decisions["round"] == round], selected, names, wall)
+    candidates = _candidates(decisions, selected, names, wall)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
         Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names, wall))
         for client in selected
         if client not in listed
     ]
-    earlier: list[int] = []
-    known = True
+    earlier, known = list[int](), True
     if isinstance(client, str):
         client = number_of(client, names)
     if client is not None:

@@ -19,7 +19,6 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
-from fedcohort.training.answers import aligned_alike
 from fedcohort.training.client_hooks import finished, stated_correction
 from fedcohort.training.client_memories import Memory
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
@@ -205,7 +204,7 @@ class ClientSeries:
             return torch.empty(0)
         setup.show(model)
         data, program = [federation.client(client) for client in clients], setup.outputs_program()
-        if program is None or not aligned_alike(federation, setup.dtype):
+        if program is None:
             return torch.cat([setup.received_outputs(samples) for samples in data])
         sizes = [min(CHUNK, len(samples) - start) for samples in data for start in range(0, len(samples), CHUNK)]
         edges = [0, *itertools.accumulate(sizes)]

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcohort.training.layer_functions import normalized, outputs, pooled
 from fedcohort.training.plain_layers import Layer
 
-__all__ = ["Helpers", "edges_of_parts", "noted_outputs", "outputs_of_one", "outputs_of_parts"]
+__all__ = ["Helpers", "aligned_part", "edges_of_parts", "noted_outputs", "outputs_of_one", "outputs_of_parts"]
 
 
 class Helpers(NamedTuple):
@@ -25,11 +25,18 @@ class Helpers(NamedTuple):
     """By the size of a batch with channels last, the maximum number of parts."""
 
 
+def aligned_part(inputs: Tensor, begin: int, end: int) -> Tensor:
+    """The samples between two places of a batch whose memory is aligned. They begin at a multiple of 64 bytes, as a batch of their own
+    does, since the bits of products depend on that."""
+    part = inputs[begin:end]
+    return part.clone() if begin * inputs[:1].numel() * inputs.element_size() % 64 != 0 else part
+
+
 def outputs_of_parts(layers: list[Layer], values: list[Tensor], inputs: Tensor, edges: list[int]) -> Tensor:
     """The network's outputs [n, K] on the parts of ``inputs`` between neighboring ``edges``, one part at a time."""
     parts: list[Tensor] = []
     for i in range(len(edges) - 1):
-        x = inputs[edges[i] : edges[i + 1]]
+        x = aligned_part(inputs, edges[i], edges[i + 1])
         for layer in layers:
             if layer.kind == "pooling":
                 x = pooled(layer, x)[0]

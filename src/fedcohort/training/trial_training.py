@@ -4,33 +4,23 @@ Local training is a function of the model, the round, the client, and what it re
 training that follows therefore gives exactly the same update.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
-from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState, Update
 from fedcohort.core.arrays import Values
 from fedcohort.core.sums import for_sums
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["norm_of_update", "update_norm"]
+__all__ = ["norm_and_passes", "norm_of_update"]
 
 
-def update_norm(
-    trainer: Trainer,
-    model: ModelState,
-    t: int,
-    client: int,
-    *,
-    received: Mapping[str, Tensors],
-    memory: Mapping[str, Tensors],
-) -> Values:
-    """Answers :class:`fedcohort.selection.UpdateNorm`: ‖Δ_i‖₂ and the passes of the training; both NaN without an update."""
-    update, _ = trainer.train(model, t, client, received=received, memory=memory)
+def norm_and_passes(update: Update, start: ModelState, trainer: Trainer) -> Values:
+    """Answers :class:`fedcohort.selection.UpdateNorm` with the update of a trial training: ‖Δ_i‖₂ and the passes of the training; both
+    NaN without an update. ``start`` is the model that the client received."""
     if update.failure is not None:
         return np.full(2, np.nan)
-    return np.array([norm_of_update(update, model, sorted(trainer.parameters)), update.passes])
+    return np.array([norm_of_update(update, start, sorted(trainer.parameters)), update.passes])
 
 
 def norm_of_update(update: Update, start: ModelState, names: list[str]) -> float:
