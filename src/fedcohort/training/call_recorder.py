@@ -4,7 +4,7 @@ Below autograd, every computation of a network is a call of an operator on tenso
 the same shapes and memory layouts, give the same bits; Python and autograd are no longer needed for them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -62,12 +62,16 @@ class CallRecorder(TorchDispatchMode):
     Args:
         given: names of the tensors that the calls may read.
         fixed: those of them that no call may change.
+        lists: numbers of tensors of the given lists that calls such as ``_foreach_mul_`` may change, by name. TorchScript leaves out
+            a call that changes the tensors of a list of its own.
 
     Raises:
         NoRecordError: from within a call, if it cannot be written down.
     """
 
-    def __init__(self, given: Iterable[tuple[str, Tensor]], fixed: Sequence[Tensor]) -> None:
+    def __init__(
+        self, given: Iterable[tuple[str, Tensor]], fixed: Sequence[Tensor], lists: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[str] = []
         self.constants: list[Tensor] = []
@@ -76,6 +80,9 @@ class CallRecorder(TorchDispatchMode):
         self._read: set[int] = set()  # memory that another thread may be reading
         self._written: set[int] = set()  # memory that another thread may be writing
         self._names = WeakTensorKeyDictionary()  # weakly, because autograd reuses the memory of what nothing else holds
+        self._lists = {
+            f"[{', '.join(f'{name}[{i}]' for i in range(size))}]": name for name, size in (lists or {}).items()
+        }
         self._number = 0
         self._reads = 0
         self._fixed = {_memory(tensor) for tensor in fixed}
@@ -200,7 +207,8 @@ class CallRecorder(TorchDispatchMode):
                 raise NoRecordError(value.layout, value.device)
             return self.name(value)
         if isinstance(value, list | tuple):
-            return f"[{', '.join(map(self._word, value))}]"
+            words = f"[{', '.join(map(self._word, value))}]"
+            return self._lists.get(words, words)
         if isinstance(value, float):
             return f'float("{value!r}")'
         if isinstance(value, torch.device):

@@ -28,7 +28,7 @@ from fedcohort.training.plain_network import Program
 from fedcohort.training.random_layers import step_generator, step_seed
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.recorded_passes import pass_of_mean, reported
-from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass
 from fedcohort.training.summed_gradients import summed_gradients
 
 __all__ = ["AT_ONCE", "ClientProblem"]
@@ -171,7 +171,12 @@ class ClientProblem:
         return self._importance is not None
 
     def descend(
-        self, program: Program | ScriptedPass, order: Tensor, size: int, correction: Correction
+        self,
+        program: Program | ScriptedPass,
+        order: Tensor,
+        size: int,
+        correction: Correction,
+        own: OwnCorrection | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Take steps with the network's program, or a script, which may stop before a batch that it cannot process.
 
@@ -180,6 +185,7 @@ class ClientProblem:
             order: the samples of the steps, as positions, int64 [n].
             size: size of a batch.
             correction: what is added to the gradients of every step.
+            own: what the algorithm of a user does with them; only for scripts.
 
         Returns:
             the cross-entropy of each sample in each step, and the total number of correct predictions.
@@ -190,8 +196,9 @@ class ClientProblem:
         losses: list[Tensor] = []
         right = torch.zeros((), dtype=torch.int64)
         for rows, labels, outputs, part in self._in_parts(order, size):
-            beside = *added, draws[len(losses) :], setup.training.clip_norm, outputs
-            part_losses, part_right = program.descend(rows, labels, part, size, *beside)
+            given = rows, labels, part, size, *added, draws[len(losses) :], setup.training.clip_norm, outputs
+            beside = () if own is None or isinstance(program, Program) else (own,)
+            part_losses, part_right = program.descend(*given, *beside)
             losses += part_losses
             right += part_right
             if len(part_losses) * size < len(part):

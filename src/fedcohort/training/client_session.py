@@ -116,9 +116,10 @@ class Session:
         all_right = torch.zeros((), dtype=torch.int64, device=order.device)
         whole = len(order) // self.size * self.size
         script = setup.scripted_steps(self.size) if whole and not problem.reweighted else None
-        correction = self._correction() if script is not None else None
-        if script is not None and correction is not None:
-            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
+        own = setup.own_corrections.of(problem) if script is not None else None
+        correction = self._correction() if script is not None and not setup.own_corrections.possible else None
+        if script is not None and (correction or own) is not None:
+            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction or Correction(), own)
         left = order[len(all_losses) * self.size :]
         for batch in left.split(self.size) if len(left) else ():
             if len(batch) < setup.smallest_batch:

@@ -23,6 +23,7 @@ from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
 from fedcohort.training.received_outputs import CHUNK, received_outputs
 from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
+from fedcohort.training.scripted_corrections import OwnCorrections
 from fedcohort.training.scripted_passes import ScriptedPass
 from fedcohort.training.scripted_series import ScriptedSeries
 
@@ -54,6 +55,7 @@ class LocalSetup:
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
             :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
         scripts: passes of the network on a CPU as scripts; None on other devices.
+        own_corrections: scripts of what an algorithm of a user does with gradients.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
         shares_work: whether programs or scripts give work to idle threads.
     """
@@ -87,16 +89,18 @@ class LocalSetup:
         self._network_buffers = NetworkBuffers(self.module)
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
+        on_cpu = federation.device.type == "cpu"
+        self.scripts = Scripts(self.module, self.parameters, self.loss, draws) if on_cpu else None
+        self.own_corrections = OwnCorrections(algorithm, self.scripts is not None and self.scripts.possible)
         self.program: Program | None = None
         self._outputs_program: Program | None = None
         if not (federation.integers or federation.vocabulary or self.loss.numeric):
             self._outputs_program = program_of(self.module, federation.sample_shape)
-            self.program = self._outputs_program if type(self.loss) is CrossEntropy else None
+            takes_part = type(self.loss) is CrossEntropy and not self.own_corrections.possible
+            self.program = self._outputs_program if takes_part else None
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not draws:
             self._record_passes()
-        on_cpu = federation.device.type == "cpu"
-        self.scripts = Scripts(self.module, self.parameters, self.loss, draws) if on_cpu else None
         self.shares_work = False
         self.stream: Any = None
         self._shown: ModelState | None = None
@@ -189,7 +193,8 @@ class LocalSetup:
         if self.scripts is None:
             return False
         size = self.training.batch_size
-        return not self._takes_plain_steps(size) or (self.program is None and self.scripts.impossible(size))
+        by_script = self._takes_plain_steps(size) or self.own_corrections.possible
+        return not by_script or (self.program is None and self.scripts.impossible(size))
 
     def recorded(
         self, features: Tensor, labels: Tensor, outputs: Tensor | None = None
@@ -210,7 +215,9 @@ class LocalSetup:
     def scripted_steps(self, size: int) -> ScriptedPass | None:
         """As :meth:`plain_steps`, the script that takes all steps with full batches; None if there is none yet."""
         script = None if self.scripts is None else self.scripts.known(size)
-        return script if script is not None and script.complete and self._takes_plain_steps(size) else None
+        if script is None or not script.complete or size > CHUNK:
+            return None
+        return script if self._takes_plain_steps(size) or self.own_corrections.possible else None
 
     def scripted_series(self, size: int) -> ScriptedSeries | None:
         """What trains several clients in batches of ``size`` by scripts, if these say what work a client is: for networks of vectors,

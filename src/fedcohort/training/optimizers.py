@@ -121,7 +121,7 @@ class SGD:
 
     def _move(self, parameters: list[Tensor], lr: float, *, first: bool) -> None:
         if parameters:
-            gradients = cast("list[Tensor]", [p.grad for p in parameters])  # `step` leaves out parameters without one
+            gradients = _gradients_of(parameters)
             velocities = [self.state[p]["v"] for p in parameters] if self.momentum else []
             torch._fused_sgd_(
                 parameters, gradients, velocities, weight_decay=self.weight_decay,
@@ -148,7 +148,7 @@ class Adam:
             torch._foreach_add_(steps, 1.0)
             function = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
             function(
-                moved, cast("list[Tensor]", [p.grad for p in moved]), means, squares, [], steps, lr=group["lr"],
+                moved, _gradients_of(moved), means, squares, [], steps, lr=group["lr"],
                 beta1=BETAS[0], beta2=BETAS[1], weight_decay=self.weight_decay, eps=EPSILON, amsgrad=False, maximize=False,
             )  # fmt: skip
 
@@ -168,6 +168,11 @@ class Adam:
                     "step": torch.zeros((), dtype=torch.float32, device=p.device),
                 }
         return [[self.state[p][name] for p in parameters] for name in ("exp_avg", "exp_avg_sq", "step")]
+
+
+def _gradients_of(parameters: list[Tensor]) -> list[Tensor]:
+    """The gradients of these parameters, which all have one; an algorithm of a user may have set it in another memory layout."""
+    return [laid_out(cast("Tensor", p.grad), p) for p in parameters]
 
 
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:

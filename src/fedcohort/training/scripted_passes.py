@@ -22,7 +22,7 @@ from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
 
-__all__ = ["SEED", "Network", "ScriptedPass", "other_calls", "source_of"]
+__all__ = ["SEED", "Network", "OwnCorrection", "ScriptedPass", "compiled_correction", "other_calls", "source_of"]
 
 SEED = 7919
 """Seed of the random numbers with which a script is compared with autograd."""
@@ -42,7 +42,8 @@ _EPOCH = """
 def descend(
     values: List[Tensor], others: List[Tensor], constants: List[Tensor], features: Tensor, labels: Tensor, outputs: Tensor,
     order: Tensor, size: int, rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]], fresh: bool,
-    shifts: List[Tensor], anchors: List[Tensor], mu: float, clip: float, draws: List[Generator], idle: List[Tensor]
+    shifts: List[Tensor], anchors: List[Tensor], mu: float, clip: float, extras: List[Tensor], draws: List[Generator],
+    idle: List[Tensor]
 ):
     seen: List[Tensor] = []
     last: List[Tensor] = []
@@ -59,12 +60,28 @@ def descend(
             break
         last = slopes
         correct(last, values, shifts, anchors, mu, clip)
+        last = own_correct(last, values, anchors, extras)
         take_step(values, last, rule, rates, nesterov, states, fresh and start == 0)
         seen.append(losses)
         right = right + hits
     return seen, right, last
 """
 """The steps of :meth:`ScriptedPass.descend`."""
+
+_WITHOUT = """
+def own_correct(slopes: List[Tensor], values: List[Tensor], anchors: List[Tensor], extras: List[Tensor]):
+    return slopes
+"""
+"""The correction of an algorithm that has none of its own."""
+
+
+class OwnCorrection(NamedTuple):
+    """What an algorithm of a user does with the gradients of every step; see :mod:`fedcohort.training.scripted_corrections`."""
+
+    source: str
+    """Its script."""
+    extras: list[Tensor]
+    """What the client received beside the model, and its memory."""
 
 
 def other_calls(changed: list[Tensor], before: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
@@ -190,16 +207,20 @@ class ScriptedPass:
         draws: Sequence[torch.Generator] = (),
         clip: float = 0.0,
         outputs: Tensor | None = None,
+        own: OwnCorrection | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`, up to the first
-        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script."""
+        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script.
+        ``own`` comes after the ``correction``."""
         rule, added = optimizer.rule(), correction or Correction()
+        script = self._script if own is None else _compiled(self.source, own.source)
+        given_anchors = list(anchors) if added.proximal or own is not None else []
         try:
             seen, right, gradients = self.run(
-                self._script.descend, *self.given, features, labels, _given(outputs), order, size,
+                script.descend, *self.given, features, labels, _given(outputs), order, size,
                 rule.kind, rule.rates, rule.nesterov, rule.states, rule.fresh,
-                list(added.shift.values()), list(anchors) if added.proximal else [], added.proximal, clip,
-                list(draws), self._helpers(),
+                list(added.shift.values()), given_anchors, added.proximal, clip,
+                [] if own is None else own.extras, list(draws), self._helpers(),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
             raise RuntimeError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
@@ -259,6 +280,13 @@ def source_of(lines: Sequence[str], results: str, *, draws: bool, shares: bool) 
 
 
 @lru_cache(64)
-def _compiled(source: str) -> Any:
-    """The functions of a script, which calls functions of this module. Threads with copies of a network share them."""
-    return torch.jit.CompilationUnit(source + _EPOCH)
+def _compiled(source: str, own: str = _WITHOUT) -> Any:
+    """The functions of a script, which calls functions of this module, with the script of an ``own`` correction. Threads with copies
+    of a network share them."""
+    return torch.jit.CompilationUnit(source + own + _EPOCH)
+
+
+@lru_cache(64)
+def compiled_correction(source: str) -> Any:
+    """The function of an own correction."""
+    return torch.jit.CompilationUnit(source)

@@ -1,0 +1,157 @@
+"""The steps of own algorithms without Python: :meth:`Algorithm.correct <fedcohort.algorithms.Algorithm.correct>` as a script.
+
+The calls of PyTorch that a correction makes are written down once, as those of a network are
+(:mod:`fedcohort.training.network_scripts`), and made again after every backward pass. That is possible if its Python code does nothing
+but compute, and reads nothing but the parameters, the received parameters, what the server sent, and the client's memory. Steps that
+depend on their number, on random numbers or on the values of tensors have no script.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcohort.algorithms import Algorithm, Problem, Tensors
+from fedcohort.algorithms.base import adds_correction
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.training.call_recorder import CallRecorder, WithoutReading
+from fedcohort.training.forward_code import Check
+from fedcohort.training.network_watch import ReadValues
+from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass, compiled_correction
+
+__all__ = ["OwnCorrections"]
+
+FORMS = 4
+"""Maximum number of forms of what is received and remembered that get a script, such as with and without a memory."""
+_ONE_AT_A_TIME = threading.Lock()
+
+_HEAD = """
+def own_correct(slopes: List[Tensor], values: List[Tensor], anchors: List[Tensor], extras: List[Tensor]):
+    """
+
+
+class _Seen(NamedTuple):
+    """What a correction with a script may read of a :class:`Problem`; reading anything else is an error."""
+
+    parameters: Tensors
+    anchor: Tensors
+    received: Mapping[str, Tensors]
+    memory: Mapping[str, Tensors]
+    training: Training
+
+
+class OwnCorrections:
+    """The scripts of an algorithm's own correction, one for each form of what clients receive and remember.
+
+    Args:
+        algorithm: the algorithm.
+        scripts: whether the network can have scripts.
+
+    Attributes:
+        possible: whether nothing is known that prevents scripts.
+    """
+
+    def __init__(self, algorithm: Algorithm, scripts: bool) -> None:
+        check = Check([algorithm])
+        own = algorithm.corrects and not adds_correction(algorithm) and "correct" not in vars(algorithm)
+        plain = getattr(algorithm.backward, "__func__", None) is Algorithm.backward
+        computes = scripts and own and plain and check.function(type(algorithm).correct, algorithm)
+        self.possible = bool(computes) and not (check.stored or check.reads_any or check.reads_lists)
+        self._algorithm = algorithm
+        read = [(vars(algorithm), set(vars(algorithm)) & check.loaded), *check.read] if self.possible else []
+        self._read = [ReadValues(names, watched) for names, watched in read if watched]
+        self._sources: dict[object, str] = {}
+
+    def of(self, problem: Problem) -> OwnCorrection | None:
+        """The correction of the steps of this client; None if there is none, or not yet, before its network has gradients."""
+        gradients = [parameter.grad for parameter in problem.parameters.values()]
+        if not self.possible or not all(values.unchanged() for values in self._read):
+            return None
+        extras = _extras(problem)
+        form = tuple((*names, tensor.shape, tensor.stride(), tensor.dtype) for names, tensor in extras)
+        if form not in self._sources:
+            slopes = [gradient for gradient in gradients if gradient is not None]
+            if len(slopes) < len(gradients) or len(self._sources) == FORMS:
+                return None
+            source = None
+            with suppress(Exception):  # the algorithm's own errors as well: the training raises them
+                source = _source(self._algorithm, problem, slopes)
+            if source is None:
+                self.possible = False
+                return None
+            self._sources[form] = source
+        return OwnCorrection(self._sources[form], [tensor for _, tensor in extras])
+
+
+def _extras(problem: Problem) -> list[tuple[tuple[str, str, str], Tensor]]:
+    """What the client received beside the model, and its memory, with names."""
+    groups = ("received", problem.received), ("memory", problem.memory)
+    return [
+        ((where, kind, name), tensor)
+        for where, kinds in groups
+        for kind, tensors in kinds.items()
+        for name, tensor in tensors.items()
+    ]
+
+
+def _source(algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor]) -> str | None:
+    """The script of a correction; None if it has other bits than the algorithm.
+
+    Raises:
+        Exception: the calls cannot be written down, or the algorithm reads something else.
+    """
+    seen, gradients = _copies(problem, slopes)
+    extras = [tensor for _, tensor in _extras(seen)]  # type: ignore[arg-type]
+    fixed = [*seen.parameters.values(), *seen.anchor.values(), *extras]
+    given: list[tuple[str, Tensor]] = []
+    tensors = gradients.values(), seen.parameters.values(), seen.anchor.values(), extras
+    for name, group in zip(("slopes", "values", "anchors", "extras"), tensors, strict=True):
+        given += [(f"{name}[{i}]", tensor) for i, tensor in enumerate(group)]
+    recorder = CallRecorder(given, fixed, {"slopes": len(gradients)})
+    with _ONE_AT_A_TIME, recorder, WithoutReading():
+        returned: object = algorithm.correct(seen, gradients)  # type: ignore[arg-type,func-returns-value]
+    reads = any(line.startswith("if ") for line in recorder.lines)
+    if returned is not None or reads or recorder.draws or recorder.shares or recorder.constants:
+        return None
+    results = ", ".join(recorder.name(gradients[name]) for name in seen.parameters)
+    source = _HEAD + "\n    ".join([*recorder.lines, f"return [{results}]"]) + "\n"
+    tried = (_agrees(source, algorithm, problem, slopes, scale) for scale in (1.0, -0.75))
+    return source if all(tried) else None
+
+
+def _agrees(source: str, algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor], scale: float) -> bool:
+    """Whether the script has the bits of the algorithm, for gradients and parameters that are multiplied by ``scale``."""
+    (seen, expected), (also, given) = (_copies(problem, [slope * scale for slope in slopes], scale) for _ in range(2))
+    algorithm.correct(seen, expected)  # type: ignore[arg-type]
+    extras = [tensor for _, tensor in _extras(also)]  # type: ignore[arg-type]
+    lists: list[list[Tensor]] = [[*part.values()] for part in (given, also.parameters, also.anchor)]
+    found: list[Tensor] = ScriptedPass.run(compiled_correction(source).own_correct, *lists, extras)
+    known = expected.keys() == seen.parameters.keys()
+    return known and all(
+        a.dtype == b.dtype and _order(a) == _order(b) == _order(parameter) and torch.equal(a, b)
+        for a, b, parameter in zip(found, expected.values(), seen.parameters.values(), strict=True)
+    )
+
+
+def _order(tensor: Tensor) -> list[int]:
+    """The order of a tensor's values in memory."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> tuple[_Seen, Tensors]:
+    """What a correction may read, and gradients that it may change, in memory of their own."""
+
+    def copied(group: Mapping[str, Tensor], factor: float = 1.0) -> dict[str, Any]:
+        return {
+            name: tensor.detach().clone() if factor == 1 else tensor.detach() * factor for name, tensor in group.items()
+        }
+
+    received, memory = (
+        {kind: copied(group) for kind, group in part.items()} for part in (problem.received, problem.memory)
+    )
+    parameters = copied(problem.parameters, scale)
+    seen = _Seen(parameters, copied(problem.anchor), received, memory, problem.training)
+    return seen, dict(zip(parameters, (slope.detach().clone() for slope in slopes), strict=True))

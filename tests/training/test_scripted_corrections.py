@@ -1,0 +1,104 @@
+"""Own corrections that only compute are scripts with their bits; all others go on running."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.training_settings import Training
+from fedcohort.training import network_scripts
+from fedcohort.training.network_scripts import Scripts
+from fedcohort.training.scripted_corrections import OwnCorrections
+from tests.training.networks import SHAPE
+from tests.training.own_corrections import (
+    Branching,
+    ByRound,
+    ByStep,
+    Counting,
+    Doubled,
+    Noisy,
+    Noting,
+    Overwriting,
+    Proximal,
+    Relaid,
+    Remembering,
+    Replacing,
+    Scaling,
+    Variates,
+)
+from tests.training.scripted_networks import Normed
+from tests.training.test_scripted_passes import built, counted, learned
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"momentum": 0.0},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.01, "epochs": 2},
+    "Adam": {"optimizer": "adam", "lr": 0.01, "clip_norm": 0.5},
+    "robust": {"loss": {"name": "robust"}, "precision": "float64"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_scripts, "USES", 1)
+    monkeypatch.setattr(network_scripts, "LONGEST", 60.0)
+
+
+def network(name: str) -> nn.Module:
+    """A network with scripts, one that draws random numbers, or one that has a program with other algorithms."""
+    torch.manual_seed(0)
+    if name == "perceptron":
+        return nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(SHAPE).numel(), 8), nn.ReLU(), nn.Linear(8, 4))
+    return Normed(0.3) if name == "Dropout" else built("residual")
+
+
+def ways(
+    algorithm: type[Algorithm], module: nn.Module, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> set[str]:
+    """The calls of scripts, after a comparison with autograd and the algorithm's own code."""
+    calls = counted(monkeypatch)
+    by_scripts = learned(module, algorithm(), training)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scripts, "known", lambda *_: None)
+        assert by_scripts == learned(module, algorithm(), training, workers=1)
+    return set(calls)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("algorithm", [Proximal, Replacing, Scaling, Variates, Doubled])
+@pytest.mark.parametrize("name", ["perceptron", "Dropout", "residual"])
+def test_corrections_that_only_compute_have_their_own_bits(
+    name: str, algorithm: type[Algorithm], settings: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(**{"batch_size": 4, "lr": 0.05, **SETTINGS[settings]})
+    assert "descend" in ways(algorithm, network(name), training, monkeypatch)
+
+
+@pytest.mark.parametrize("algorithm", [ByStep, ByRound, Noisy, Branching, Counting, Noting, Remembering, Overwriting])
+def test_other_corrections_run_in_every_step(algorithm: type[Algorithm], monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(batch_size=4, lr=0.05)
+    assert ways(algorithm, network("perceptron"), training, monkeypatch) <= {"play"}
+
+
+def test_a_number_that_changes_ends_the_use_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two rounds, as an algorithm can do on the server."""
+
+    class Fading(Proximal):
+        def begin(self, *given: object) -> object:
+            self.mu /= 2
+            return super().begin(*given)  # type: ignore[arg-type]
+
+    training = Training(batch_size=4, lr=0.05)
+    ways(Fading, network("perceptron"), training, monkeypatch)
+    check = OwnCorrections(Proximal(), scripts=True)
+    assert check.possible
+    assert not OwnCorrections(Proximal(), scripts=False).possible
+
+
+@pytest.mark.parametrize("settings", ["momentum", "Adam"])
+def test_gradients_may_have_another_memory_layout(settings: str) -> None:
+    """Optimizers go through gradients and parameters in memory order."""
+    training = Training(**{"batch_size": 4, "lr": 0.05, **SETTINGS[settings]})
+    assert learned(network("residual"), Relaid(), training) == learned(network("residual"), FedAvg(), training)
