@@ -171,12 +171,7 @@ class ClientProblem:
         return self._importance is not None
 
     def descend(
-        self,
-        program: Program | ScriptedPass,
-        order: Tensor,
-        size: int,
-        correction: Correction,
-        own: OwnCorrection | None = None,
+        self, program: Program | ScriptedPass, order: Tensor, size: int, correction: Correction | OwnCorrection
     ) -> tuple[list[Tensor], Tensor]:
         """Take steps with the network's program, or a script, which may stop before a batch that it cannot process.
 
@@ -184,8 +179,7 @@ class ClientProblem:
             program: the network's program, or a script.
             order: the samples of the steps, as positions, int64 [n].
             size: size of a batch.
-            correction: what is added to the gradients of every step.
-            own: what the algorithm of a user does with them; only for scripts.
+            correction: what is added to the gradients of every step; an own one only for scripts.
 
         Returns:
             the cross-entropy of each sample in each step, and the total number of correct predictions.
@@ -196,9 +190,8 @@ class ClientProblem:
         losses: list[Tensor] = []
         right = torch.zeros((), dtype=torch.int64)
         for rows, labels, outputs, part in self._in_parts(order, size):
-            given = rows, labels, part, size, *added, draws[len(losses) :], setup.training.clip_norm, outputs
-            beside = () if own is None or isinstance(program, Program) else (own,)
-            part_losses, part_right = program.descend(*given, *beside)
+            beside: Any = *added, draws[len(losses) :], setup.training.clip_norm, outputs
+            part_losses, part_right = program.descend(rows, labels, part, size, *beside)
             losses += part_losses
             right += part_right
             if len(part_losses) * size < len(part):

@@ -17,6 +17,7 @@ from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.model_states import to_device
+from fedcohort.training.scripted_passes import OwnCorrection
 
 __all__ = ["Session"]
 
@@ -94,9 +95,11 @@ class Session:
         self.used += 1
         return losses
 
-    def _correction(self) -> Correction | None:
+    def _correction(self) -> Correction | OwnCorrection | None:
         """What the algorithm adds to the gradients of every step; None if that cannot be said before the steps."""
         algorithm = self.setup.algorithm
+        if self.setup.own_corrections.possible:
+            return self.setup.own_corrections.of(self.problem)
         return stated_correction(algorithm, self.problem) if algorithm.corrects else Correction()
 
     def _samples(self) -> Indices:
@@ -116,10 +119,9 @@ class Session:
         all_right = torch.zeros((), dtype=torch.int64, device=order.device)
         whole = len(order) // self.size * self.size
         script = setup.scripted_steps(self.size) if whole and not problem.reweighted else None
-        own = setup.own_corrections.of(problem) if script is not None else None
-        correction = self._correction() if script is not None and not setup.own_corrections.possible else None
-        if script is not None and (correction or own) is not None:
-            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction or Correction(), own)
+        correction = self._correction() if script is not None else None
+        if script is not None and correction is not None:
+            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
         left = order[len(all_losses) * self.size :]
         for batch in left.split(self.size) if len(left) else ():
             if len(batch) < setup.smallest_batch:

@@ -202,17 +202,16 @@ class ScriptedPass:
         order: Tensor,
         size: int,
         optimizer: Optimizer,
-        correction: Correction | None = None,
+        correction: Correction | OwnCorrection | None = None,
         anchors: Sequence[Tensor] = (),
         draws: Sequence[torch.Generator] = (),
         clip: float = 0.0,
         outputs: Tensor | None = None,
-        own: OwnCorrection | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`, up to the first
-        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script.
-        ``own`` comes after the ``correction``."""
-        rule, added = optimizer.rule(), correction or Correction()
+        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script."""
+        rule, own = optimizer.rule(), correction if isinstance(correction, OwnCorrection) else None
+        added = correction if isinstance(correction, Correction) else Correction()
         script = self._script if own is None else _compiled(self.source, own.source)
         given_anchors = list(anchors) if added.proximal or own is not None else []
         try:
