@@ -116,7 +116,7 @@ def test_outputs_of_several_clients_have_the_bits_of_single_clients(
     monkeypatch.setattr(work_splitting, "SERIES_PER_THREAD", 1)
     monkeypatch.setattr(work_splitting, "SERIES_WORK", 2**40)
     monkeypatch.setattr(ScriptedSeries, "descend_series", noted)
-    found = series_learned(module, shape, FedAvg(), training, epochs)
+    found = series_learned(module, shape, FedAvg(), training, epochs, workers=1)
     assert max(together) > 1
     monkeypatch.setattr(ClientSeries, "possible", lambda *_: False)
     assert found == series_learned(module, shape, FedAvg(), training, epochs, workers=1)

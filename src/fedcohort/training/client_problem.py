@@ -193,7 +193,7 @@ class ClientProblem:
             beside: Any = *added, draws[len(losses) :], setup.training.clip_norm, outputs
             part_losses, part_right = program.descend(rows, labels, part, size, *beside)
             losses += part_losses
-            right += part_right
+            right = right + part_right  # a number with a fraction in a regression
             if len(part_losses) * size < len(part):
                 break
         self.steps, done = self.steps + len(losses), order[: len(losses) * size]
