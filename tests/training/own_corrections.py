@@ -36,7 +36,7 @@ class Replacing(Own):
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         with torch.no_grad():
             for name in list(gradients):
-                gradients[name] = gradients[name] * 0.5 + problem.training.lr * problem.parameters[name]
+                gradients[name] = gradients[name] * problem.training.lr + problem.lr * problem.parameters[name]
 
 
 class Scaling(Own):

@@ -12,6 +12,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.training import network_scripts
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_corrections import OwnCorrections
+from fedcohort.training.scripted_series import ScriptedSeries
 from tests.training.networks import SHAPE
 from tests.training.own_corrections import (
     Branching,
@@ -102,3 +103,24 @@ def test_gradients_may_have_another_memory_layout(settings: str) -> None:
     """Optimizers go through gradients and parameters in memory order."""
     training = Training(**{"batch_size": 4, "lr": 0.05, **SETTINGS[settings]})
     assert learned(network("residual"), Relaid(), training) == learned(network("residual"), FedAvg(), training)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("algorithm", [Proximal, Replacing, Scaling, Doubled])
+@pytest.mark.parametrize("name", ["perceptron", "Dropout"])
+def test_several_clients_in_one_call_have_the_bits_of_single_clients(
+    name: str, algorithm: type[Algorithm], epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(batch_size=4, lr=0.05, epochs=epochs)
+    whole, trained = ScriptedSeries.descend_series, list[int]()
+
+    def noted(self: ScriptedSeries, series: Any, *given: Any) -> Any:
+        trained.append(len(series.edges))
+        return whole(self, series, *given)
+
+    monkeypatch.setattr(ScriptedSeries, "descend_series", noted)
+    together = learned(network(name), algorithm(), training, workers=1)
+    assert trained
+    assert max(trained) > 1
+    monkeypatch.setattr(Scripts, "known", lambda *_: None)
+    assert together == learned(network(name), algorithm(), training, workers=1)

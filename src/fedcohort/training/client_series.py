@@ -29,6 +29,7 @@ from fedcohort.training.plain_network import Program, Series
 from fedcohort.training.random_layers import step_generator
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.scripted_passes import OwnCorrection
 from fedcohort.training.scripted_series import ScriptedSeries
 from fedcohort.training.stack.stack_setup import client_half_stacks
 
@@ -58,7 +59,8 @@ class ClientSeries:
         setup, size = self.setup, self.setup.training.batch_size
         if not size or setup.training.augment != "none":
             return None
-        if epochs > 1 and setup.algorithm.corrects:  # a correction may change from one epoch to the next
+        by_epoch = setup.algorithm.corrects and not setup.own_corrections.possible
+        if epochs > 1 and by_epoch:  # a correction may change from one epoch to the next
             return None
         program = setup.plain_steps(size)
         if program is None:
@@ -127,27 +129,44 @@ class ClientSeries:
         problems: list[ClientProblem] = []
         if of_algorithm:
             problems = [ClientProblem(setup, model, t, c, received, m) for c, m in zip(clients, memories, strict=True)]
-        corrections = self._corrections(problems) if setup.algorithm.corrects else [Correction()] * len(clients)
-        if corrections is None:
+        added = self._added(problems, len(clients))
+        if added is None:
             return None
+        corrections, own = added
         series = self._series(program, model, t, clients, epochs, corrections, into)
         gradients: list[list[Tensor]] = []
         if isinstance(program, Program):
             losses, hits, gradients = program.descend_series(series, setup.optimizer, keep_gradients=self._finishes)
         else:
             setup.forget()  # the module has the last client's model
-            losses, hits = program.descend_series(series, setup.optimizer)
+            losses, hits = program.descend_series(series, setup.optimizer, own)
         updates = self._updates(clients, epochs, series, losses, hits)
         if not self._finishes:
             return [(update, {}) for update in updates]
         return list(self._finished(problems, updates, gradients))
 
-    def _corrections(self, problems: list[ClientProblem]) -> list[Correction] | None:
-        """What the algorithm adds to the gradients of each client; None if it is not said before the steps, or μ differs."""
+    def _added(
+        self, problems: list[ClientProblem], clients: int
+    ) -> tuple[list[Correction], OwnCorrection | None] | None:
+        """What the algorithm does with the gradients of each client; None if that cannot be said before the steps."""
+        if self.setup.own_corrections.possible:
+            own = self._own_correction(problems)
+            return None if own is None else ([Correction()] * clients, own)
+        corrections = self._corrections(problems) if self.setup.algorithm.corrects else [Correction()] * clients
+        return (corrections, None) if corrections else None
+
+    def _own_correction(self, problems: list[ClientProblem]) -> OwnCorrection | None:
+        """What the algorithm of a user does with the gradients of all these clients; None if there is no script, or not the same."""
+        found = [self.setup.own_corrections.of(problem) for problem in problems]
+        same = all(one is not None and found[0] is not None and one.source == found[0].source for one in found)
+        return found[0] if same and not any(problem.memory for problem in problems) else None
+
+    def _corrections(self, problems: list[ClientProblem]) -> list[Correction]:
+        """What the algorithm adds to the gradients of each client; empty if it is not said before the steps, or μ differs."""
         stated = [stated_correction(self.setup.algorithm, problem) for problem in problems]
         known = [correction for correction in stated if correction is not None]
         if len(known) < len(stated) or len({correction.proximal for correction in known}) > 1:
-            return None
+            return []
         return known
 
     def _series(

@@ -225,7 +225,7 @@ class LocalSetup:
         vectors = all(parameter.dim() <= 2 for parameter in self.parameters.values()) and not self.federation.vocabulary
         if self.scripts is None or self.program is not None or not vectors or not self._network_buffers.all_are_sent:
             return None
-        if not self._takes_plain_steps(size):
+        if size > CHUNK or not (self._takes_plain_steps(size) or self.own_corrections.possible):
             return None
         known = self.scripts.all_known()
         if known and (self._series is None or self._series.sizes != known.keys()):

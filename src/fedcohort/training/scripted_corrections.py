@@ -2,8 +2,8 @@
 
 The calls of PyTorch that a correction makes are written down once, as those of a network are
 (:mod:`fedcohort.training.network_scripts`), and made again after every backward pass. That is possible if its Python code does nothing
-but compute, and reads nothing but the parameters, the received parameters, what the server sent, and the client's memory. Steps that
-depend on their number, on random numbers or on the values of tensors have no script.
+but compute, and reads nothing but the parameters, the received parameters, what the server sent, the client's memory, and the settings
+of training with the learning rate. Steps that depend on their number, on random numbers or on the values of tensors have no script.
 """
 
 import threading
@@ -25,7 +25,7 @@ from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass, comp
 __all__ = ["OwnCorrections"]
 
 FORMS = 4
-"""Maximum number of forms of what is received and remembered that get a script, such as with and without a memory."""
+"""Maximum number of forms of what is received and remembered, or of learning rates, that get a script."""
 _ONE_AT_A_TIME = threading.Lock()
 
 _HEAD = """
@@ -41,6 +41,7 @@ class _Seen(NamedTuple):
     received: Mapping[str, Tensors]
     memory: Mapping[str, Tensors]
     training: Training
+    lr: float | Tensor
 
 
 class OwnCorrections:
@@ -71,7 +72,8 @@ class OwnCorrections:
         if not self.possible or not all(values.unchanged() for values in self._read):
             return None
         extras = _extras(problem)
-        form = tuple((*names, tensor.shape, tensor.stride(), tensor.dtype) for names, tensor in extras)
+        kinds = tuple((*names, tensor.shape, tensor.stride(), tensor.dtype) for names, tensor in extras)
+        form = problem.lr, kinds
         if form not in self._sources:
             slopes = [gradient for gradient in gradients if gradient is not None]
             if len(slopes) < len(gradients) or len(self._sources) == FORMS:
@@ -153,5 +155,5 @@ def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> t
         {kind: copied(group) for kind, group in part.items()} for part in (problem.received, problem.memory)
     )
     parameters = copied(problem.parameters, scale)
-    seen = _Seen(parameters, copied(problem.anchor), received, memory, problem.training)
+    seen = _Seen(parameters, copied(problem.anchor), received, memory, problem.training, problem.lr)
     return seen, dict(zip(parameters, (slope.detach().clone() for slope in slopes), strict=True))

@@ -22,7 +22,16 @@ from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
 
-__all__ = ["SEED", "Network", "OwnCorrection", "ScriptedPass", "compiled_correction", "other_calls", "source_of"]
+__all__ = [
+    "SEED",
+    "WITHOUT",
+    "Network",
+    "OwnCorrection",
+    "ScriptedPass",
+    "compiled_correction",
+    "other_calls",
+    "source_of",
+]
 
 SEED = 7919
 """Seed of the random numbers with which a script is compared with autograd."""
@@ -68,7 +77,7 @@ def descend(
 """
 """The steps of :meth:`ScriptedPass.descend`."""
 
-_WITHOUT = """
+WITHOUT = """
 def own_correct(slopes: List[Tensor], values: List[Tensor], anchors: List[Tensor], extras: List[Tensor]):
     return slopes
 """
@@ -279,7 +288,7 @@ def source_of(lines: Sequence[str], results: str, *, draws: bool, shares: bool) 
 
 
 @lru_cache(64)
-def _compiled(source: str, own: str = _WITHOUT) -> Any:
+def _compiled(source: str, own: str = WITHOUT) -> Any:
     """The functions of a script, which calls functions of this module, with the script of an ``own`` correction. Threads with copies
     of a network share them."""
     return torch.jit.CompilationUnit(source + own + _EPOCH)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcohort.training.optimizer_steps import correct, take_step  # noqa: F401 - scripts call them
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.plain_network import Series
-from fedcohort.training.scripted_passes import ScriptedPass, other_calls  # noqa: F401 - scripts call it
+from fedcohort.training.scripted_passes import WITHOUT, OwnCorrection, ScriptedPass, other_calls  # noqa: F401 - scripts call it
 
 __all__ = ["ScriptedSeries"]
 
@@ -21,7 +21,7 @@ def descend_series(
     values: List[Tensor], others: List[Tensor], constants: List[List[Tensor]], changing: List[Tensor],
     start: List[Tensor], buffers: List[Tensor], trained: List[List[Tensor]], features: Tensor, labels: Tensor, outputs: Tensor,
     order: Tensor, edges: List[List[int]], size: int, rule: str, rates: List[float], nesterov: bool, states: List[List[Tensor]],
-    fresh: bool, shifts: List[List[Tensor]], mu: float, clip: float, draws: List[List[Generator]]
+    fresh: bool, shifts: List[List[Tensor]], mu: float, clip: float, extras: List[Tensor], draws: List[List[Generator]]
 ):
     seen: List[Tensor] = []
     right: List[Tensor] = []
@@ -49,6 +49,7 @@ def descend_series(
                 if len(slopes) == 0:
                     raise RuntimeError("the network makes other calls for this batch")
                 correct(slopes, values, shifts[client], start, mu, clip)
+                slopes = own_correct(slopes, values, start, extras)
                 take_step(values, slopes, rule, rates, nesterov, states, fresh and step == 0)
                 hits = hits + count
                 seen.append(losses)
@@ -84,22 +85,27 @@ class ScriptedSeries:
         self.draws = one.draws
         values, others, _ = one.given
         self._given = values, others, [single.given[2] for single in passes.values()], list(buffers)
-        self._script = _compiled(tuple((size, single.source) for size, single in passes.items()))
+        self._sources = tuple((size, single.source) for size, single in passes.items())
+        _compiled(self._sources)
         self._reading = {size: single for size, single in passes.items() if single.reads_numbers}
 
-    def descend_series(self, series: Series, optimizer: Optimizer) -> tuple[Tensor, Tensor]:
+    def descend_series(
+        self, series: Series, optimizer: Optimizer, own: OwnCorrection | None = None
+    ) -> tuple[Tensor, Tensor]:
         """As :meth:`Program.descend_series <fedcohort.training.plain_network.Program.descend_series>`, without gradients; the network
-        is left with the last client's parameters.
+        is left with the last client's parameters. ``own`` is the same for all clients.
 
         Raises:
             RuntimeError: an operator cannot be called.
             torch.jit.Error: the network makes other calls for a batch.
         """
         rule = optimizer.rule()
+        script = _compiled(self._sources) if own is None else _compiled(self._sources, own.source)
         found: tuple[Tensor, Tensor] = ScriptedPass.run(
-            self._script.descend_series, *self._given, series.start, series.buffers, series.trained, series.features,
+            script.descend_series, *self._given, series.start, series.buffers, series.trained, series.features,
             series.labels, series.outputs, series.order, series.edges, series.size, rule.kind, rule.rates, rule.nesterov, rule.states,
-            rule.fresh, series.shifts, series.proximal, series.clip, series.draws,
+            rule.fresh, series.shifts, series.proximal, series.clip, [] if own is None else own.extras,
+            series.draws,
         )  # fmt: skip
         self._count(series)
         return found
@@ -112,15 +118,16 @@ class ScriptedSeries:
 
 
 @lru_cache(64)
-def _compiled(passes: tuple[tuple[int, str], ...]) -> Any:
-    """The functions of a series, which call functions of this module; ``passes`` are the sources of scripts by batch size."""
+def _compiled(passes: tuple[tuple[int, str], ...], own: str = WITHOUT) -> Any:
+    """The functions of a series, which call functions of this module; ``passes`` are the sources of scripts by batch size, and ``own``
+    is that of an own correction."""
     sources = [source.replace("def one_pass(", f"def pass_of_{size}(", 1) for size, source in passes]
     calls = [
         f"if len(labels) == {size}:\n        return pass_of_{size}(values, others, constants[{i}], inputs, labels, outputs, draws, [])"
         for i, (size, _) in enumerate(passes)
     ]
     choice = "\n    ".join((_CHOICE, *calls, 'raise RuntimeError("no script for this size")'))
-    return torch.jit.CompilationUnit("\n".join((*sources, choice, _SERIES)))
+    return torch.jit.CompilationUnit("\n".join((*sources, choice, own, _SERIES)))
 
 
 _CHOICE = """
