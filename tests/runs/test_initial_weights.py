@@ -1,6 +1,7 @@
 """A network of the user that reads its weights from a file: runs of other weights are told apart."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +9,13 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.runs import initial_weights
 from fedcohort.runs.stop_after_round import Interrupted
 from tests.experiments import IID, blobs, small
 
 PRETRAINED = """
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -86,3 +89,20 @@ def test_networks_that_never_begin_with_the_same_weights_are_opened_again(tmp_pa
 
     paths = {fedcohort.run(small(rounds=1, **IID), data=blobs(), model=build, runs=tmp_path).path for _ in range(2)}
     assert len(paths) == 1
+
+
+def test_the_data_are_divided_once_for_all_finished_runs(
+    experiment: fedcohort.Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = experiment.model_copy(update={"seeds": 3})
+    fedcohort.compare(several, data=blobs(), runs=tmp_path / "runs")
+    divided, whole = list[int](), initial_weights.federate
+
+    def noted(*given: Any) -> Any:
+        divided.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(initial_weights, "federate", noted)
+    monkeypatch.setattr(initial_weights, "_KINDS", {})
+    fedcohort.compare(several, data=blobs(), runs=tmp_path / "runs")
+    assert divided == [1]

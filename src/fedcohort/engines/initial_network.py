@@ -1,17 +1,37 @@
 """The network of a run before its first round."""
 
+from typing import Protocol
+
 from torch import device, nn
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
 from fedcohort.core.random_streams import integer, torch_seeded
-from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 
-__all__ = ["build_module"]
+__all__ = ["SampleKind", "build_module"]
 
 
-def build_module(model: Model, federation: Federation, seed: int) -> nn.Module:
+class SampleKind(Protocol):
+    """What a network must know of samples; a :class:`~fedcohort.federation.federation.Federation` has it."""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        ...
+
+    @property
+    def num_outputs(self) -> int:
+        """Number of outputs of the network."""
+        ...
+
+    @property
+    def device(self) -> device:
+        """Where samples are."""
+        ...
+
+
+def build_module(model: Model, federation: SampleKind, seed: int) -> nn.Module:
     """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change.
 
     Raises:

@@ -2,16 +2,18 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import Run
 from fedcohort.runs.prepare_run import federate, model_of
-from fedcohort.runs.run_data import has_own_model
+from fedcohort.runs.run_data import fingerprint_of, has_own_model
 
 if TYPE_CHECKING:
+    from torch import device
+
     from fedcohort.algorithms import ModelState
     from fedcohort.rounds import RunState
 
@@ -50,10 +52,10 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     from fedcohort.engines.initial_network import build_module
     from fedcohort.training.model_states import DTYPES, state_of
 
-    federation, model = federate(experiment, given).federation, model_of(experiment, given)
+    samples, model = _kind_of_samples(experiment, given), model_of(experiment, given)
 
     def built() -> "ModelState":
-        module = build_module(model, federation, experiment.seed)
+        module = build_module(model, samples, experiment.seed)
         return state_of(module.to(dtype=DTYPES[experiment.training.precision]))
 
     try:
@@ -61,6 +63,27 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     except Exception:  # such as a missing file: a run directory has a copy of the code, and none of the weights
         return
     _check(record, experiment, given, now, built)
+
+
+class _Kind(NamedTuple):
+    """See :class:`~fedcohort.engines.initial_network.SampleKind`."""
+
+    sample_shape: tuple[int, ...]
+    num_outputs: int
+    device: "device"
+
+
+_KINDS: dict[tuple[str, str], _Kind] = {}
+"""By the fingerprint of the data and their settings, because dividing the data for every finished run would take long."""
+
+
+def _kind_of_samples(experiment: Experiment, given: Given) -> _Kind:
+    """What a network must know of the experiment's samples."""
+    key = fingerprint_of(experiment, given), experiment.data.model_dump_json()
+    if key not in _KINDS:
+        federation = federate(experiment, given).federation
+        _KINDS[key] = _Kind(federation.sample_shape, federation.num_outputs, federation.device)
+    return _KINDS[key]
 
 
 def _builds(experiment: Experiment, given: Given) -> bool:
