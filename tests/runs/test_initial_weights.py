@@ -10,6 +10,7 @@ from torch import nn
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.runs import initial_weights
+from fedcohort.runs.prepare_run import federate
 from fedcohort.runs.stop_after_round import Interrupted
 from tests.experiments import IID, blobs, small
 
@@ -96,7 +97,7 @@ def test_the_data_are_divided_once_for_all_finished_runs(
 ) -> None:
     several = experiment.model_copy(update={"seeds": 3})
     fedcohort.compare(several, data=blobs(), runs=tmp_path / "runs")
-    divided, whole = list[int](), initial_weights.federate
+    divided, whole = list[int](), federate
 
     def noted(*given: Any) -> Any:
         divided.append(1)
