@@ -4,6 +4,7 @@ Below autograd, every computation of a network is a call of an operator on tenso
 the same shapes and memory layouts, give the same bits; Python and autograd are no longer needed for them.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -15,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedcohort.training.shared_gradients import takes_long
 
-__all__ = ["CallRecorder", "NoRecordError", "WithoutReading"]
+__all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "WithoutReading"]
 
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Tags of operators that return a value to Python, such as ``item``, or a number of results that depends on values."""
@@ -25,6 +26,9 @@ _LIBRARIES = frozenset(("aten", "mkldnn"))
 
 _READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.default}
 """Operators that return a single number to Python: ``item``, ``float``, ``bool`` and the like call the first one."""
+
+ONE_AT_A_TIME = threading.Lock()
+"""To be held while a recorder sees calls: PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
 
 MOST_READS = 64
 """Maximum number of numbers that a pass may read. TorchScript nests a block for each, and takes minutes to compile a thousand."""

@@ -7,7 +7,6 @@ of autograd.
 """
 
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.losses import Loss
 from fedcohort.core.script_threads import can_fork
-from fedcohort.training.call_recorder import CallRecorder, WithoutReading
+from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder, WithoutReading
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.loss_code import loss_only_computes, tensors_of_loss
 from fedcohort.training.network_watch import NetworkWatch
@@ -38,8 +37,6 @@ ENOUGH = 2
 """Number of batches for which a script must have the bits of autograd. For others, the network may read other numbers."""
 LONGEST = 0.1
 """Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
-_ONE_AT_A_TIME = threading.Lock()
-"""PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
 
 
 class Scripts:
@@ -179,7 +176,7 @@ def _scripted(network: Network, batch: Sequence[Tensor], reset: Callable[[], Non
     fixed = [*parameters, *(other for other in others if id(other) not in changing)]
     recorder = CallRecorder([*given, *zip(("inputs", "labels", "outputs"), own, strict=False)], fixed)
     reset()
-    with _ONE_AT_A_TIME, recorder:
+    with ONE_AT_A_TIME, recorder:
         results = network.play(own, WithoutReading())
     if recorder.draws != network.draws:
         return None

@@ -6,7 +6,6 @@ but compute, and reads nothing but the parameters, the received parameters, what
 of training with the learning rate. Steps that depend on their number, on random numbers or on the values of tensors have no script.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from torch import Tensor
 from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.base import adds_correction
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.training.call_recorder import CallRecorder, WithoutReading
+from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder, WithoutReading
 from fedcohort.training.forward_code import Check
 from fedcohort.training.network_watch import ReadValues
 from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass, compiled_correction
@@ -26,7 +25,6 @@ __all__ = ["OwnCorrections"]
 
 FORMS = 4
 """Maximum number of forms of what is received and remembered, or of learning rates, that get a script."""
-_ONE_AT_A_TIME = threading.Lock()
 
 _HEAD = """
 def own_correct(slopes: List[Tensor], values: List[Tensor], anchors: List[Tensor], extras: List[Tensor]):
@@ -113,7 +111,7 @@ def _source(algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor]) ->
     for name, group in zip(("slopes", "values", "anchors", "extras"), tensors, strict=True):
         given += [(f"{name}[{i}]", tensor) for i, tensor in enumerate(group)]
     recorder = CallRecorder(given, fixed, {"slopes": len(gradients)})
-    with _ONE_AT_A_TIME, recorder, WithoutReading():
+    with ONE_AT_A_TIME, recorder, WithoutReading():
         returned: object = algorithm.correct(seen, gradients)  # type: ignore[arg-type,func-returns-value]
     reads = any(line.startswith("if ") for line in recorder.lines)
     if returned is not None or reads or recorder.draws or recorder.shares or recorder.constants:
