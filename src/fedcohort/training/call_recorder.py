@@ -28,7 +28,7 @@ _READS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.equal.defau
 """Operators that return a single number to Python: ``item``, ``float``, ``bool`` and the like call the first one."""
 
 ONE_AT_A_TIME = threading.Lock()
-"""To be held while a recorder sees calls: PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
+"""Held while a recorder sees calls: PyTorch notes that in a global variable, which two threads would not restore."""
 
 MOST_READS = 64
 """Maximum number of numbers that a pass may read. TorchScript nests a block for each, and takes minutes to compile a thousand."""
