@@ -126,12 +126,18 @@ class CallRecorder(TorchDispatchMode):
         words = [self._word(value) for value in args]
         words += [f"{name}={self._word(value)}" for name, value in named.items()]
         words += self._draw(operator, args, named) if _DRAWS in operator.tags else []
-        changed = set(map(_memory, _changed(operator._schema, args, named)))
-        if not self._fixed.isdisjoint(changed):
-            raise NoRecordError(operator)  # it would give other results next time
+        written = [*_written(operator._schema, args, named)]
+        changed = set(map(_memory, _tensors(written)))
+        own_list = any(
+            isinstance(value, list | tuple) and self._word(value) not in self._lists.values() for value in written
+        )
+        if own_list or not self._fixed.isdisjoint(changed):
+            raise NoRecordError(operator)  # TorchScript would leave it out, or it would give other results next time
         self._changed |= changed
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
+        if results is None and not changed:
+            raise NoRecordError(operator)  # it only checks something; TorchScript would leave it out
         call = f"torch.ops.{library}.{name}({', '.join(words)})"
         if _is_shared(operator, args):
             call = f"convolution_gradients({', '.join(words)}, {list(results[1].stride())}, idle, begun)"
@@ -179,7 +185,7 @@ class CallRecorder(TorchDispatchMode):
     def _wait_for_others(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Other threads must have finished before a call that uses their results or changes what they read."""
         used = map(_memory, _tensors([*args, *named.values()]))
-        changed = map(_memory, _changed(operator._schema, args, named))
+        changed = map(_memory, _tensors(_written(operator._schema, args, named)))
         if self._read.isdisjoint(changed) and (operator in _VIEWS or self._written.isdisjoint(used)):
             return
         self.lines.append("finish(begun)")
@@ -262,13 +268,13 @@ def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _changed(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that a call with these arguments changes; PyTorch's schema of batch norm does not name those that it does."""
+def _written(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[object]:
+    """What a call with these arguments changes: tensors and lists. PyTorch's schema of batch norm does not name all of it."""
     values = dict(enumerate(args)) | named
     for number, argument in enumerate(schema.arguments):
         written = argument.alias_info is not None and argument.alias_info.is_write
         if written or (schema.name == "aten::native_batch_norm" and argument.name in ("running_mean", "running_var")):
-            yield from _tensors([values.get(number, values.get(argument.name))])
+            yield values.get(number, values.get(argument.name))
 
 
 def _memory(tensor: Tensor) -> int:

@@ -28,7 +28,7 @@ from fedcohort.training.random_layers import recomputes
 from fedcohort.training.recorded_passes import python_state
 from fedcohort.training.scripted_passes import SEED, Network, ScriptedPass, source_of
 
-__all__ = ["Scripts"]
+__all__ = ["ONE_AT_A_TIME", "Scripts"]
 
 USES = 16
 """Number of batches of a size after which it gets a script. Making one takes a tenth of a second."""
@@ -38,7 +38,7 @@ ENOUGH = 2
 """Number of batches for which a script must have the bits of autograd. For others, the network may read other numbers."""
 LONGEST = 0.1
 """Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
-_ONE_AT_A_TIME = threading.Lock()
+ONE_AT_A_TIME = threading.Lock()
 """PyTorch notes in a global variable, which two threads would not restore, that calls are seen."""
 
 
@@ -68,6 +68,10 @@ class Scripts:
             and not (self._network.draws and recomputes(module))  # what it draws again would be other numbers
             and only_computes(module)
         )
+
+    def give_up(self) -> None:
+        """Use no script from now on."""
+        self.possible, self._known = False, {}
 
     def impossible(self, size: int) -> bool:
         """Whether batches of this size will have no script."""
@@ -179,7 +183,7 @@ def _scripted(network: Network, batch: Sequence[Tensor], reset: Callable[[], Non
     fixed = [*parameters, *(other for other in others if id(other) not in changing)]
     recorder = CallRecorder([*given, *zip(("inputs", "labels", "outputs"), own, strict=False)], fixed)
     reset()
-    with _ONE_AT_A_TIME, recorder:
+    with ONE_AT_A_TIME, recorder:
         results = network.play(own, WithoutReading())
     if recorder.draws != network.draws:
         return None
