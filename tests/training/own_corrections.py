@@ -1,11 +1,12 @@
 """Algorithms of users that take part in each step: corrections that only compute, and others."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms import Problem, Tensors
+from fedcohort.algorithms import Members, ModelState, Problem, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.core.parameters import parameters
@@ -158,3 +159,165 @@ class Overwriting(Own):
             for name, parameter in problem.parameters.items():
                 parameter.mul_(0.9)
                 gradients[name] = gradients[name] * 1.0
+
+
+class InGrad(Own):
+    """Changes ``.grad`` of the parameters, which need gradients."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for parameter in problem.parameters.values():
+            if parameter.requires_grad and parameter.grad is not None:
+                parameter.grad.mul_(0.5)
+
+
+class LimitingSome(Own):
+    """Limits the norm of some gradients, which only the later ones exceed."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        some = [gradient for gradient in gradients.values() if gradient.dim() > 1]
+        norm = torch.stack(torch._foreach_norm(some)).norm()
+        torch._foreach_mul_(some, (1.5 / (norm + 1e-6)).clamp(max=1.0))
+
+
+class Called(Own):
+    """Counts the calls of itself."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        self.calls += 1
+        return gradient / self.calls
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for name in list(gradients):
+            gradients[name] = self(gradients[name])
+
+
+class Turned(Own):
+    """Gives gradients another memory layout in place."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            if gradient.dim() == 2 and gradient.shape[0] == gradient.shape[1]:
+                gradient.t_()
+
+
+class Checked(Own):
+    """Makes a call that raises an error for what the server sends in round 3."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def broadcast(self) -> dict[str, Tensors]:
+        self.rounds += 1
+        return {"shared": {"matrix": torch.eye(3) * (2.5 - self.rounds)}}
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        factor = torch.linalg.cholesky(problem.received["shared"]["matrix"])[0, 0]
+        for gradient in gradients.values():
+            gradient.mul_(factor.to(gradient))
+
+
+class Beyond(Checked):
+    """Reads an entry that a table does not have in round 3."""
+
+    def broadcast(self) -> dict[str, Tensors]:
+        self.rounds += 1
+        return {"shared": {"round": torch.tensor([self.rounds])}}
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        factor = torch.ones(3).index_select(0, problem.received["shared"]["round"])
+        for gradient in gradients.values():
+            gradient.mul_(factor.to(gradient))
+
+
+class Random(Own):
+    """Adds random numbers of PyTorch's global generator."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            gradient.add_(torch.randn_like(gradient))
+
+
+class Fading(Own):
+    """Gets an attribute between two rounds that hides that of its class."""
+
+    factor: ClassVar[float | None] = 1.0
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            if self.factor is not None:
+                gradient.mul_(self.factor)
+
+    def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
+        self.change()
+        return super().aggregate(model, updates, members)
+
+    def change(self) -> None:
+        vars(self)["factor"] = 0.5
+
+
+class Cleared(Fading):
+    """As before, an attribute that is None."""
+
+    factor = 0.5
+
+    def change(self) -> None:
+        vars(self)["factor"] = None
+
+
+class Computed(Own):
+    """Computes an attribute when it is read."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "factor":
+            raise AttributeError(name)
+        return 0.5 ** vars(self).get("rounds", 0)
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for gradient in gradients.values():
+            gradient.mul_(self.factor)
+
+    def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
+        vars(self)["rounds"] = vars(self).get("rounds", 0) + 1
+        return super().aggregate(model, updates, members)
+
+
+class Replaced(Fading):
+    """Gets another correction."""
+
+    def change(self) -> None:
+        def correct(problem: Problem, gradients: Tensors) -> None:
+            for gradient in gradients.values():
+                gradient.mul_(0.1)
+
+        vars(self)["correct"] = correct
+
+
+class Empty(Fading):
+    """Sends a kind without tensors from round 2 on."""
+
+    def change(self) -> None:
+        vars(self)["later"] = {"late": {}}
+
+    def broadcast(self) -> dict[str, Tensors]:
+        found: dict[str, Tensors] = vars(self).get("later", {})
+        return found
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        if "late" in problem.received:
+            for gradient in gradients.values():
+                gradient.mul_(0.5)
+
+
+class Relaying(Own):
+    """Sends models in another memory layout from round 2 on."""
+
+    def correct(self, problem: Problem, gradients: Tensors) -> None:
+        for name in list(gradients):
+            gradients[name] = 0.1 * problem.anchor[name] + gradients[name]
+
+    def aggregate(self, model: ModelState, updates: Iterable[Update], members: Members) -> ModelState:
+        new = super().aggregate(model, updates, members)
+        return {name: value.t().contiguous().t() if value.dim() == 2 else value for name, value in new.items()}

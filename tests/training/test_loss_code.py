@@ -9,7 +9,9 @@ import torch
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import Loss
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.own_code import last_own_file
 from fedcohort.engines import work_splitting
+from fedcohort.engines.base import ClientError
 from fedcohort.training import network_scripts
 from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.loss_code import loss_only_computes
@@ -19,12 +21,14 @@ from fedcohort.training.scripted_series import ScriptedSeries
 from tests.training import own_losses
 from tests.training.own_losses import (
     ByModule,
+    Called,
     Counting,
     Distilled,
     Fading,
     Focal,
     Noting,
     Printing,
+    Scaled,
     Smoothed,
     WeighedClasses,
 )
@@ -55,7 +59,7 @@ def test_own_losses_learn_the_bits_of_autograd(kind: type[Loss], network: str, m
     assert by_scripts == learned(module, FedAvg(), training, workers=1)
 
 
-@pytest.mark.parametrize("kind", [Noting, Counting, Fading, Printing])
+@pytest.mark.parametrize("kind", [Noting, Counting, Fading, Printing, Called])
 def test_losses_whose_code_does_more_go_on_running(kind: type[Loss]) -> None:
     assert not loss_only_computes(kind())
     assert script_for(kind()) is None
@@ -89,6 +93,21 @@ def test_a_script_ends_when_what_the_loss_reads_changes(monkeypatch: pytest.Monk
     assert torch.equal(before[0], after[0]), "clients report the plain cross-entropy"
     weighed.weights = torch.ones(4)
     assert not script.holds()
+
+    scaled = Scaled()
+    script = script_for(scaled)
+    assert script is not None
+    assert script.holds()
+    vars(scaled)["factor"] = 0.5  # hides that of the class
+    assert not script.holds()
+
+
+def test_late_errors_name_the_line_of_the_loss() -> None:
+    training = Training(batch_size=4, lr=0.05, loss={"name": f"{own_losses.__file__}:Limited"})
+    with pytest.raises(ClientError, match="client 3: IndexError: ") as caught:
+        learned(Normed(0.0), FedAvg(), training, workers=1)
+    assert caught.value.__cause__ is not None
+    assert last_own_file(caught.value.__cause__).endswith("own_losses.py")
 
 
 def test_labels_that_are_no_classes_are_refused_by_one_hot() -> None:

@@ -9,25 +9,41 @@ from torch import nn
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.own_code import last_own_file
+from fedcohort.engines.base import ClientError
 from fedcohort.training import network_scripts
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.scripted_corrections import OwnCorrections
 from fedcohort.training.scripted_series import ScriptedSeries
+from tests.training import own_corrections
 from tests.training.networks import SHAPE
 from tests.training.own_corrections import (
+    Beyond,
     Branching,
     ByRound,
     ByStep,
+    Called,
+    Checked,
+    Cleared,
+    Computed,
     Counting,
     Doubled,
+    Empty,
+    Fading,
+    InGrad,
+    LimitingSome,
     Noisy,
     Noting,
     Overwriting,
     Proximal,
+    Random,
     Relaid,
+    Relaying,
     Remembering,
+    Replaced,
     Replacing,
     Scaling,
+    Turned,
     Variates,
 )
 from tests.training.scripted_networks import Normed
@@ -68,7 +84,7 @@ def ways(
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("algorithm", [Proximal, Replacing, Scaling, Variates, Doubled])
+@pytest.mark.parametrize("algorithm", [Proximal, Replacing, Scaling, Variates, Doubled, InGrad])
 @pytest.mark.parametrize("name", ["perceptron", "Dropout", "residual"])
 def test_corrections_that_only_compute_have_their_own_bits(
     name: str, algorithm: type[Algorithm], settings: str, monkeypatch: pytest.MonkeyPatch
@@ -96,6 +112,39 @@ def test_a_number_that_changes_ends_the_use_of_a_script(monkeypatch: pytest.Monk
     check = OwnCorrections(Proximal(), scripts=True)
     assert check.possible
     assert not OwnCorrections(Proximal(), scripts=False).possible
+
+
+@pytest.mark.parametrize("algorithm", [Fading, Cleared, Computed, Replaced, Empty, Relaying])
+def test_what_changes_between_rounds_counts_in_the_next_step(
+    algorithm: type[Algorithm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(batch_size=4, lr=0.05, **SETTINGS["momentum"])
+    ways(algorithm, network("perceptron"), training, monkeypatch)
+
+
+@pytest.mark.parametrize("algorithm", [LimitingSome, Turned, Called, Random])
+def test_corrections_without_scripts_have_the_bits_of_one_thread(
+    algorithm: type[Algorithm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because TorchScript would leave out a call, or because they change something else; attempts do not."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(SHAPE).numel(), 8), nn.ReLU(), nn.Linear(8, 8))
+    training = Training(batch_size=4, lr=0.05, **SETTINGS["momentum"])
+    calls = counted(monkeypatch)
+    found = []
+    for known in (Scripts.known, lambda *_: None):
+        torch.manual_seed(0)
+        monkeypatch.setattr(Scripts, "known", known)
+        found.append(learned(module, algorithm(), training, workers=1))
+    assert found[0] == found[1]
+    assert "descend" not in calls
+
+
+@pytest.mark.parametrize("algorithm", [Checked, Beyond])
+def test_late_errors_name_the_line_of_the_algorithm(algorithm: type[Algorithm]) -> None:
+    with pytest.raises(ClientError, match=r"client 3: (_LinAlgError|IndexError): ") as caught:
+        learned(network("perceptron"), algorithm(), Training(batch_size=4, lr=0.05), workers=1)
+    assert caught.value.__cause__ is not None
+    assert last_own_file(caught.value.__cause__) == own_corrections.__file__
 
 
 @pytest.mark.parametrize("settings", ["momentum", "Adam"])

@@ -5,18 +5,17 @@ the same shapes and memory layouts, give the same bits; Python and autograd are 
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedcohort.training.shared_gradients import takes_long
 
-__all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "WithoutReading"]
+__all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "tensors_in"]
 
 _DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 """Tags of operators that return a value to Python, such as ``item``, or a number of results that depends on values."""
@@ -130,9 +129,7 @@ class CallRecorder(TorchDispatchMode):
         words = [self._word(value) for value in args]
         words += [f"{name}={self._word(value)}" for name, value in named.items()]
         words += self._draw(operator, args, named) if _DRAWS in operator.tags else []
-        changed = set(map(_memory, _changed(operator._schema, args, named)))
-        if not self._fixed.isdisjoint(changed):
-            raise NoRecordError(operator)  # it would give other results next time
+        changed = self._memory_changed(operator, args, named)
         self._changed |= changed
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
@@ -144,6 +141,21 @@ class CallRecorder(TorchDispatchMode):
             self._written.update(_memory(result) for result in results[1:] if result is not None)
         self._note(call, results)
         return results
+
+    def _memory_changed(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> set[int]:
+        """The memory that a call changes.
+
+        Raises:
+            NoRecordError: TorchScript would leave the call out, or it would give other results next time.
+        """
+        written = [*_written(operator._schema, args, named)]
+        lists = [value for value in written if isinstance(value, list | tuple)]
+        changed = set(map(_memory, tensors_in(written)))
+        own = any(self._word(value) not in self._lists.values() for value in lists)
+        only_checks = not (changed or operator._schema.returns)
+        if own or only_checks or not self._fixed.isdisjoint(changed):
+            raise NoRecordError(operator)
+        return changed
 
     def _read_number(self, operator: Any, args: tuple[Any, ...]) -> bool | int | float:
         """Python reads a number; all other calls depend on it."""
@@ -182,8 +194,8 @@ class CallRecorder(TorchDispatchMode):
 
     def _wait_for_others(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Other threads must have finished before a call that uses their results or changes what they read."""
-        used = map(_memory, _tensors([*args, *named.values()]))
-        changed = map(_memory, _changed(operator._schema, args, named))
+        used = map(_memory, tensors_in([*args, *named.values()]))
+        changed = map(_memory, tensors_in(_written(operator._schema, args, named)))
         if self._read.isdisjoint(changed) and (operator in _VIEWS or self._written.isdisjoint(used)):
             return
         self.lines.append("finish(begun)")
@@ -257,22 +269,22 @@ def _has_twin_with_generator(operator: Any, names: list[str]) -> bool:
     )
 
 
-def _tensors(values: Iterable[object]) -> Iterator[Tensor]:
+def tensors_in(values: Iterable[object]) -> Iterator[Tensor]:
     """The tensors among the values, with those in lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
-def _changed(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that a call with these arguments changes; PyTorch's schema of batch norm does not name those that it does."""
+def _written(schema: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Iterator[object]:
+    """What a call with these arguments changes: tensors and lists. PyTorch's schema of batch norm does not name all of it."""
     values = dict(enumerate(args)) | named
     for number, argument in enumerate(schema.arguments):
         written = argument.alias_info is not None and argument.alias_info.is_write
         if written or (schema.name == "aten::native_batch_norm" and argument.name in ("running_mean", "running_var")):
-            yield from _tensors([values.get(number, values.get(argument.name))])
+            yield values.get(number, values.get(argument.name))
 
 
 def _memory(tensor: Tensor) -> int:
@@ -281,67 +293,8 @@ def _memory(tensor: Tensor) -> int:
     return found
 
 
-class WithoutReading(TorchFunctionMode):
-    """Refuses functions that no operator stands for: those by which Python reads values, and those that observe gradients.
-
-    ``one_hot`` reads its smallest and its largest value. With a given number of classes, it is replaced by calls that read nothing.
-
-    Raises:
-        NoRecordError: from within such a function.
-    """
-
-    def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """A function of PyTorch is called."""
-        name, given = getattr(function, "__name__", ""), (*args, *(kwargs or {}).values())
-        if name in _READING or any(_is_read(name, value) for value in given):
-            _refuse(function)
-        classes = (kwargs or {}).get("num_classes", args[-1] if args else None)
-        if name == "one_hot" and isinstance(args[0], Tensor) and isinstance(classes, int) and classes > 0:
-            return _one_hot(args[0], classes)
-        return function(*args, **(kwargs or {}))
-
-
-def _one_hot(labels: Tensor, classes: int) -> Tensor:
-    """As ``torch.nn.functional.one_hot``; labels that are no classes raise an error, too."""
-    zeros = torch.zeros((*labels.shape, classes), dtype=torch.int64)
-    return zeros.scatter_(-1, labels.unsqueeze(-1), 1)
-
-
-_READING = frozenset(
-    (
-        "tolist", "numpy", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__", "__repr__", "__format__", "__str__",
-        "data_ptr", "storage", "untyped_storage", "apply_", "map_", "map2_",
-        "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
-    )
-)  # fmt: skip
-
-
-_OF_LISTS = frozenset(("tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor", "Tensor", "new"))
-"""Names of functions that read the values of tensors in lists."""
-
-
-def _is_read(name: str, value: object) -> bool:
-    """Whether a function of this name reads values of tensors in this argument, which no operator shows."""
-    if name in ("__getitem__", "__setitem__"):
-        parts = value if isinstance(value, tuple) else (value,)
-        return any(isinstance(part, list) and any(True for _ in _tensors(part)) for part in parts)
-    if name == "tensor_split":
-        return isinstance(value, Tensor) and value.dtype == torch.int64
-    return name in _OF_LISTS and isinstance(value, list | tuple) and any(True for _ in _tensors(value))
-
-
 def _is_by_integers(operator: Any, args: tuple[Any, ...]) -> bool:
     """Whether this is a selection by integers: only one by Booleans has a number of results that depends on values."""
     return operator is torch.ops.aten.index.Tensor and all(
         index is None or index.dtype in (torch.int32, torch.int64) for index in args[1]
     )
-
-
-def _refuse(function: object) -> NoReturn:
-    raise NoRecordError(function)

@@ -17,7 +17,7 @@ from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.model_states import to_device
-from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass
+from fedcohort.training.scripted_passes import OwnCorrection
 
 __all__ = ["Session"]
 
@@ -121,7 +121,7 @@ class Session:
         script = setup.scripted_steps(self.size) if whole and not problem.reweighted else None
         correction = self._correction() if script is not None else None
         if script is not None and correction is not None:
-            all_losses, all_right = self._by_script(script, order[:whole], correction)
+            all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
         left = order[len(all_losses) * self.size :]
         for batch in left.split(self.size) if len(left) else ():
             if len(batch) < setup.smallest_batch:
@@ -137,23 +137,6 @@ class Session:
             all_right = all_right + right
             all_losses.append(losses)
         return all_losses, all_right
-
-    def _by_script(
-        self, script: ScriptedPass, order: Tensor, correction: Correction | OwnCorrection
-    ) -> tuple[list[Tensor], Tensor]:
-        """As :meth:`_steps`, up to the first batch that the script does not take.
-
-        Raises:
-            Exception: a batch cannot be trained on. TorchScript does not tell one kind of errors from another, so the network and
-                autograd raise theirs.
-        """
-        try:
-            return self.problem.descend(script, order, self.size, correction)
-        except RuntimeError:
-            for batch in order.split(self.size):
-                self.problem.batch = batch
-                differentiated(self.setup.algorithm, self.problem)
-            raise
 
     def _ends(self, stop: StoppingRule, losses: list[Tensor]) -> bool:
         """Whether the rule ends the training after this epoch; ``losses`` are those of its steps."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-__all__ = ["PLAIN", "frozen", "may_change"]
+__all__ = ["OF_DATACLASSES", "PLAIN", "frozen", "may_change"]
 
 PLAIN = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.memory_format)
 """Types of values that cannot change."""
@@ -20,7 +20,7 @@ _NAMESPACES = (SimpleNamespace, argparse.Namespace)
 _OF_CLASSES = frozenset(vars(type("Plain", (), {})))
 """Names that the dictionary of every class has."""
 
-_OF_DATACLASSES = frozenset(
+OF_DATACLASSES = frozenset(
     (
         "__init__", "__post_init__", "__repr__", "__eq__", "__hash__", "__match_args__", "__lt__", "__le__", "__gt__", "__ge__",
         "__setattr__", "__delattr__", "__replace__", "__annotations__", "__dataclass_fields__", "__dataclass_params__",
@@ -71,5 +71,5 @@ def _is_plain_record(value: object) -> bool:
     """Whether this is an instance of a dataclass that has nothing but fields."""
     if not is_dataclass(value) or isinstance(value, type) or not hasattr(value, "__dict__"):
         return False
-    known = _OF_CLASSES | _OF_DATACLASSES | {field.name for field in fields(value)}
+    known = _OF_CLASSES | OF_DATACLASSES | {field.name for field in fields(value)}
     return all(vars(base).keys() <= known for base in type(value).__mro__[:-1])

@@ -29,10 +29,10 @@ from fedcohort.training.code_instructions import (
     reads_any,
     uses_arrays,
 )
-from fedcohort.training.constant_values import frozen, may_change
+from fedcohort.training.constant_values import OF_DATACLASSES, frozen, may_change
 from fedcohort.training.network_libraries import is_of_library
 
-__all__ = ["OF_ALL_MODULES", "Check", "Names", "names_kept", "names_read", "only_computes"]
+__all__ = ["OF_ALL_MODULES", "Check", "Names", "names_kept", "names_read", "only_computes", "runs_unnamed"]
 
 _BUILTINS: dict[str, object] = {
     function.__name__: function
@@ -261,6 +261,13 @@ def _reserved(parts: Iterable[nn.Module]) -> set[str]:
 def _own_classes(part: object) -> list[type]:
     """The classes of a part that are not PyTorch's."""
     return [cls for cls in type(part).__mro__[:-1] if not _is_trusted(cls)]
+
+
+def runs_unnamed(part: object) -> bool:
+    """Whether a class of ``part`` has special methods, which code may call without naming them, such as ``__call__``."""
+    known = _UNUSED | OF_DATACLASSES
+    methods = {name for cls in _own_classes(part) for name, value in vars(cls).items() if callable(value)}
+    return any(name.startswith("__") and name not in known for name in methods)
 
 
 def _called_unnamed(cls: type) -> list[FunctionType]:

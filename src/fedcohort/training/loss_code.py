@@ -4,20 +4,17 @@
 from torch import Tensor, nn
 
 from fedcohort.algorithms.losses import Loss
-from fedcohort.training.forward_code import Check, Names
+from fedcohort.training.attribute_places import attribute_places
+from fedcohort.training.forward_code import Check, Names, runs_unnamed
 
 __all__ = ["loss_only_computes", "names_read_by_loss", "tensors_of_loss"]
-
-_SPECIAL = frozenset(("__getattribute__", "__getattr__", "__get__"))
-"""Methods that run code when an attribute is read."""
 
 
 def loss_only_computes(loss: Loss) -> bool:
     """Whether the loss does nothing but compute: it sets no attributes, and reads no lists that its code may change."""
     check = Check(_parts(loss))
-    special = any(_SPECIAL & vars(base).keys() for base in type(loss).__mro__[:-1])
     computes = check.function(type(loss).samples, loss) and all(map(check.part, _modules(loss)))
-    return computes and not (special or check.stored or (check.reads_lists and check.changes_lists))
+    return computes and not (runs_unnamed(loss) or check.stored or (check.reads_lists and check.changes_lists))
 
 
 def names_read_by_loss(loss: Loss) -> list[tuple[Names, set[str]]]:
@@ -26,7 +23,8 @@ def names_read_by_loss(loss: Loss) -> list[tuple[Names, set[str]]]:
     check.function(type(loss).samples, loss)
     for part in _modules(loss):
         check.part(part)
-    return [*((vars(part), set(vars(part))) for part in check.parts), *check.read]
+    own = [(vars(part), set(vars(part))) for part in check.parts]
+    return [*own, *attribute_places(loss, check.loaded), *check.read]
 
 
 def tensors_of_loss(loss: Loss) -> list[Tensor]:

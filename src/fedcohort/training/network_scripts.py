@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.losses import Loss
 from fedcohort.core.script_threads import can_fork
-from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder, WithoutReading
+from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder
 from fedcohort.training.forward_code import only_computes
 from fedcohort.training.loss_code import loss_only_computes, tensors_of_loss
 from fedcohort.training.network_watch import NetworkWatch
 from fedcohort.training.random_layers import recomputes
+from fedcohort.training.reading_functions import WithoutReading
 from fedcohort.training.recorded_passes import python_state
 from fedcohort.training.scripted_passes import SEED, Network, ScriptedPass, source_of
 
@@ -65,6 +66,10 @@ class Scripts:
             and not (self._network.draws and recomputes(module))  # what it draws again would be other numbers
             and only_computes(module)
         )
+
+    def give_up(self) -> None:
+        """Use no script from now on."""
+        self.possible, self._known = False, {}
 
     def impossible(self, size: int) -> bool:
         """Whether batches of this size will have no script."""

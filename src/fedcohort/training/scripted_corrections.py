@@ -8,18 +8,22 @@ of training with the learning rate. Steps that depend on their number, on random
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.base import adds_correction
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder, WithoutReading
-from fedcohort.training.forward_code import Check
+from fedcohort.core.random_streams import torch_seeded
+from fedcohort.training.attribute_places import attribute_places
+from fedcohort.training.call_recorder import ONE_AT_A_TIME, CallRecorder
+from fedcohort.training.client_hooks import Gradients
+from fedcohort.training.forward_code import Check, runs_unnamed
 from fedcohort.training.network_watch import ReadValues
-from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass, compiled_correction
+from fedcohort.training.reading_functions import WithoutReading
+from fedcohort.training.scripted_passes import SEED, OwnCorrection, ScriptedPass, compiled_correction
 
 __all__ = ["OwnCorrections"]
 
@@ -56,11 +60,12 @@ class OwnCorrections:
     def __init__(self, algorithm: Algorithm, scripts: bool) -> None:
         check = Check([algorithm])
         own = algorithm.corrects and not adds_correction(algorithm) and "correct" not in vars(algorithm)
-        plain = getattr(algorithm.backward, "__func__", None) is Algorithm.backward
+        plain = getattr(algorithm.backward, "__func__", None) is Algorithm.backward and not runs_unnamed(algorithm)
         computes = scripts and own and plain and check.function(type(algorithm).correct, algorithm)
         self.possible = bool(computes) and not (check.stored or check.reads_any or check.reads_lists)
         self._algorithm = algorithm
-        read = [(vars(algorithm), set(vars(algorithm)) & check.loaded), *check.read] if self.possible else []
+        places = attribute_places(algorithm, check.loaded | {"correct", "backward"})
+        read = [*places, *check.read] if self.possible else []
         self._read = [ReadValues(names, watched) for names, watched in read if watched]
         self._sources: dict[object, str] = {}
 
@@ -70,8 +75,9 @@ class OwnCorrections:
         if not self.possible or not all(values.unchanged() for values in self._read):
             return None
         extras = _extras(problem)
-        kinds = tuple((*names, tensor.shape, tensor.stride(), tensor.dtype) for names, tensor in extras)
-        form = problem.lr, kinds
+        named = [*extras, *((("anchor", "", name), tensor) for name, tensor in problem.anchor.items())]
+        kinds = tuple((*names, tensor.shape, tensor.stride(), tensor.dtype) for names, tensor in named)
+        form = problem.lr, tuple(problem.received), tuple(problem.memory), kinds
         if form not in self._sources:
             slopes = [gradient for gradient in gradients if gradient is not None]
             if len(slopes) < len(gradients) or len(self._sources) == FORMS:
@@ -103,20 +109,21 @@ def _source(algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor]) ->
     Raises:
         Exception: the calls cannot be written down, or the algorithm reads something else.
     """
-    seen, gradients = _copies(problem, slopes)
+    seen = _copies(problem, slopes)
     extras = [tensor for _, tensor in _extras(seen)]  # type: ignore[arg-type]
-    fixed = [*seen.parameters.values(), *seen.anchor.values(), *extras]
+    gradients, parameters = Gradients(seen.parameters), seen.parameters.values()
+    fixed = [*parameters, *seen.anchor.values(), *extras]
     given: list[tuple[str, Tensor]] = []
-    tensors = gradients.values(), seen.parameters.values(), seen.anchor.values(), extras
+    tensors = gradients.values(), parameters, seen.anchor.values(), extras
     for name, group in zip(("slopes", "values", "anchors", "extras"), tensors, strict=True):
         given += [(f"{name}[{i}]", tensor) for i, tensor in enumerate(group)]
     recorder = CallRecorder(given, fixed, {"slopes": len(gradients)})
-    with ONE_AT_A_TIME, recorder, WithoutReading():
+    with ONE_AT_A_TIME, torch_seeded(SEED, torch.device("cpu")), recorder, WithoutReading():
         returned: object = algorithm.correct(seen, gradients)  # type: ignore[arg-type,func-returns-value]
     reads = any(line.startswith("if ") for line in recorder.lines)
     if returned is not None or reads or recorder.draws or recorder.shares or recorder.constants:
         return None
-    results = ", ".join(recorder.name(gradients[name]) for name in seen.parameters)
+    results = ", ".join(map(recorder.name, _slopes(seen)))
     source = _HEAD + "\n    ".join([*recorder.lines, f"return [{results}]"]) + "\n"
     tried = (_agrees(source, algorithm, problem, slopes, scale) for scale in (1.0, -0.75))
     return source if all(tried) else None
@@ -124,16 +131,21 @@ def _source(algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor]) ->
 
 def _agrees(source: str, algorithm: Algorithm, problem: Problem, slopes: Sequence[Tensor], scale: float) -> bool:
     """Whether the script has the bits of the algorithm, for gradients and parameters that are multiplied by ``scale``."""
-    (seen, expected), (also, given) = (_copies(problem, [slope * scale for slope in slopes], scale) for _ in range(2))
-    algorithm.correct(seen, expected)  # type: ignore[arg-type]
+    seen, also = (_copies(problem, [slope * scale for slope in slopes], scale) for _ in range(2))
+    algorithm.correct(seen, Gradients(seen.parameters))  # type: ignore[arg-type]
     extras = [tensor for _, tensor in _extras(also)]  # type: ignore[arg-type]
-    lists: list[list[Tensor]] = [[*part.values()] for part in (given, also.parameters, also.anchor)]
-    found: list[Tensor] = ScriptedPass.run(compiled_correction(source).own_correct, *lists, extras)
-    known = expected.keys() == seen.parameters.keys()
-    return known and all(
-        a.dtype == b.dtype and _order(a) == _order(b) == _order(parameter) and torch.equal(a, b)
-        for a, b, parameter in zip(found, expected.values(), seen.parameters.values(), strict=True)
+    values = [parameter.detach() for parameter in also.parameters.values()]
+    lists = _slopes(also), values, list(also.anchor.values()), extras
+    found: list[Tensor] = ScriptedPass.run(compiled_correction(source).own_correct, *lists)
+    return all(
+        a.dtype == b.dtype and _order(a) == _order(b) == _order(value) and torch.equal(a, b)
+        for a, b, value in zip(found, _slopes(seen), values, strict=True)
     )
+
+
+def _slopes(seen: _Seen) -> list[Tensor]:
+    """The gradients as they are now."""
+    return [parameter.grad for parameter in seen.parameters.values() if parameter.grad is not None]
 
 
 def _order(tensor: Tensor) -> list[int]:
@@ -141,10 +153,10 @@ def _order(tensor: Tensor) -> list[int]:
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
-def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> tuple[_Seen, Tensors]:
-    """What a correction may read, and gradients that it may change, in memory of their own."""
+def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> _Seen:
+    """What a correction may read, with gradients that it may change, in memory of their own."""
 
-    def copied(group: Mapping[str, Tensor], factor: float = 1.0) -> dict[str, Any]:
+    def copied(group: Mapping[str, Tensor], factor: float = 1.0) -> dict[str, Tensor]:
         return {
             name: tensor.detach().clone() if factor == 1 else tensor.detach() * factor for name, tensor in group.items()
         }
@@ -152,6 +164,11 @@ def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> t
     received, memory = (
         {kind: copied(group) for kind, group in part.items()} for part in (problem.received, problem.memory)
     )
-    parameters = copied(problem.parameters, scale)
-    seen = _Seen(parameters, copied(problem.anchor), received, memory, problem.training, problem.lr)
-    return seen, dict(zip(parameters, (slope.detach().clone() for slope in slopes), strict=True))
+    parameters: dict[str, Tensor] = {
+        name: nn.Parameter(value) for name, value in copied(problem.parameters, scale).items()
+    }
+    for parameter, slope in zip(parameters.values(), slopes, strict=True):
+        parameter.grad = torch.empty_like(parameter).copy_(
+            slope.detach()
+        )  # in the memory layout of autograd's gradients
+    return _Seen(parameters, copied(problem.anchor), received, memory, problem.training, problem.lr)

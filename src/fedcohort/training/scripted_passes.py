@@ -27,6 +27,7 @@ __all__ = [
     "WITHOUT",
     "Network",
     "OwnCorrection",
+    "ScriptError",
     "ScriptedPass",
     "compiled_correction",
     "other_calls",
@@ -82,6 +83,10 @@ def own_correct(slopes: List[Tensor], values: List[Tensor], anchors: List[Tensor
     return slopes
 """
 """The correction of an algorithm that has none of its own."""
+
+
+class ScriptError(RuntimeError):
+    """A call of a script raised an error. Python raises the same one, and knows the line of code that made the call."""
 
 
 class OwnCorrection(NamedTuple):
@@ -218,7 +223,11 @@ class ScriptedPass:
         outputs: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Take a step for every batch, as :meth:`Program.descend <fedcohort.training.plain_network.Program.descend>`, up to the first
-        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script."""
+        one for which the network makes other calls. The length of ``order`` is a multiple of ``size``, the size of the script.
+
+        Raises:
+            ScriptError: a call raised an error; some steps may have been taken.
+        """
         rule, own = optimizer.rule(), correction if isinstance(correction, OwnCorrection) else None
         added = correction if isinstance(correction, Correction) else Correction()
         script = self._script if own is None else _compiled(self.source, own.source)
@@ -231,7 +240,7 @@ class ScriptedPass:
                 [] if own is None else own.extras, list(draws), self._helpers(),
             )  # fmt: skip
         except RuntimeError as error:  # TorchScript's error has many lines
-            raise RuntimeError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
+            raise ScriptError(" ".join(str(error).splitlines()[-1:]).removeprefix("RuntimeError: ")) from None
         stops = len(seen) * size < len(order)
         self.uses += len(seen) + stops
         self.misses += stops

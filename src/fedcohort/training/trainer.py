@@ -16,6 +16,7 @@ from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.scripted_passes import ScriptError
 
 __all__ = ["Trainer"]
 
@@ -54,11 +55,22 @@ class Trainer(LocalSetup):
         Returns:
             the client's update and its new memory.
         """
-        self.begin(model, t)
-        problem = ClientProblem(self, model, t, client, received or {}, memory or {})
-        session = Session(self, problem, self.training.epochs if epochs is None else epochs, sampling)
-        session.run(stop)
-        return session.result()
+
+        def session() -> Session:
+            self.begin(model, t)
+            problem = ClientProblem(self, model, t, client, received or {}, memory or {})
+            return Session(self, problem, self.training.epochs if epochs is None else epochs, sampling)
+
+        training = session()
+        try:
+            training.run(stop)
+        except ScriptError:
+            if self.scripts is None:
+                raise
+            self.scripts.give_up()
+            training = session()
+            training.run(stop)  # raises the error in the line of code that makes the call
+        return training.result()
 
     @property
     def series(self) -> ClientSeries:
