@@ -176,7 +176,7 @@ class LimitingSome(Own):
     def correct(self, problem: Problem, gradients: Tensors) -> None:
         some = [gradient for gradient in gradients.values() if gradient.dim() > 1]
         norm = torch.stack(torch._foreach_norm(some)).norm()
-        torch._foreach_mul_(some, (1.5 / (norm + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(some, (1.3 / (norm + 1e-6)).clamp(max=1.0))
 
 
 class Called(Own):
