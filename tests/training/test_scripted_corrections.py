@@ -102,15 +102,14 @@ def test_other_corrections_run_in_every_step(algorithm: type[Algorithm], monkeyp
 def test_a_number_that_changes_ends_the_use_of_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two rounds, as an algorithm can do on the server."""
 
-    class Fading(Proximal):
+    class Halved(Proximal):
         def begin(self, *given: object) -> object:
             self.mu /= 2
             return super().begin(*given)  # type: ignore[arg-type]
 
     training = Training(batch_size=4, lr=0.05)
-    ways(Fading, network("perceptron"), training, monkeypatch)
-    check = OwnCorrections(Proximal(), scripts=True)
-    assert check.possible
+    ways(Halved, network("perceptron"), training, monkeypatch)
+    assert OwnCorrections(Proximal(), scripts=True).possible
     assert not OwnCorrections(Proximal(), scripts=False).possible
 
 

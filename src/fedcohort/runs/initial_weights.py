@@ -24,9 +24,9 @@ WEIGHTS = "initial weights"
 
 
 def weights_of(experiment: Experiment, given: Given, model: "ModelState") -> dict[str, str]:
-    """The fingerprint of the initial weights by its name in the record; empty for models whose weights the key of a run determines.
+    """The fingerprint of the initial weights, by its name in the record.
 
-    Those are the models of FedCohort, and modules that were given in Python.
+    Empty for the models of FedCohort and for modules that were given in Python: their weights follow from the key of the run.
     """
     return {WEIGHTS: _fingerprint(model)} if _builds(experiment, given) else {}
 
@@ -42,7 +42,7 @@ def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run
 
 
 def check_finished_weights(record: Run, experiment: Experiment, given: Given) -> None:
-    """Refuse to open a finished run in place of one whose network begins with other weights now. One that cannot be built is none.
+    """Refuse to open a finished run if its network begins with other weights now. A network that cannot be built is not checked.
 
     Raises:
         UsageError: the weights are others.

@@ -72,9 +72,8 @@ class JoinedPasses:
             if self._tried is None or size > JOINED:
                 return False
             samples, weights, expected = self._tried
-            whole = (
-                JOINED // size * size
-            )  # as many parts as there are: the few outputs of one part can be the same by chance
+            # as many parts as there are: the few outputs of one part can be the same by chance
+            whole = JOINED // size * size
             with one_thread():
                 found = self._outputs(self._layers, weights, samples[:whole].clone(), list(range(0, whole + 1, size)))
             self._same[size] = torch.equal(found, expected[:whole])

@@ -168,7 +168,6 @@ def _copies(problem: Problem, slopes: Sequence[Tensor], scale: float = 1.0) -> _
         name: nn.Parameter(value) for name, value in copied(problem.parameters, scale).items()
     }
     for parameter, slope in zip(parameters.values(), slopes, strict=True):
-        parameter.grad = torch.empty_like(parameter).copy_(
-            slope.detach()
-        )  # in the memory layout of autograd's gradients
+        # in the memory layout of autograd's gradients
+        parameter.grad = torch.empty_like(parameter).copy_(slope.detach())
     return _Seen(parameters, copied(problem.anchor), received, memory, problem.training, problem.lr)
