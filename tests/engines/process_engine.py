@@ -103,9 +103,8 @@ def open_site(words: Mapping[str, Any], arrays: Mapping[str, Any]) -> Site:
     )
     module = build_module(follow(words["model"]), federation, words["seed"])
     training = make(Training, words["training"], "training")
-    return Site(
-        federation, Trainer(federation, module, training, follow(words["algorithm"]), words["seed"]), words["seed"]
-    )
+    algorithm, seed = follow(words["algorithm"]), words["seed"]
+    return Site(federation, Trainer(federation, module, training, algorithm, seed, omitted=words["omitted"]), seed)
 
 
 def train(
@@ -257,6 +256,7 @@ class ProcessEngine:
             "training": dataclasses.asdict(training),
             "seed": seed,
             "classes": federation.classes,
+            "omitted": sorted(self._server.omitted),
         }
         for worker in range(workers):  # all at once: the first engine of a process waits for torch
             self._request(worker, {"do": "open", **words}, self._slice(federation, worker))
@@ -265,6 +265,9 @@ class ProcessEngine:
 
     def initial_model(self) -> ModelState:
         return self._server.initial_model()
+
+    def whole(self, model: ModelState) -> ModelState:
+        return self._server.whole(model)
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         for worker in range(self.workers):

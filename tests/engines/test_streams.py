@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fedcohort.engines import device
-from fedcohort.engines.local_engine import LARGE, threads_for
+from fedcohort.engines.thread_numbers import LARGE, threads_for
 
 
 def test_tensors_of_the_cpu_leave_a_stream_as_they_are() -> None:

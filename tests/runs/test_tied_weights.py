@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.training.model_states import tied_entries
+from fedcohort.training.omitted_entries import second_names
 from tests.experiments import IID, blobs, small
 
 
@@ -64,8 +64,9 @@ def test_a_shared_weight_has_one_value(settings: dict[str, Any], tmp_path: Path)
     assert torch.equal(model["second.weight"], model["first.weight"])
     assert all(torch.equal(model[name], value) for name, value in expected.items())
     assert tied.rounds["test_loss"].tolist() == once.rounds["test_loss"].tolist()
+    assert tied.ledger["bytes_up"].tolist() == once.ledger["bytes_up"].tolist()
 
 
-def test_tied_entries() -> None:
-    assert tied_entries(Tied((4,), 3)) == {"second.weight": "first.weight"}
-    assert tied_entries(Once((4,), 3)) == {}
+def test_second_names() -> None:
+    assert second_names(Tied((4,), 3)) == {"second.weight": "first.weight"}
+    assert second_names(Once((4,), 3)) == {}

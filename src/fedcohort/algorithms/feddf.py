@@ -146,7 +146,8 @@ class FedDF(Algorithm):
             if self.refresh_statistics:
                 with self.tools.seeded("refresh", members.t):
                     _refresh(self.tools, student, self.batch_size)
-        return {name: value.detach().clone().contiguous() for name, value in student.state_dict().items()}
+        found = student.state_dict()
+        return {name: found[name].detach().clone().contiguous() for name in model}
 
     def weighed(self) -> Mapping[int, float]:
         """0 for models that are not in the average."""

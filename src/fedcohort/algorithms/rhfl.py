@@ -199,9 +199,10 @@ class _Alignment:
 
     def models(self) -> list[ClientModel]:
         """The models as they are now."""
+        states = [network.state_dict() for network in self._networks]
         return [
-            dataclasses.replace(member, state={name: value.detach() for name, value in network.state_dict().items()})
-            for member, network in zip(self._models, self._networks, strict=True)
+            dataclasses.replace(member, state={name: state[name].detach() for name in member.state})
+            for member, state in zip(self._models, states, strict=True)
         ]
 
 

@@ -29,7 +29,7 @@ class ServerTools:
     """Runs models on the server. Features are stored as in the data set; ``prepared`` turns them into inputs of the model.
 
     Attributes:
-        build: makes the network; its initial weights are not used.
+        build: makes the network with its initial weights, of which only those that models omit are used, such as frozen parameters.
         prepared: (stored features, dtype) → inputs of the model.
         num_classes: K.
         public: features of the public samples, without labels; may be empty.
@@ -47,7 +47,7 @@ class ServerTools:
     def model(self, state: dict[str, Tensor]) -> nn.Module:
         """A new network with the weights and the dtype of ``state``, in evaluation mode."""
         module = copy_of(self._skeleton).to(dtype=_dtype(state))
-        module.load_state_dict(state)
+        module.load_state_dict(state, strict=False)  # models omit frozen parameters
         return module.eval()
 
     def logits(self, module: nn.Module, features: Tensor) -> Tensor:

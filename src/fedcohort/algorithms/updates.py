@@ -17,7 +17,8 @@ __all__ = ["Members", "ModelGroup", "ModelState", "Tensors", "Update", "is_finit
 Tensors = dict[str, Tensor]
 """Tensors by name, such as the trainable parameters of a model."""
 ModelState = dict[str, Tensor]
-"""All entries of a model's state dictionary, contiguous: parameters, float buffers, integer buffers."""
+"""What clients receive and send of a network's state dictionary, contiguous: parameters, float buffers, integer buffers. Frozen
+parameters are not part of it, unless the network itself changes them."""
 
 
 class ModelGroup(Protocol):

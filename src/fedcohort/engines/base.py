@@ -65,7 +65,14 @@ class Engine(Protocol):
         ...
 
     def initial_model(self) -> ModelState:
-        """The model before the first round; for one seed it is the same whatever the strategy."""
+        """The model before the first round; for one seed it is the same whatever the strategy.
+
+        Models have the entries of the network's state dictionary that clients receive and send. Frozen parameters are none of them.
+        """
+        ...
+
+    def whole(self, model: ModelState) -> ModelState:
+        """The network's state dictionary with the weights of ``model``, and with the entries that models do not have."""
         ...
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:

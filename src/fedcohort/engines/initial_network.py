@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from torch import device, nn
+from torch import device, dtype, nn
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import raised_in
@@ -31,8 +31,14 @@ class SampleKind(Protocol):
         ...
 
 
-def build_module(model: Model, federation: SampleKind, seed: int) -> nn.Module:
+def build_module(model: Model, federation: SampleKind, seed: int, number: dtype | None = None) -> nn.Module:
     """The model with the initial weights of ``seed``, on the device of the samples; torch's global generator does not change.
+
+    Args:
+        model: builds the network.
+        federation: what the samples are like.
+        seed: the experiment's seed.
+        number: number format of its entries; None leaves them as they are.
 
     Raises:
         UsageError: a built-in model cannot be built with its parameters, for lack of memory.
@@ -47,4 +53,4 @@ def build_module(model: Model, federation: SampleKind, seed: int) -> nn.Module:
             f"model = {shown(model)}: cannot be built for samples of shape {list(federation.sample_shape)}; choose a smaller one: "
             f"{error}"
         ) from error
-    return module.to(federation.device)
+    return module.to(federation.device, number)

@@ -12,13 +12,12 @@ as soon as another process uses a core.
 import queue
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
@@ -37,7 +36,7 @@ from fedcohort.engines.idle_threads import IdleThreads
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.ordered_threads import in_order
 from fedcohort.engines.stacked_cohort import GroupTrainer
-from fedcohort.engines.thread_numbers import ThreadNumbers
+from fedcohort.engines.thread_numbers import ThreadNumbers, threads_for
 from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.engines.work_splitting import in_cohort_order, question_pieces
 from fedcohort.federation.federation import Federation, Samples
@@ -46,23 +45,18 @@ from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
 from fedcohort.training.evaluation import Evaluation, blocks, evaluate_blocks
 from fedcohort.training.model_states import DTYPES, state_of
+from fedcohort.training.omitted_entries import omitted_entries
 from fedcohort.training.partial_upload import partial_upload
 from fedcohort.training.random_layers import recomputes
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["LocalEngine", "threads_for"]
+__all__ = ["LocalEngine"]
 
 T = TypeVar("T")
 
 Plan = Literal["loop", "threads", "stacked"]
 
-THREADS_FOR_LARGE = 5
-"""Default number of threads that feed a GPU with the steps of a large network, whose kernels run side by side."""
-THREADS_FOR_SMALL = 2
-"""The same for a small network. More threads would wait for Python's lock, which they need to start the kernels."""
-LARGE = 2**20
-"""Number of parameters from which on a network is large."""
 AHEAD = 64
 """Maximum number of clients that are trained before their updates are taken."""
 AHEAD_BYTES = 2**29
@@ -71,18 +65,6 @@ MIXED = 4
 """Number of stacks for each core whose clients may be mixed in the cohort."""
 BLOCKS = 8
 """Maximum number of blocks of an evaluation that one thread computes before it looks for more work."""
-
-
-def threads_for(module: nn.Module, device: torch.device) -> int:
-    """Default number of clients, or stacks, that are trained at the same time: one per core, or as many as feed a GPU.
-
-    Args:
-        module: the network.
-        device: where it is trained.
-    """
-    if device.type == "cpu":
-        return cores()
-    return THREADS_FOR_LARGE if sum(p.numel() for p in module.parameters()) >= LARGE else THREADS_FOR_SMALL
 
 
 class LocalEngine:
@@ -98,9 +80,11 @@ class LocalEngine:
         memories: stores the clients' memories; by default in this process, and beyond 1 GiB in a file.
         plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning that says why.
         arithmetic: see :mod:`fedcohort.engines.device`.
+        omitted: names of the entries of the network's state dictionary that models do not have; None means that they are found.
 
     Attributes:
         plan: how clients are trained.
+        omitted: see above, and :func:`~fedcohort.training.omitted_entries.omitted_entries`.
         draws: whether the model draws random numbers in training.
         takes_turns: whether threads take turns in its forward passes, because it does, and can have neither a program nor scripts.
         groups: trains clients in stacks; None for the other plans.
@@ -120,14 +104,17 @@ class LocalEngine:
         memories: Memories | None = None,
         plan: Plan = "threads",
         arithmetic: Arithmetic = "exact",
+        omitted: Collection[str] | None = None,
     ) -> None:
         self.federation = federation
         self._sizes = federation.num_samples
         self.seed = seed
-        self._model, self._training, self._arithmetic = model, training, arithmetic
+        self._training, self._arithmetic = training, arithmetic
         self.device = federation.device
         if on_cpu := self.device.type == "cpu":
             keep_freed_memory()
+        self._network = partial(build_module, model, federation, seed, DTYPES[training.precision])
+        self.omitted = frozenset(omitted_entries(self._network, federation) if omitted is None else omitted)
         first = self._module()
         self.workers = 1 if plan == "loop" else workers or threads_for(first, self.device)
         self.memories = Memories() if memories is None else memories
@@ -152,7 +139,7 @@ class LocalEngine:
         draws: bool | None = None
         for number in range(self.workers):
             module = self._module() if number else module
-            trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, draws)
+            trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, draws, self.omitted)
             trainer.share_work(self._idle.count)
             if self.workers > 1:
                 trainer.stream = device.new_stream(self.device)
@@ -167,12 +154,12 @@ class LocalEngine:
                 break
         self.draws, self.takes_turns = bool(draws), bool(draws) and trainer.needs_python
         self.trainable = frozenset(name for name, p in module.named_parameters() if p.requires_grad)
-        self._model_bytes = max(1, num_bytes([module.state_dict()]))
+        self._model_bytes = max(1, num_bytes([trainer.entries]))
         return trainers
 
     def _groups(self, algorithm: Algorithm) -> GroupTrainer | None:
         """What trains clients in stacks; None, with a warning, if they cannot be stacked."""
-        module = self._module().to(dtype=DTYPES[self._training.precision])
+        module = self._module()
         reason = cannot_stack(module, self.federation, algorithm, self._training)
         if reason is None:
             stack = Stack(self.federation, module, self._training, algorithm, self.seed)
@@ -182,13 +169,22 @@ class LocalEngine:
         return None
 
     def _module(self) -> nn.Module:
-        module = build_module(self._model, self.federation, self.seed)
+        module = self._network()
         return device.in_bfloat16(module) if self._arithmetic == "bf16" else module
 
     def initial_model(self) -> ModelState:
         """See :class:`Engine`."""
-        module = build_module(self._model, self.federation, self.seed)
-        return state_of(module.to(dtype=DTYPES[self._training.precision]))
+        return {name: value for name, value in state_of(self._network()).items() if name not in self.omitted}
+
+    def frozen(self) -> ModelState:
+        """The parameters that models do not have, by name."""
+        with self._trainer() as trainer:
+            return trainer.frozen.values()
+
+    def whole(self, model: ModelState) -> ModelState:
+        """See :class:`Engine`."""
+        with self._trainer() as trainer:
+            return trainer.whole(model)
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`Engine`. At most a window of finished updates waits to be taken, so memory does not grow with the cohort."""

@@ -32,7 +32,8 @@ from fedcohort.core.durable_files import replace_file
 from fedcohort.core.processor import processor
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.initial_network import build_module
-from fedcohort.engines.local_engine import LocalEngine, Plan, threads_for
+from fedcohort.engines.local_engine import LocalEngine, Plan
+from fedcohort.engines.thread_numbers import threads_for
 from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model

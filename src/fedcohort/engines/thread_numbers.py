@@ -1,15 +1,27 @@
-"""How many threads train clients at the same time, if Python runs every step.
+"""How many threads train clients at the same time.
 
-A thread that runs Python holds Python's lock. Two threads with short steps pass it to and fro so often that together they can be
-slower than one alone. The results do not depend on the number of threads.
+A thread that runs Python holds Python's lock. If Python runs every step, and steps are short, two threads pass it to and fro so often
+that together they can be slower than one alone: the first rounds show whether they are. The results do not depend on the number of
+threads.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from fedcohort.algorithms import Update
+import torch
+from torch import nn
 
-__all__ = ["ThreadNumbers"]
+from fedcohort.algorithms import Update
+from fedcohort.core.processor import cores
+
+__all__ = ["ThreadNumbers", "threads_for"]
+
+THREADS_FOR_LARGE = 5
+"""Default number of threads that feed a GPU with the steps of a large network, whose kernels run side by side."""
+THREADS_FOR_SMALL = 2
+"""The same for a small network. More threads would wait for Python's lock, which they need to start the kernels."""
+LARGE = 2**20
+"""Number of parameters from which on a network is large."""
 
 FIRST = 2
 """Number of rounds that are not timed, because first steps load libraries."""
@@ -19,6 +31,18 @@ LONG_STEP = 0.004
 """Seconds of a step from which on all threads are used: most of such a step are calls of PyTorch, which do not hold the lock."""
 FASTER = 0.95
 """One thread is preferred if it needs at most this share of the time that all threads need."""
+
+
+def threads_for(module: nn.Module, device: torch.device) -> int:
+    """Default number of clients, or stacks, that are trained at the same time: one per core, or as many as feed a GPU.
+
+    Args:
+        module: the network.
+        device: where it is trained.
+    """
+    if device.type == "cpu":
+        return cores()
+    return THREADS_FOR_LARGE if sum(p.numel() for p in module.parameters()) >= LARGE else THREADS_FOR_SMALL
 
 
 class ThreadNumbers:

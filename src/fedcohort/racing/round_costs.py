@@ -22,7 +22,7 @@ class RoundCost:
     Attributes:
         label: label of the row.
         selected: number of clients that are selected.
-        models: bytes that are sent and received, in units of the model's size; NaN if the final model of the first run is missing.
+        models: bytes that are sent and received, in units of the model's size; NaN if that is not known.
         bytes: the same in bytes.
         client_passes: forward passes over a client's training data, summed over clients.
         simulated_time: simulated time.
@@ -51,10 +51,12 @@ def round_cost(row: RacedRow) -> RoundCost:
 
 
 def _model_bytes(run: Run) -> float:
-    """Size of the model in bytes, as it is sent; NaN if the final model of the run is missing.
+    """Size of the model in bytes, as it is sent; NaN if a run of an earlier version has no final model.
 
     The ledger does not have it: clients can have the model from a question before they train, and algorithms can send more than that.
     """
+    if "model bytes" in run.meta:
+        return float(run.meta["model bytes"])
     from safetensors.torch import load_file  # slow to import
 
     file = run.path / "model.safetensors"

@@ -128,8 +128,7 @@ class _Playing:
             updates = admitted(run_state.selector, updates)
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
-            merged = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
-            run_state.model = _with_tied(merged, run_state.tied)
+            run_state.model = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm)
         return tally
@@ -244,12 +243,6 @@ def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
     if not type(given).__module__.startswith("fedcohort."):
         _report_not_finite(cast(ModelState, model), start, algorithm)
     return cast(ModelState, model)
-
-
-def _with_tied(model: ModelState, tied: Mapping[str, str]) -> ModelState:
-    """The model with one value for all names of a parameter: server optimizers move it under its first name only, and a client may
-    send it under one of them only."""
-    return {**model, **{name: model[first].clone() for name, first in tied.items()}} if tied else model
 
 
 def _report_not_finite(model: ModelState, start: ModelState, algorithm: str) -> None:

@@ -43,7 +43,6 @@ class RunState:
         k_steps: changes of k: pairs of a round and the number of clients from that round on.
         every_round: whether every round is written to the record when it ends, because clients train on other machines and a round
             that is lost is their work.
-        tied: entries of the model that are another name of a parameter, with its first name; they get its value after every round.
     """
 
     seed: int
@@ -61,7 +60,6 @@ class RunState:
     facts: Mapping[str, str] = field(default_factory=dict)
     k_steps: Sequence[tuple[int, int]] = ()
     every_round: bool = False
-    tied: Mapping[str, str] = field(default_factory=dict)
 
     def k_at(self, t: int) -> int:
         """Number of clients to select in round ``t``."""
@@ -94,8 +92,8 @@ class RunState:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a checkpoint."""
-        self.model = state["model"]
+        """Resume from a checkpoint; the models of earlier versions have frozen parameters as well."""
+        self.model = {name: state["model"][name] for name in self.model}
         self.selector.load_state_dict(state["selector"])
         self.algorithm.load_state_dict(state["algorithm"])
         self.engine.load_state_dict(state["engine"])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.version import __version__
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
@@ -51,7 +52,8 @@ def begin_run(path: Path, cell: Cell, given: Given, run_state: "RunState", finge
         "ours": "\n".join(given.ours(experiment)),
         **({"labels": "numbers"} if label_kind(experiment.training) == "numbers" else {}),
         **given.classes(),
-        **weights_of(experiment, given, run_state.model),
+        **weights_of(experiment, given, run_state),
+        "model bytes": str(num_bytes([run_state.model])),
         **run_state.facts,
         "data": fingerprint,
         FACTS: json.dumps(plugin_facts(experiment, given.sections())),

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcohort.core.errors import UsageError
@@ -23,12 +24,12 @@ WEIGHTS = "initial weights"
 """The name of the fingerprint in the record."""
 
 
-def weights_of(experiment: Experiment, given: Given, model: "ModelState") -> dict[str, str]:
+def weights_of(experiment: Experiment, given: Given, run_state: "RunState") -> dict[str, str]:
     """The fingerprint of the initial weights, by its name in the record.
 
     Empty for the models of FedCohort and for modules that were given in Python: their weights follow from the key of the run.
     """
-    return {WEIGHTS: _fingerprint(model)} if _builds(experiment, given) else {}
+    return {WEIGHTS: _fingerprint(_initial(run_state))} if _builds(experiment, given) else {}
 
 
 def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run_state: "RunState") -> None:
@@ -38,7 +39,7 @@ def check_resumed_weights(record: Run, experiment: Experiment, given: Given, run
         UsageError: the weights are others.
     """
     if WEIGHTS in record.meta and _builds(experiment, given):
-        _check(record, experiment, given, run_state.model, run_state.engine.initial_model)
+        _check(record, experiment, given, _initial(run_state), partial(_initial, run_state))
 
 
 def check_finished_weights(record: Run, experiment: Experiment, given: Given) -> None:
@@ -63,6 +64,11 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     except Exception:  # such as a missing file: a run directory has a copy of the code, and none of the weights
         return
     _check(record, experiment, given, now, built)
+
+
+def _initial(run_state: "RunState") -> "ModelState":
+    """All entries of the network before the first round."""
+    return run_state.engine.whole(run_state.engine.initial_model())
 
 
 class _Kind(NamedTuple):

@@ -237,7 +237,7 @@ class _Rounds:
                         raise Interrupted(message, stop.signum)
             finally:
                 self._write()
-        self.writer.finish(self.run_state.model)
+        self.writer.finish(self.run_state.engine.whole(self.run_state.model))
         if stop.is_set():  # the caller may have further runs to play
             raise Interrupted(f"stopped after the last round of {rounds:,}; the run is finished ({path})", stop.signum)
 

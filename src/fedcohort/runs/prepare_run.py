@@ -101,20 +101,16 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> dict[str, str]:
-    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit.
-
-    Returns:
-        Entries that are another name of a parameter, see :func:`~fedcohort.training.model_states.tied_entries`.
-    """
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
+    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network, refuse_complex
     from fedcohort.training.forward_code import names_kept
-    from fedcohort.training.model_states import DTYPES, tied_entries
+    from fedcohort.training.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
-        return {}
+        return
     dtype = DTYPES[experiment.training.precision]
     module = build_module(model, federation, experiment.seed)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
@@ -127,7 +123,6 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
         module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits,
         kept=names_kept(module),
     )  # fmt: skip
-    return tied_entries(module)
 
 
 @naming_own_code()
@@ -138,13 +133,15 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.training.model_states import DTYPES, state_of
+    from fedcohort.training.omitted_entries import omitted_entries
 
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
-    module = build_module(model_of(experiment, given), federation, seed)
-    start = state_of(module.to(dtype=DTYPES[experiment.training.precision]))
+    build = partial(build_module, model_of(experiment, given), federation, seed, DTYPES[experiment.training.precision])
+    left_out = omitted_entries(build, federation)
+    start = {name: value for name, value in state_of(build()).items() if name not in left_out}
     clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)
@@ -174,7 +171,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    tied = check_model(experiment, given, model, federation)
+    check_model(experiment, given, model, federation)
     give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
     cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
@@ -201,7 +198,6 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
-                tied=tied,
                 facts={}
                 if federation.vocabulary
                 else {"standardised": "yes" if federated.dataset.standardise else "no"},

@@ -3,12 +3,14 @@
 import dataclasses
 import tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from fedcohort.algorithms import Algorithm
+from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.state_files import pack
 from fedcohort.engines.base import Engine
@@ -36,6 +38,7 @@ from fedcohort.testing.engine_training import (
     check_stops,
     check_streaming,
 )
+from fedcohort.testing.frozen_parameters import PartlyFrozen, check_frozen
 from fedcohort.testing.updates import as_plain, stopping_cohort
 
 __all__ = ["MakeEngine", "check_engine"]
@@ -80,9 +83,10 @@ def check_engine(make: MakeEngine, *, memories_elsewhere: bool = False) -> None:
             training: Training = TRAINING,
             algorithm: Algorithm | None = None,
             federation: Federation | None = None,
+            model: Model | None = None,
         ) -> Engine:
-            clients = federation or small_federation()
-            engine = make(clients, Mlp(hidden=8), training, algorithm or ControlVariates(), seed, workers)
+            clients, network = federation or small_federation(), model or Mlp(hidden=8)
+            engine = make(clients, network, training, algorithm or ControlVariates(), seed, workers)
             stack.callback(engine.close)
             return engine
 
@@ -92,6 +96,9 @@ def check_engine(make: MakeEngine, *, memories_elsewhere: bool = False) -> None:
             _compare(_scenario(build(workers=workers), by_name), expected, f"with {workers} workers")
         expected = _scenario(build(LocalEngine, 1, training=double), by_name)
         _compare(_scenario(build(training=double), by_name), expected, "in double precision")
+
+        frozen = partial(build, model=PartlyFrozen(), algorithm=FedAvg())
+        check_frozen(frozen(), frozen(LocalEngine, 1))
 
         engine, another_seed = build(), build(workers=3, seed=4)
         model = engine.initial_model()

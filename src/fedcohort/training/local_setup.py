@@ -1,5 +1,6 @@
 """One copy of the model with everything that the local training of one client after another needs."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from fedcohort.training.model_states import DTYPES, copied
 from fedcohort.training.network_buffers import NetworkBuffers
 from fedcohort.training.network_rewriting import GivenOrder, relu_last
 from fedcohort.training.network_scripts import Scripts
+from fedcohort.training.omitted_entries import FrozenParameters
 from fedcohort.training.optimizers import build_optimizer
 from fedcohort.training.plain_network import Program, program_of
 from fedcohort.training.random_layers import draws_at_random
@@ -43,13 +45,16 @@ class LocalSetup:
         seed: the experiment's seed.
         draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.random_layers`; None means that a trial
             run decides.
+        omitted: names of the entries of the module's state dictionary that models do not have, see
+            :func:`~fedcohort.training.omitted_entries.omitted_entries`.
 
     Attributes:
         training: the settings after the algorithm has adapted them.
         smallest_batch: smaller batches are left out. It is 2 for models with batch norm, which has no statistics of a single sample
             and would raise an error.
         given_order: the order in which the network's layers were given; :attr:`module` has some of them in another one.
-        entries: the entries of the module's state dictionary.
+        entries: the entries of the module's state dictionary that models have.
+        frozen: the parameters that models omit.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network and this loss.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
@@ -68,6 +73,7 @@ class LocalSetup:
         algorithm: Algorithm,
         seed: int,
         draws: bool | None = None,
+        omitted: Collection[str] = (),
     ) -> None:
         self.federation = federation
         self.algorithm = algorithm
@@ -85,7 +91,9 @@ class LocalSetup:
         if draws is None:
             draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
         self.draws = draws
-        self.entries: ModelState = self.module.state_dict()
+        state = self.module.state_dict()
+        self.entries: ModelState = {name: value for name, value in state.items() if name not in omitted}
+        self.frozen = FrozenParameters(self.module, omitted)
         self._network_buffers = NetworkBuffers(self.module)
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
@@ -166,9 +174,15 @@ class LocalSetup:
             for name, value in self.entries.items():
                 value.copy_(model[name])
 
+    def whole(self, model: ModelState) -> ModelState:
+        """A copy of the module's state dictionary with the weights of ``model``, and with the entries that it omits."""
+        self.load(model)
+        return copied(self.module.state_dict())
+
     def trained(self) -> ModelState:
-        """A copy of the module's entries after a training."""
+        """A copy of the model that the module holds after a training."""
         self._network_buffers.gather()
+        self.frozen.check()
         return copied(self.entries)
 
     def begin(self, model: ModelState, t: int, *, load: bool = True) -> None:

@@ -110,13 +110,15 @@ class _Site:
             built = build_module(model, federation, setup.seed)
             return device.in_bfloat16(built) if setup.arithmetic == "bf16" else built
 
-        trainer = Trainer(federation, module(), training, algorithm, setup.seed)
+        trainer = Trainer(federation, module(), training, algorithm, setup.seed, omitted=setup.omitted)
+        trainer.frozen.set(as_tensors(setup.frozen)[""])  # another processor may have drawn others
         layout = ModelLayout(trainer.entries)
         site = _Site(setup, federation, trainer, layout, ReusedRows(layout.num_bytes), None)
         if setup.stacked:
             own = module().to(dtype=DTYPES[training.precision])
+            own.load_state_dict(as_tensors(setup.frozen)[""], strict=False)
             stack = Stack(federation, own, training, algorithm, setup.seed)
-            size = max(1, num_bytes([own.state_dict()]))
+            size = max(1, num_bytes([trainer.entries]))
             site.groups = GroupTrainer(stack, size, site.memory)
         return site
 

@@ -98,6 +98,8 @@ class Setup:
         stacked: whether clients are trained in stacks.
         device: device of the tensors.
         arithmetic: see :mod:`fedcohort.engines.device`.
+        omitted: names of the entries of the network that models do not have.
+        frozen: the values of those that are parameters.
     """
 
     clients: Mapping[str, Any]
@@ -106,6 +108,8 @@ class Setup:
     stacked: bool
     device: str
     arithmetic: Arithmetic
+    omitted: frozenset[str]
+    frozen: NestedArrays
 
 
 @dataclass(frozen=True)

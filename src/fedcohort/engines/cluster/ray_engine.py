@@ -119,8 +119,9 @@ class RayEngine:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._closed = False
-        plugins = _plugins(model, training, algorithm)
-        self._setup = self._ray.put(Setup(clients_of(federation), plugins, seed, self._stacked, device, arithmetic))
+        plugins, frozen = _plugins(model, training, algorithm), as_arrays({"": self._driver.frozen()})
+        settings = seed, self._stacked, device, arithmetic, self._driver.omitted, frozen
+        self._setup = self._ray.put(Setup(clients_of(federation), plugins, *settings))
         self._sent: tuple[ModelState, Any] | None = None
         self._weights_are_samples = True  # in the last mean that was asked for; hosts then compute means at once
         self._last_round = math.inf  # seconds
@@ -129,6 +130,10 @@ class RayEngine:
     def initial_model(self) -> ModelState:
         """See :class:`~fedcohort.engines.base.Engine`."""
         return self._driver.initial_model()
+
+    def whole(self, model: ModelState) -> ModelState:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self._driver.whole(model)
 
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`~fedcohort.engines.base.Engine`. At most a window of updates waits to be taken."""

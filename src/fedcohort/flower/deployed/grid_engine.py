@@ -22,6 +22,7 @@ from fedcohort.flower.deployed.expected_extra import extra_layout
 from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
 from fedcohort.flower.deployed.reply_checks import Expected, Layout
 from fedcohort.flower.deployed.site_roster import SiteRoster
+from fedcohort.flower.sites.frozen_sums import sums_of
 from fedcohort.flower.sites.protocol import ASK, TRAIN, BadMessage, Words, packed, unpacked
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
@@ -96,11 +97,17 @@ class GridEngine:
             "classes": list(federation.classes),
             "standardization": {"shift": federation.shift.double(), "scale": federation.scale.double()},
             "sections": dict(described or {}),
+            "omitted": sorted(self._driver.omitted),
+            "frozen": sums_of(self._driver.frozen()),
         }
 
     def initial_model(self) -> ModelState:
         """See :class:`~fedcohort.engines.base.Engine`."""
         return self._driver.initial_model()
+
+    def whole(self, model: ModelState) -> ModelState:
+        """See :class:`~fedcohort.engines.base.Engine`."""
+        return self._driver.whole(model)
 
     # training
 

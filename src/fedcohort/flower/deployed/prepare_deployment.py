@@ -98,7 +98,7 @@ class Deployment:
         if algorithm.pools:
             raise UsageError(f"algorithm = {type(algorithm).__name__}: pools the data of all clients; use another one")
         model, federation = model_of(experiment, given), _server_federation(experiment, given, dataset)
-        tied = check_model(experiment, given, model, federation)
+        check_model(experiment, given, model, federation)
         give_tools(algorithm, model, federation, public, experiment.seed)
         roster = self._roster(len(dataset.classes), experiment.federation.clients, federation.sample_shape)
         described = experiment.to_dict()
@@ -126,7 +126,7 @@ class Deployment:
                 experiment.seed, experiment.selection.k, clock, selector, algorithm, engine, engine.initial_model(), engine.plan,
                 portrait, notes=engine.take_notes,
                 facts={"clock": self.given.time, "clients": ", ".join(names)[:1000]},
-                k_steps=experiment.selection.k_steps, every_round=True, tied=tied,
+                k_steps=experiment.selection.k_steps, every_round=True,
             )  # fmt: skip
             yield run_state, public.fingerprint
         finally:

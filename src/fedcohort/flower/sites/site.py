@@ -16,7 +16,9 @@ from fedcohort.core.state_files import pack
 from fedcohort.core.threads import one_thread, usual_settings
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.federation import Federation
 from fedcohort.flower.sites.answer_log import answer_line
+from fedcohort.flower.sites.frozen_sums import check_frozen
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
@@ -286,10 +288,20 @@ class Site:
         key = _digest(setup.values)
         if key not in self._engines:
             self.close()
-            model, training, algorithm = self.plugins(setup)
-            federation = federation_of(setup, names, self.clients)
-            self._engines[key] = LocalEngine(federation, model, training, algorithm, setup.count("seed"), self.workers)
+            self._engines[key] = self._new_engine(setup, federation_of(setup, names, self.clients))
         return self._engines[key], names
+
+    def _new_engine(self, setup: Words, federation: Federation) -> LocalEngine:
+        """An engine whose models have the entries of the server's, and whose other entries have the values of the server's."""
+        parts, seed = self.plugins(setup), setup.count("seed")
+        omitted = setup.names("omitted") if setup.has("omitted") else ()
+        engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
+        try:
+            check_frozen(setup.tensors("frozen") if omitted else {}, engine.frozen())
+        except BaseException:
+            engine.close()
+            raise
+        return engine
 
 
 def _largest(labels: Tensor) -> int:

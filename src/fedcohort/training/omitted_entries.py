@@ -1,0 +1,115 @@
+"""Entries of a network that its models do not have, because clients know them from the beginning and no training changes them.
+
+A model is what clients receive, train and send. The entries of the network's state dictionary that it omits are frozen parameters,
+such as a pretrained part, and the second names of parameters that two layers share.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.algorithms import ModelState
+from fedcohort.core.errors import UsageError
+from fedcohort.core.random_streams import torch_seeded
+from fedcohort.federation.federation import Federation
+
+__all__ = ["FrozenParameters", "omitted_entries", "second_names"]
+
+PASSES = 2
+"""Number of forward passes that show whether a network changes its frozen parameters itself."""
+
+
+def omitted_entries(build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
+    """The names of the entries that models of a network omit.
+
+    A frozen parameter is not among them if the network changes it in its forward passes, as a mean teacher does, or if it differs each
+    time that the network is built: clients must then receive it.
+
+    Args:
+        build: builds the network with its initial weights.
+        federation: has samples of the network's kind.
+    """
+    module = build()
+    others = second_names(module)
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+    if not frozen:
+        return frozenset(others)
+    _pass_forward(module, federation)
+    again = dict(build().named_parameters())
+    fixed = {name for name, value in frozen.items() if torch.equal(value, again[name])}
+    return frozenset(fixed | others.keys())
+
+
+def _pass_forward(module: nn.Module, federation: Federation) -> None:
+    """Some forward passes in training mode."""
+    samples = max((federation.test, federation.train, federation.validation), key=len)[:2]
+    module.train()
+    with suppress(Exception), torch.no_grad():  # an error is shown where clients are trained
+        number = next(p.dtype for p in module.parameters() if p.is_floating_point())
+        inputs = federation.prepare(samples.features, number)
+        for _ in range(PASSES):
+            with torch_seeded(0, inputs.device):
+                module(inputs)
+
+
+def second_names(module: nn.Module) -> dict[str, str]:
+    """Entries of the state dictionary that are another name of a parameter, with the first name of each.
+
+    Such as the weight of a last layer that is the table of an embedding. Parameters go by their first name everywhere else.
+    """
+    first: dict[int, str] = {}
+    names = [(name, first.setdefault(id(p), name)) for name, p in module.named_parameters(remove_duplicate=False)]
+    return {name: other for name, other in names if name != other}
+
+
+class FrozenParameters:
+    """The parameters that models omit, and whether they are still as they were.
+
+    Args:
+        module: the network.
+        omitted: names of the entries that its models omit.
+    """
+
+    def __init__(self, module: nn.Module, omitted: Collection[str]) -> None:
+        self._values = {name: p for name, p in module.named_parameters() if name in omitted}
+        self._sums = self._now()
+
+    def check(self) -> None:
+        """Check that no training has changed them, since nobody would receive their new values.
+
+        Raises:
+            UsageError: one of them has other values than at first.
+        """
+        for name, now, before in zip(self._values, self._now(), self._sums, strict=True):
+            if now != before:
+                raise UsageError(
+                    f"model: its training changed the parameter {name!r}, which has requires_grad = False and was not changed by "
+                    "first forward passes, so that it is not sent; make it a buffer (register_buffer)"
+                )
+
+    def set(self, values: Mapping[str, Tensor]) -> None:
+        """Give them these values, by name."""
+        with torch.no_grad():
+            for name, value in self._values.items():
+                value.copy_(values[name])
+        self._sums = self._now()
+
+    def values(self) -> ModelState:
+        """Their values, by name."""
+        return {name: value.detach() for name, value in self._values.items()}
+
+    def _now(self) -> list[int]:
+        """A number for each, in which every bit counts."""
+        sums = [_sum_of_bits(value.detach()) for value in self._values.values()]
+        return [int(total) for total in torch.stack(sums).tolist()] if sums else []
+
+
+def _sum_of_bits(value: Tensor) -> Tensor:
+    """The sum of the tensor's memory as integers, int64 []; ten times cheaper than a comparison with a copy."""
+    dense = value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
+    words = value.as_strided((value.numel(),), (1,)).view(torch.uint8) if dense else value.flatten().view(torch.uint8)
+    words = words.clone() if words.storage_offset() % 8 else words
+    whole = len(words) // 8 * 8
+    return words[:whole].view(torch.int64).sum() + words[whole:].sum()
