@@ -100,12 +100,7 @@ class LocalSetup:
         on_cpu = federation.device.type == "cpu"
         self.scripts = Scripts(self.module, self.parameters, self.loss, draws) if on_cpu else None
         self.own_corrections = OwnCorrections(algorithm, self.scripts is not None and self.scripts.possible)
-        self.program: Program | None = None
-        self._outputs_program: Program | None = None
-        if not (federation.integers or federation.vocabulary or self.loss.numeric):
-            self._outputs_program = program_of(self.module, federation.sample_shape)
-            takes_part = type(self.loss) is CrossEntropy and not self.own_corrections.possible
-            self.program = self._outputs_program if takes_part else None
+        self.program, self._outputs_program = self._programs()
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not draws:
             self._record_passes()
@@ -113,6 +108,14 @@ class LocalSetup:
         self.stream: Any = None
         self._shown: ModelState | None = None
         self._series: ScriptedSeries | None = None
+
+    def _programs(self) -> tuple[Program | None, Program | None]:
+        """The program that takes steps, and the one that computes outputs."""
+        if self.federation.integers or self.federation.vocabulary or self.loss.numeric:
+            return None, None
+        outputs = program_of(self.module, self.federation.sample_shape)
+        takes_part = type(self.loss) is CrossEntropy and not self.own_corrections.possible
+        return outputs if takes_part else None, outputs
 
     def _record_passes(self) -> None:
         """Record the pass for each size of :func:`common_batch_sizes` that is at most one chunk."""
