@@ -33,8 +33,11 @@ class BareLoop:
         self.data = list(zip(scaled[0].tensor_split(edges), torch.from_numpy(labels).tensor_split(edges), strict=True))
         self.test = scaled[1], torch.from_numpy(test_labels)
         self.module = build(case)
-        self.parameters = list(self.module.parameters())
-        self.model = {name: value.clone() for name, value in self.module.state_dict().items()}
+        self.parameters = [p for p in self.module.parameters() if p.requires_grad]
+        frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad}
+        # what clients send: all but frozen parameters
+        self.entries = {name: value for name, value in self.module.state_dict().items() if name not in frozen}
+        self.model = {name: value.clone() for name, value in self.entries.items()}
         # of SCAFFOLD: the server's control variate, and those of the clients
         self.shift = [torch.zeros_like(p) for p in self.parameters]
         self.shifts: dict[int, list[Tensor]] = {}
@@ -56,10 +59,10 @@ class BareLoop:
         steps, seen = 0, 0
         for client in clients:
             features, labels = self.data[client]
-            self.module.load_state_dict(self.model)
+            self.module.load_state_dict(self.model, strict=False)
             steps += self._train(client, features, labels)
             weight = 1 if self.case.algorithm == "scaffold" else len(labels)
-            for name, value in self.module.state_dict().items():
+            for name, value in self.entries.items():
                 total[name] += value * weight
             seen += weight
         self.model = {name: (value / seen).to(value.dtype) for name, value in total.items()}
@@ -152,7 +155,7 @@ class BareLoop:
 
     def _evaluate(self) -> float:
         """The accuracy of the model on the test samples."""
-        self.module.load_state_dict(self.model)
+        self.module.load_state_dict(self.model, strict=False)
         self.module.eval()
         right = 0
         with torch.no_grad():

@@ -45,6 +45,46 @@ class OwnChecking(OwnMlp):
         return super().forward(x)
 
 
+class Adapted(nn.Module):
+    """A frozen linear layer with a trained low-rank adapter (LoRA)."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs).requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(8, inputs) / inputs**0.5)
+        self.up = nn.Parameter(torch.zeros(outputs, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x) + x @ self.down.T @ self.up.T
+        return outputs
+
+
+class OwnAdapted(nn.Module):
+    """A perceptron with 5.8 million frozen parameters, adapters and a trained last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Adapted(784, 2048), Adapted(2048, 2048)
+        self.head = nn.Linear(2048, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(functional.relu(self.second(functional.relu(self.first(x.flatten(1))))))
+        return logits
+
+
+class OwnFrozen(nn.Module):
+    """A frozen ResNet-18 with a trained layer on its features."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.body = ResNet18(norm="group").build(case.shape, 64).requires_grad_(False)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(functional.relu(self.body(x)))
+        return logits
+
+
 class OwnAttention(nn.Module):
     """Attention over the rows of an image, as people write it: it puts a token in front of them, and keeps the attention."""
 
@@ -155,6 +195,8 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "own_reading": lambda _: OwnReading(),
     "own_checking": lambda _: OwnChecking(),
     "own_attention": lambda _: OwnAttention(),
+    "own_adapted": lambda _: OwnAdapted(),
+    "own_frozen": OwnFrozen,
     "mlp_gelu": lambda _: _mlp(nn.GELU),
     "mlp_dropout": lambda _: _mlp(dropout=0.5),
     "mlp_batchnorm": lambda _: _mlp_batchnorm(),

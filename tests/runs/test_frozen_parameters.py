@@ -23,7 +23,7 @@ from fedcohort.models import as_model
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation
-from fedcohort.training.omitted_entries import FrozenParameters
+from fedcohort.training.omitted_entries import OFTEN, FrozenParameters
 from tests.experiments import IID, blobs, small
 
 HEAD = 4 * (8 * 3 + 3)
@@ -204,6 +204,25 @@ def test_every_bit_of_a_frozen_parameter_counts() -> None:
                 frozen.check()
             flat *= -1
         frozen.check()
+
+
+def test_large_frozen_parameters_are_read_after_some_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedcohort.training.omitted_entries.SMALL", 0)
+    module = nn.Linear(3, 2).requires_grad_(False)
+    frozen = FrozenParameters(module, {"weight", "bias"})
+    frozen.check()
+    module.weight.data.mul_(2)  # torch does not know of it
+    for _ in range(OFTEN - 1):
+        frozen.check()
+    with pytest.raises(UsageError, match="changed the parameter 'weight'"):
+        frozen.check()
+    module.weight.data.mul_(0.5)
+    for change in (lambda: module.bias.mul_(2), lambda: setattr(module.bias, "data", 2 * module.bias.data)):
+        frozen.set({name: value.clone() for name, value in frozen.values().items()})
+        frozen.check()
+        change()
+        with pytest.raises(UsageError, match="changed the parameter 'bias'"):
+            frozen.check()
 
 
 def test_a_site_with_other_frozen_values_is_told() -> None:

@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from fedcohort.algorithms import ModelState
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import torch_seeded
+from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.federation.federation import Federation
 
 __all__ = ["FrozenParameters", "omitted_entries", "second_names"]
 
 PASSES = 2
 """Number of forward passes that show whether a network changes its frozen parameters itself."""
+SMALL = 2**20
+"""Bytes of frozen parameters up to which all of them are read after every training."""
+OFTEN = 16
+"""Larger ones are read after the first training, and then after every so many."""
 
 
 def omitted_entries(build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
@@ -74,36 +79,48 @@ class FrozenParameters:
 
     def __init__(self, module: nn.Module, omitted: Collection[str]) -> None:
         self._values = {name: p for name, p in module.named_parameters() if name in omitted}
-        self._sums = self._now()
+        self._large = num_bytes([self._values]) > SMALL
+        self._calls = 0
+        self._sums, self._marks = self._sums_now(), self._marks_now()
 
     def check(self) -> None:
         """Check that no training has changed them, since nobody would receive their new values.
 
+        Changes of large ones that torch does not know of, as by ``.data``, are found after at most :data:`OFTEN` trainings.
+
         Raises:
             UsageError: one of them has other values than at first.
         """
-        for name, now, before in zip(self._values, self._now(), self._sums, strict=True):
+        self._calls += 1
+        if self._large and self._calls % OFTEN != 1 and self._marks_now() == self._marks:
+            return
+        for name, now, before in zip(self._values, self._sums_now(), self._sums, strict=True):
             if now != before:
                 raise UsageError(
                     f"model: its training changed the parameter {name!r}, which has requires_grad = False and was not changed by "
                     "first forward passes, so that it is not sent; make it a buffer (register_buffer)"
                 )
+        self._marks = self._marks_now()
 
     def set(self, values: Mapping[str, Tensor]) -> None:
         """Give them these values, by name."""
         with torch.no_grad():
             for name, value in self._values.items():
                 value.copy_(values[name])
-        self._sums = self._now()
+        self._sums, self._marks = self._sums_now(), self._marks_now()
 
     def values(self) -> ModelState:
         """Their values, by name."""
         return {name: value.detach() for name, value in self._values.items()}
 
-    def _now(self) -> list[int]:
+    def _sums_now(self) -> list[int]:
         """A number for each, in which every bit counts."""
         sums = [_sum_of_bits(value.detach()) for value in self._values.values()]
         return [int(total) for total in torch.stack(sums).tolist()] if sums else []
+
+    def _marks_now(self) -> list[tuple[int, int]]:
+        """Where each of them lies, and how often torch has changed it."""
+        return [(value.data_ptr(), value._version) for value in self._values.values()]
 
 
 def _sum_of_bits(value: Tensor) -> Tensor:
