@@ -248,12 +248,12 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
     """
     row = _round(run, round)
     clients, decisions = run.clients, run.read_decisions(round=round)
-    names, wall = run.portrait.names, run.meta.get("clock") == "wall"
+    names = run.portrait.names
     selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
-    candidates = _candidates(decisions, selected, names, wall)
+    candidates = _candidates(decisions, selected, names)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
-        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names, wall))
+        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names))
         for client in selected
         if client not in listed
     ]
@@ -314,12 +314,9 @@ def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def _candidates(
-    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
+    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]
 ) -> list[Candidate]:
-    """The candidates of one round.
-
-    ``selected`` holds the recorded rows of the selected clients, by id, and ``wall`` says that the run has real clients.
-    """
+    """The candidates of one round; ``selected`` holds the recorded rows of the selected clients, by id."""
     ranks = decisions["score"].rank(ascending=False)
     terms = decisions.drop(columns=["round", "client", "selected", "score"]).dropna(axis="columns", how="all")
     return [
@@ -329,22 +326,19 @@ def _candidates(
             score=row["score"],
             rank=rank,
             terms={name: row[name] for name in map(str, terms.columns)},
-            **_what_happened(row["client"], selected, names, wall),
+            **_what_happened(row["client"], selected, names),
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
 
 
-def _what_happened(
-    client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
-) -> dict[str, Any]:
+def _what_happened(client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """What :class:`Candidate` says about a client besides the decision; the arguments are as for :func:`_candidates`."""
     row = selected.get(client, {})
-    unknown = () if row.get("steps") or not wall else ("steps",)  # a server that does not know the number records 0
     outcome = {
         name: float(value)
         for name, value in row.items()
-        if name not in ("round", "client", "status", "detail", *unknown) and not math.isnan(value)
+        if name not in ("round", "client", "status", "detail") and not math.isnan(value)
     }
     name = names[client] if names else ""
     return {"status": row.get("status", ""), "detail": row.get("detail", ""), "outcome": outcome, "name": name}
