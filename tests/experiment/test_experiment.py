@@ -385,3 +385,12 @@ def test_a_sweep_of_a_parameter_that_only_a_variant_has_says_how_to_do_it() -> N
     with pytest.raises(UsageError) as nowhere:
         Experiment(variants=variants, sweep={"selection.beta": [0.1, 0.5]})
     assert str(nowhere.value) == "sweep: selection.beta: unknown key for 'uniform'; valid: k, k_steps, name"
+
+
+@pytest.mark.parametrize("given", ["rounds=1", {"rounds": 1}, [1]])
+def test_settings_beside_a_file_are_a_list_of_texts(given: object, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("rounds = 2")
+    with pytest.raises(
+        UsageError, match=r"^overrides = .*: should be a list of settings as texts, such as \['selection.k=5'\]$"
+    ):
+        load(tmp_path / "a.toml", given)  # type: ignore[arg-type]

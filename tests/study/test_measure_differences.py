@@ -134,6 +134,7 @@ def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:
         ("worst_client_acuracy", "did you mean 'worst_client_accuracy'?"),
         ("best_accuracy", "chosen by its test accuracy"),
         (3, "measure = 3: a comparison has no differences of it; give its name"),
+        (["bytes"], r"measure = \['bytes'\]: a comparison has no differences of it; give its name, such as 'bytes'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(compared: fedcohort.Comparison, name: object, message: str) -> None:

@@ -8,9 +8,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.core.report_names import is_random
 from fedcohort.record import KEPT, Run
@@ -283,6 +284,8 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
 
 def _round(run: Run, round: int) -> dict[str, Any]:
     """The recorded row of a round."""
+    if not isinstance(round, Integral) or isinstance(round, bool):
+        raise UsageError(f"round = {shown(round)}: should be a whole number, such as 1")
     played = _rows(run.rounds.reset_index())
     row = next((row for row in played if row["round"] == round), None)
     if row is None:
