@@ -161,6 +161,10 @@ def compare(
             raise UsageError(
                 "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
             )
+        if paths and not Path(paths[0]).exists():
+            raise UsageError(
+                f"{paths[0]}: no such experiment file (.toml) and no such run directory; give the path of one"
+            )
         experiment = experiment_of(paths[0] if paths else None, settings, trust, variants=True)
         compared = _compared(experiment, measures, runs, data_dir, trust, jobs, quiet)
         _print_comparison(compared, measures, as_json)
