@@ -290,7 +290,7 @@ class Chooser:
         try:
             state = load_state(as_path(path, "path"))
         except (OSError, CorruptState) as error:
-            raise UsageError(f"{path}: cannot be restored ({error})") from None
+            raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
         self.load_state_dict(state)
 
     def _one_call(self) -> AbstractContextManager[None]:
