@@ -410,6 +410,6 @@ def test_numbers_of_numpy_are_those_of_python() -> None:
     }  # fmt: skip
     assert Experiment(**given).to_toml() == Experiment(**values).to_toml()
     assert Experiment(**given).rows()[1][1].to_toml() == Experiment(**values).rows()[1][1].to_toml()
-    assert PowerOfChoice(d=np.int64(5)) == PowerOfChoice(d=5)
+    assert PowerOfChoice(d=np.int64(5)) == PowerOfChoice(d=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^rounds = .*: should be a whole number"):
         Experiment(rounds=np.float64(2.5))
