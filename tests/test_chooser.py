@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -704,3 +705,15 @@ def test_the_least_k_that_a_message_names_is_accepted(k: int) -> None:
 def test_numbers_of_samples_are_one_for_each_client() -> None:
     wanted = "must be whole numbers of at least 0 and below 9,007,199,254,740,992, one for each client"
     refuses(wanted, Chooser, Uniform(), dataclasses.replace(CENSUS, num_samples=np.ones((3, 2), int)))
+
+
+def test_a_report_with_a_misspelt_name_is_mentioned() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    clients = own.select(range(M)).clients.tolist()
+    outcome = own.outcome({client: ClientResult({"loss": 1.0}) for client in clients})
+    with pytest.warns(UserWarning, match=r"^billed_report\('los'\): no client reports it; did you mean 'loss'\?$"):
+        assert np.isnan(outcome.billed_report("los")).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(outcome.billed_report("gain")).all(), "a stopping rule may report it in another round"
+        assert outcome.billed_report("loss").tolist() == [1.0] * 3

@@ -413,3 +413,10 @@ def test_numbers_of_numpy_are_those_of_python() -> None:
     assert PowerOfChoice(d=np.int64(5)) == PowerOfChoice(d=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"^rounds = .*: should be a whole number"):
         Experiment(rounds=np.float64(2.5))
+
+
+def test_a_file_without_a_class_says_how_to_name_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"mine\.py': no such strategy; for a class in this file, write 'mine\.py:Class'$"
+    ):
+        Experiment(selection={"name": "mine.py"})

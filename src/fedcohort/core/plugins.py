@@ -125,6 +125,8 @@ class Table:
         if is_python_plugin(name):
             return self._checked(python_plugin(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
+        if name.endswith(".py"):
+            hint = f"for a class in this file, write '{name}:Class'"
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
     def accepts(self, given: object) -> bool:
