@@ -126,6 +126,7 @@ def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:
     assert table["difference"].iloc[1] == pytest.approx(np.mean(values[1]) - np.mean(values[0]))
     (found,) = compared.differences_in(["share_of_zeros"])
     assert found.measure.words == ("higher", "lower")
+    assert "share_of_zeros: own measure" in terminal.as_text(terminal.measure_table(compared, found))
 
 
 @pytest.mark.parametrize(
