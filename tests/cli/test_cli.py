@@ -588,9 +588,12 @@ def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
     shown = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Mine").stdout.split())
     assert shown.startswith("your own")
-    assert "Mine Mine alone. source McMahan" in shown
+    assert "Mine Mine alone. source own version of Uniform: McMahan" in shown
+    assert "status ours" in shown
     silent = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Silent").stdout.split())
-    assert "Silent source McMahan" in silent, "the sentence of the base class describes something else"
+    assert "Silent source own version of Uniform: McMahan" in silent, (
+        "the sentence of the base class describes something else"
+    )
     refused(call("strategies", "nowhere.py:Mine"), "name = 'nowhere.py:Mine'", "there is no file nowhere.py")
     refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
 
