@@ -132,6 +132,12 @@ def test_unknown_numbers_of_steps_are_not_shown(tmp_path: Path) -> None:
     selected = {each.client: each for each in explain(fedcohort.open_run(tmp_path / "run"), 2).candidates}
     assert selected[first].outcome["steps"] == 7
     assert not any("steps" in selected[client].outcome for client in others)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.clients.loc[run.clients["steps"].notna(), ["round", "client", "steps"]].to_numpy().tolist() == [
+        [2, first, 7]
+    ]
+    assert run.rounds["steps"].isna().all()  # a sum without those of the other clients is none of the round
+    assert explain(run, 1).to_json()["candidates"]
 
 
 def test_weights_are_shares_of_the_admitted_updates(tmp_path: Path) -> None:
@@ -308,7 +314,7 @@ def test_words_and_numbers_of_clients_that_cannot_be_stored(tmp_path: Path) -> N
     run.verify()
     rows = run.clients.set_index("client")
     assert rows.loc[first, "detail"] == r"no\ud800"
-    assert rows.loc[second, "steps"] == 0
+    assert rows["steps"].isna().all()
     assert r"\ud800" in run.rounds["note"].iloc[0]
     for argument in ({"label": "\ud800"}, {"client_names": ["\ud800", *NAMES[1:]]}, {"classes": ["a", "b", "\ud800"]}):
         refuses(

@@ -588,9 +588,12 @@ def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN, encoding="utf-8")
     shown = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Mine").stdout.split())
     assert shown.startswith("your own")
-    assert "Mine Mine alone. source McMahan" in shown
+    assert "Mine Mine alone. source own version of Uniform: McMahan" in shown
+    assert "status ours" in shown
     silent = " ".join(call("strategies", f"{tmp_path / 'mine.py'}:Silent").stdout.split())
-    assert "Silent source McMahan" in silent, "the sentence of the base class describes something else"
+    assert "Silent source own version of Uniform: McMahan" in silent, (
+        "the sentence of the base class describes something else"
+    )
     refused(call("strategies", "nowhere.py:Mine"), "name = 'nowhere.py:Mine'", "there is no file nowhere.py")
     refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
 
@@ -719,9 +722,34 @@ def test_a_file_in_another_encoding_says_what_to_do(encoding: str, tmp_path: Pat
 
 def test_a_packed_table_is_no_experiment_file(tmp_path: Path) -> None:
     (tmp_path / "table.csv.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    refused(call("run", tmp_path / "table.csv.gz"), "(byte 1), so no experiment file; give the path of a .toml file")
+
+
+@pytest.mark.parametrize("name", ["table.csv.gz", "table.json", "table.tsv", "table.npy", "load.py"])
+def test_describe_says_how_other_files_of_data_can_be_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[1]")
     refused(
-        call("data", "describe", tmp_path / "table.csv.gz"),
-        "(byte 1), so no experiment file; give the path of a .toml file",
+        call("data", "describe", tmp_path / name),
+        f"{name}': files of this kind are not read; save it as a table (.csv, .parquet, .npz) or a text (.txt)",
+    )
+
+
+def test_describe_says_which_names_of_data_it_knows() -> None:
+    refused(
+        call("data", "describe", "digit"),
+        "data.name = 'digit': unknown name, and no such folder; did you mean 'digits'?",
+    )
+    refused(call("data", "describe", "none.toml"), "none.toml: no such experiment file")
+
+
+def test_compare_says_that_it_takes_files_and_directories(tmp_path: Path) -> None:
+    refused(call("compare", tmp_path / "runs" / "a"), "no such experiment file (.toml) and no such run directory")
+
+
+def test_a_script_is_no_experiment_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").touch()
+    refused(
+        call("compare", tmp_path / "mine.py"), "is Python code, not an experiment; run it with python, or name what it"
     )
 
 

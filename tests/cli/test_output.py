@@ -172,6 +172,19 @@ def test_output_onto_a_full_disk_is_one_line(command: list[str]) -> None:
     )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_progress_onto_a_full_disk_is_one_line_of_the_output(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "fedcohort", "run", "--seed", "0", "--set", "rounds=1", "--runs", tmp_path], stdout=subprocess.PIPE,
+            stderr=full, timeout=120, check=False,
+        )  # fmt: skip
+    assert result.returncode == 2
+    assert result.stdout.decode() == (
+        "fedcohort: error: cannot write: No space left on device; free some space, and start the same command again\n"
+    )
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="shells differ")
 @pytest.mark.slow
 def test_a_closed_standard_error_is_no_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedcohort.algorithms import ALGORITHMS
@@ -13,6 +14,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
 from fedcohort.experiment import Experiment, load, quickstart
 from fedcohort.experiment.nested_values import parse_overrides
+from fedcohort.selection import PowerOfChoice
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
 
@@ -385,3 +387,36 @@ def test_a_sweep_of_a_parameter_that_only_a_variant_has_says_how_to_do_it() -> N
     with pytest.raises(UsageError) as nowhere:
         Experiment(variants=variants, sweep={"selection.beta": [0.1, 0.5]})
     assert str(nowhere.value) == "sweep: selection.beta: unknown key for 'uniform'; valid: k, k_steps, name"
+
+
+@pytest.mark.parametrize("given", ["rounds=1", {"rounds": 1}, [1]])
+def test_settings_beside_a_file_are_a_list_of_texts(given: object, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text("rounds = 2")
+    with pytest.raises(
+        UsageError, match=r"^overrides = .*: should be a list of settings as texts, such as \['selection.k=5'\]$"
+    ):
+        load(tmp_path / "a.toml", given)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    values: dict[str, Any] = {
+        "rounds": 3, "training": {"lr": 0.5}, "selection": {"name": "powd", "d": 5, "k": 2}, "measures": {"clients_every": 1},
+        "variants": [{"label": "a", "selection": {"d": 4}}], "sweep": {"selection.k": [2, 3]},
+    }  # fmt: skip
+    given = {
+        "rounds": np.int64(3), "training": {"lr": np.float32(0.5)}, "selection": {"name": "powd", "d": np.uint8(5), "k": np.int32(2)},
+        "measures": {"clients_every": np.asarray(1)}, "variants": [{"label": "a", "selection": {"d": np.int64(4)}}],
+        "sweep": {"selection.k": [np.int64(2), np.int64(3)]},
+    }  # fmt: skip
+    assert Experiment(**given).to_toml() == Experiment(**values).to_toml()
+    assert Experiment(**given).rows()[1][1].to_toml() == Experiment(**values).rows()[1][1].to_toml()
+    assert PowerOfChoice(d=np.int64(5)) == PowerOfChoice(d=5)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^rounds = .*: should be a whole number"):
+        Experiment(rounds=np.float64(2.5))
+
+
+def test_a_file_without_a_class_says_how_to_name_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"mine\.py': no such strategy; for a class in this file, write 'mine\.py:Class'$"
+    ):
+        Experiment(selection={"name": "mine.py"})

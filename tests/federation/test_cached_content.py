@@ -236,6 +236,19 @@ def test_a_cache_that_cannot_be_locked_is_still_read(own_cache, monkeypatch, err
     assert load("digits").num_train == 1438  # an embedded data set needs no cache
 
 
+def test_an_entry_of_a_cache_that_can_neither_be_used_nor_replaced_is_named(own_cache, monkeypatch):
+    entry = entry_in(own_cache)
+    (entry / META).write_text("{}")
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(dataset_cache, "FileLock", refuse)
+    words = rf"^data set = 'made': its cached copy '{entry.name}' cannot be used \(meta\.json is not as it was written\) or replaced; "
+    with pytest.raises(UsageError, match=words):
+        load_or_decode(entry, "made", lambda *_: None)
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing(own_cache):
     def full(_, out):
         (out / "train_features.npy").write_bytes(b"half")

@@ -699,3 +699,12 @@ def test_names_of_clients_that_differ_only_in_capital_letters_or_spaces_are_ment
     from_arrays((x, y), (x, y), clients=np.array(["a", "b", "c", "d", "e", "f"] * 5))
     from_arrays((x, y), (x, y), clients=np.arange(30) % 3)
     assert not caplog.records
+
+
+def test_a_folder_with_files_of_other_kinds_says_what_it_needs(tmp_path):
+    for name in ("a.tex", "b.toml", "c.html"):
+        (tmp_path / name).write_text("text")
+    with pytest.raises(
+        UsageError, match=r"the folder has neither images in <class>/ nor Parquet files; for a table \("
+    ):
+        load(str(tmp_path))

@@ -195,6 +195,25 @@ def test_a_validation_that_returns_no_number_is_refused_in_one_line(found: Any, 
         selecting(where, UCB(), validate=lambda arrays: found).start(where, initial(), num_rounds=1)
 
 
+@pytest.mark.parametrize("found", [85, {"accuracy": 0.5, "class_accuracy": [float("nan"), 85]}])
+def test_a_validation_in_percent_is_refused(found: Any) -> None:
+    where = grid(m=4)
+    with pytest.raises(
+        UsageError, match=r"^validate: (class_)?accuracy = 85\.0: must be a number of at most 1; 90% is 0\.9$"
+    ):
+        selecting(where, UCB(), validate=lambda arrays: found).start(where, initial(), num_rounds=1)
+
+
+def test_a_test_accuracy_in_percent_is_refused(tmp_path: Path) -> None:
+    where = grid(m=4)
+    with pytest.raises(
+        UsageError, match=r"^evaluate_fn: accuracy = 85\.0: must be a number of at most 1; 90% is 0\.9$"
+    ):
+        selecting(where, Uniform(), runs=tmp_path).start(
+            where, initial(), num_rounds=2, evaluate_fn=lambda t, arrays: MetricRecord({"accuracy": 85.0})
+        )
+
+
 def test_a_client_app_without_answers_is_named_while_the_server_waits(caplog: pytest.LogCaptureFixture) -> None:
     where = LoopGrid(ClientApp(), [{"partition-id": i} for i in range(5)])
     strategy = Selecting(inner(), Uniform(), k=2, min_nodes=5, patience=0.01, runs=None)

@@ -289,3 +289,17 @@ def test_a_race_in_python_prints_its_table(raced: fedcohort.Race) -> None:
     assert "undecided" in str(raced)
     assert raced.table["state"].tolist() == ["undecided"] * 3
     assert raced.table["seeds"].tolist() == [3, 3, 3]
+
+
+def test_the_progress_of_two_objectives_names_the_best_row_in_each(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="fedcohort"):
+        race = fedcohort.race(experiment(), objective=["accuracy", "bytes"], max_seeds=2, runs=folder)
+    said = [record.getMessage() for record in caplog.records if "best so far" in record.getMessage()]
+    best = max(race.rows, key=lambda row: row.means[0])
+    assert f"best so far {best.label}, test accuracy" in said[-1]
+    assert "; uniform, bytes of a run" in said[-1], (
+        "all rows but 'all clients' send the same bytes; uniform is the first"
+    )
+    assert "resting" not in said[-1]

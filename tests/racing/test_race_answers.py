@@ -152,6 +152,9 @@ def test_intervals_without_an_end_are_explained() -> None:
     texts = [" ".join(terminal.as_text(terminal.race(race(first, other)), 80).split()) for other in (unknown, near)]
     assert "−5.0 [−∞, ∞]" in texts[0]
     assert ["[−∞, ∞]: too few seeds for an interval." in text for text in texts] == [True, False]
+    timed = " ".join(terminal.as_text(terminal.race(race(first, unknown, objective="time")), 80).split())
+    assert "[−100.0, ∞]" in timed
+    assert "[−100.0, ∞]: too few seeds for an interval." in timed
 
 
 @pytest.mark.parametrize("width", [60, 72, 80, 100])

@@ -15,7 +15,7 @@ from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
 from fedcohort.report.runs_on_disk import find_runs
 from fedcohort.report.terminal.all_measures import _tables_by_topic
-from fedcohort.report.terminal.layout import Column, fitting_table
+from fedcohort.report.terminal.layout import LEAST_WIDTH, Column, fitting_table
 from fedcohort.study.explain_decision import Asked, explain
 from tests.experiments import small
 from tests.report.conftest import runs
@@ -276,3 +276,22 @@ def test_likeness_of_a_twin_is_not_cut(tmp_path: Path) -> None:
     assert "…" not in printed
     assert "matched" in printed
     assert "Hidden for lack of width: largest difference." in printed
+
+
+def test_cells_of_two_lines_keep_both() -> None:
+    """The verdict in the second line vanished where the interval in the first one was cut."""
+    columns = [
+        Column("strategy", ["UCB"], left=True, widest=16),
+        Column("accuracy", ["26.2 ± 10.3"]),
+        Column("difference", ["+1.4 [−27.6, +30.3]\nnot clear, 1"]),
+    ]
+    text = terminal.as_text(fitting_table(columns, 32)[0], width=32)
+    assert "…" in text
+    assert "not clear, 1" in text
+
+
+def test_very_narrow_terminals_show_the_names_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert terminal.screen().width == LEAST_WIDTH
+    monkeypatch.setenv("COLUMNS", "70")
+    assert terminal.screen().width == 70

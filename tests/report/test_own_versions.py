@@ -6,7 +6,10 @@ import pytest
 
 import fedcohort
 from fedcohort.algorithms import Algorithm
+from fedcohort.core.errors import UsageError
+from fedcohort.core.plugins import card_of
 from fedcohort.selection import Card, Selector, TiFL, Uniform
+from tests.experiments import small
 
 
 def test_tables_name_rows_that_are_own_versions(tmp_path: Path) -> None:
@@ -54,3 +57,32 @@ def test_an_own_algorithm_that_is_an_object_is_an_own_method(tmp_path: Path) -> 
 
     experiment = fedcohort.Experiment(rounds=1, seeds=1)
     assert "Own method" in str(fedcohort.compare(experiment, algorithm=Own(), runs=tmp_path))
+
+
+class Extended(Uniform):
+    """A strategy of the user without a card of its own."""
+
+
+class Further(Extended):
+    """And one that extends it."""
+
+
+@pytest.mark.parametrize("strategy", [Extended, Further])
+def test_a_class_that_extends_a_published_method_is_an_own_version_of_it(
+    strategy: type[Uniform], tmp_path: Path
+) -> None:
+    card = card_of(strategy)
+    assert card is not None
+    assert (card.status, card.source) == ("ours", f"own version of Uniform: {Uniform.card.source}")
+    assert card_of(strategy()) == card
+    assert (card_of(Uniform), card_of(Mine()), card_of(3)) == (Uniform.card, Mine.card, None)
+    for given in ({"selection": {"name": strategy, "k": 2}}, {}):
+        run = fedcohort.run(
+            small(rounds=1, **given), selector=None if given else strategy(), seed=0, runs=tmp_path / str(len(given))
+        )
+        assert strategy.__name__ in run.meta["ours"]
+
+
+def test_a_card_has_a_status_that_tables_know() -> None:
+    with pytest.raises(UsageError, match=r"^Card\.status = 'mine': use 'paper', 'code' or 'ours'$"):
+        Card(source="nowhere", status="mine")  # type: ignore[arg-type]

@@ -151,6 +151,14 @@ def test_the_csv_has_every_column_with_all_digits(compared: Comparison) -> None:
                 assert cell == str(value), name
 
 
+@pytest.mark.parametrize("label", ["=HYPERLINK(1)", "+1", "-1", "@a", "\tb"])
+def test_a_label_is_no_formula_of_a_spreadsheet(label: str, tmp_path: Path) -> None:
+    given = runs_of(tmp_path, "a", FIRST)
+    (line,) = csv.DictReader(io.StringIO(to_csv(Comparison("c", (Row(label, given.experiment, given.runs),)))))
+    assert (line["label"], line["reference"]) == (f"'{label}", f"'{label}")
+    assert float(line["difference"]) == 0
+
+
 def test_files_are_written_and_returned(compared: Comparison, tmp_path: Path) -> None:
     for write, name in ((to_latex, "deep/a.tex"), (to_csv, "deep/a.csv")):
         assert (tmp_path / name).exists() is False

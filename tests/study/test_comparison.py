@@ -285,6 +285,20 @@ def test_equal_labels_are_told_apart(tmp_path: Path) -> None:
     assert len(compared.groups) == 1  # these are no points of a sweep
 
 
+def test_equal_labels_are_told_apart_by_what_is_measured_if_nothing_else_does(tmp_path: Path) -> None:
+    paths = [
+        fedcohort.run(small(rounds=rounds, measures={"clients_every": every}), runs=tmp_path).path
+        for rounds, every in ((1, 0), (1, 1), (2, 0))
+    ]
+    assert [row.label for row in read(paths).rows] == [
+        f"small: uniform (rounds={rounds}, clients_every={every})" for rounds, every in ((1, 0), (1, 1), (2, 0))
+    ]
+    assert [row.label for row in read([paths[1], paths[2]]).rows] == [
+        "small: uniform (rounds=1)",
+        "small: uniform (rounds=2)",
+    ]
+
+
 def test_rows_that_differ_in_many_settings_or_in_none_are_numbered(tmp_path: Path) -> None:
     many: list[dict[str, Any]] = [
         {"rounds": 1, "training": {"lr": 0.1, "epochs": 1}, "selection": {"k": 2}},

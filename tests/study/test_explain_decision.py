@@ -464,3 +464,10 @@ def test_without_a_message_no_client_discloses_anything(tmp_path: Path) -> None:
     )
     alone = written(tmp_path / "alone", [played(1, [], available=0, ledger=exchanges[1:])])
     assert "its number of samples" not in page(gather([alone]))
+
+
+@pytest.mark.parametrize("given", ["1", 1.0, None, True])
+def test_a_round_is_a_whole_number(given: object, tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), runs=tmp_path)
+    with pytest.raises(UsageError, match=rf"^round = {given!r}: should be a whole number, such as 1$"):
+        run.why(given)  # type: ignore[arg-type]

@@ -126,6 +126,7 @@ def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:
     assert table["difference"].iloc[1] == pytest.approx(np.mean(values[1]) - np.mean(values[0]))
     (found,) = compared.differences_in(["share_of_zeros"])
     assert found.measure.words == ("higher", "lower")
+    assert "share_of_zeros: own measure" in terminal.as_text(terminal.measure_table(compared, found))
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,7 @@ def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:
         ("worst_client_acuracy", "did you mean 'worst_client_accuracy'?"),
         ("best_accuracy", "chosen by its test accuracy"),
         (3, "measure = 3: a comparison has no differences of it; give its name"),
+        (["bytes"], r"measure = \['bytes'\]: a comparison has no differences of it; give its name, such as 'bytes'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(compared: fedcohort.Comparison, name: object, message: str) -> None:

@@ -177,6 +177,9 @@ class Comparison(comparison.Comparison):
     def to_csv(self, file: str | Path | None = None) -> str:
         """The table as CSV: a header with the names of the columns of :attr:`table`, all digits, and empty fields for unknown values.
 
+        A text that begins with ``=``, ``+``, ``-`` or ``@``, such as a label, has an apostrophe before it, because spreadsheets would
+        take it for a formula.
+
         Args:
             file: also write it to this file.
 

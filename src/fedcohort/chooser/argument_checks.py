@@ -63,9 +63,10 @@ def _counts(given: object, name: str, dimensions: int) -> NDArray[np.int64]:
     """An array of whole numbers ≥ 0."""
     values = _array(given, f"census.{name}")
     whole = values.dtype.kind in "iu" or (values.dtype.kind == "f" and (values == np.floor(values)).all())
+    wanted = "one for each client" if dimensions == 1 else "one row for each client and one column for each class"
     if values.ndim != dimensions or not whole or (values < 0).any() or (values >= MOST_SAMPLES).any():
         raise UsageError(
-            f"census.{name} = {shown(given)}: must be whole numbers from 0 to 2**53, with {dimensions} dimension(s)"
+            f"census.{name} = {shown(given)}: must be whole numbers of at least 0 and below {MOST_SAMPLES:,}, {wanted}"
         )
     return values.astype(np.int64)
 

@@ -83,9 +83,9 @@ class Chooser:
                 f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
             )
         seed, census = whole_number("seed", seed, 0), checked_census(census)
-        census = dataclasses.replace(census, k=whole_number("k", census.k if k is None else k, 0))
-        if not 1 <= census.k <= census.num_clients:
-            raise UsageError(f"k = {census.k}: must be between 1 and the number of clients, {census.num_clients}")
+        census = dataclasses.replace(census, k=whole_number("k", census.k if k is None else k, 1))
+        if census.k > census.num_clients:
+            raise UsageError(f"k = {census.k}: should be at most the number of clients, {census.num_clients}")
         if "histogram" in selector.needs and census.histogram is None:
             raise UsageError(
                 f"{type(selector).__name__} needs the label counts of all clients: give Census(…, histogram=…)"
@@ -290,7 +290,7 @@ class Chooser:
         try:
             state = load_state(as_path(path, "path"))
         except (OSError, CorruptState) as error:
-            raise UsageError(f"{path}: cannot be restored ({error})") from None
+            raise UsageError(f"{path}: cannot be restored ({getattr(error, 'strerror', None) or error})") from None
         self.load_state_dict(state)
 
     def _one_call(self) -> AbstractContextManager[None]:

@@ -205,7 +205,7 @@ class ServerRecord(DecisionRecord):
             admitted=admitted,
             simulated_time=chooser.clock,
             round_time=outcome.duration,
-            steps=sum(row.steps for row in rows),
+            steps=sum(row.steps for row in rows) if all(row.steps for row in trained) else 0,
             local_accuracy=_mean([row.accuracy for row in trained]),
             train_loss=_mean([row.loss for row in trained]),
             note=self._note(outcome, admitted, note),

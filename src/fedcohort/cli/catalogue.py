@@ -85,8 +85,9 @@ def _entry(name: str, plugin: Any) -> dict[str, Any]:
     import dataclasses
 
     from fedcohort.core.parameters import describe, docstring
+    from fedcohort.core.plugins import card_of
 
-    card = getattr(plugin, "card", None)
+    card = card_of(plugin)
     return {
         "name": name,
         "summary": " ".join(docstring(plugin).partition("\n\n")[0].split()).replace("``", ""),

@@ -78,16 +78,22 @@ def describe_data(
         write_page(output, pictures(experiment, dataset, survey, label), quiet=as_json)
 
 
+_UNREAD = frozenset({".gz", ".jpeg", ".jpg", ".json", ".jsonl", ".npy", ".png", ".py", ".tsv", ".xls", ".xlsx", ".zip"})
+"""Suffixes of files that are neither experiments nor data that can be read; the message says what to do with them."""
+
+
 def _is_data(name: str) -> bool:
     """Whether an argument names data, and not an experiment file or a run directory."""
     from pathlib import Path
 
-    from fedcohort.federation.load_dataset import NAMES, is_found, is_hub_id
+    from fedcohort.federation.load_dataset import NAMES, is_found
     from fedcohort.federation.own_data_names import is_own
 
-    if name.endswith(".toml") or Path(name, "experiment.toml").exists():
+    path = Path(name)
+    if name.endswith(".toml") or (path / "experiment.toml").exists():
         return False
-    return name in NAMES or is_own(name) or is_found(name) or (is_hub_id(name) and not Path(name).exists())
+    known = name in NAMES or is_own(name) or is_found(name) or path.suffix.lower() in _UNREAD
+    return known or not path.exists()  # the message about unknown data lists what works
 
 
 def _on(name: str, settings: "Sequence[str]") -> "Experiment":

@@ -19,7 +19,7 @@ from fedcohort.cli.catalogue import strategies
 from fedcohort.cli.data import data
 from fedcohort.cli.deploy import deploy, site
 from fedcohort.cli.doctor import doctor
-from fedcohort.cli.errors import Stopped, Wrong
+from fedcohort.cli.errors import Stopped, Wrong, show_anywhere
 from fedcohort.cli.json_schema import schema
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
@@ -77,7 +77,7 @@ def _run_command() -> None:
         place = "cannot write" if error.filename is None else os.fsdecode(error.filename)
         ended = error.__context__  # Python 3.14 tries again to write what could not be written when the command ended
         if not isinstance(ended, SystemExit) or not ended.code:
-            (_disk_full(error) if is_disk_full(error) else Wrong(one_line(f"{place}: {error.strerror}"))).show()
+            show_anywhere(_disk_full(error) if is_disk_full(error) else Wrong(one_line(f"{place}: {error.strerror}")))
         drop_output(Wrong.exit_code)
 
 

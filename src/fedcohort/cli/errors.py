@@ -1,12 +1,13 @@
 """Errors that end a command without a traceback."""
 
+import contextlib
 import signal
 import sys
 from typing import IO, Any
 
 import click
 
-__all__ = ["Stopped", "Wrong"]
+__all__ = ["Stopped", "Wrong", "show_anywhere"]
 
 
 class Wrong(click.ClickException):
@@ -32,3 +33,13 @@ class Stopped(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"fedcohort: {self.message}", file=file or sys.stderr)
+
+
+def show_anywhere(error: Wrong) -> None:
+    """Show an error; on standard output if standard error cannot be written, such as a file on a full disk."""
+    try:
+        error.show()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            error.show(sys.stdout)

@@ -161,6 +161,7 @@ def compare(
             raise UsageError(
                 "--partial: missing rounds of an experiment are run; leave it out, or give run directories"
             )
+        _check_exists(paths)
         experiment = experiment_of(paths[0] if paths else None, settings, trust, variants=True)
         compared = _compared(experiment, measures, runs, data_dir, trust, jobs, quiet)
         _print_comparison(compared, measures, as_json)
@@ -301,6 +302,15 @@ def _print_comparison(compared: "Comparison", measures: Sequence[str], as_json: 
         echo(compared.place)
     if problems:
         raise problems[0]
+
+
+def _check_exists(paths: Sequence[str]) -> None:
+    """Refuse a path of nothing, which can be meant as that of a file or of a run."""
+    from pathlib import Path
+
+    for path in paths:
+        if not Path(path).exists():
+            raise UsageError(f"{path}: no such experiment file (.toml) and no such run directory; give the path of one")
 
 
 def _write_tables(compared: "Comparison") -> list[UsageError]:

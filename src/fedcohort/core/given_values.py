@@ -1,11 +1,12 @@
 """Check values that a user gives as arguments: what cannot be used is refused in one line, before anything is waited for."""
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 
-__all__ = ["as_float", "flag", "seconds", "whole_number"]
+__all__ = ["as_float", "flag", "plain_numbers", "seconds", "whole_number"]
 
 
 def as_float(value: Any) -> float | None:
@@ -49,3 +50,19 @@ def seconds(name: str, value: object) -> float:
     if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
         raise UsageError(f"{name} = {shown(value)}: must be a number of seconds above 0")
     return float(value)
+
+
+def plain_numbers(value: Any) -> Any:
+    """Nested tables and lists with the numbers of numpy as those of Python, which a schema accepts; all else stays as it is.
+
+    >>> import numpy as np
+    >>> plain_numbers({"k": np.int64(3), "lr": [np.float32(0.5)]})
+    {'k': 3, 'lr': [0.5]}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_numbers(each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain_numbers(each) for each in value)
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    return value

@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, ErrorDetails
 
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.given_values import plain_numbers
 from fedcohort.core.own_code import place_of
 from fedcohort.core.setting_words import Place, expected, place_in
 
@@ -48,7 +49,7 @@ def parameters(cls: type[T]) -> type[T]:
         if positional:
             raise UsageError(f"{type(self).__name__}: {shown(positional[0])} has no name; {_by_name(made)}")
         try:
-            checked(self, **values)
+            checked(self, **plain_numbers(values))
         except ValidationError as error:
             raise explain(error, type(self).__name__, made) from None
 

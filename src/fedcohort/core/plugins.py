@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,7 +20,11 @@ from fedcohort.core.own_code import about_missing_file, with_place
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
-__all__ = ["Card", "LabelKind", "Table", "from_file", "is_file_name", "short_name"]
+__all__ = ["Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "short_name"]
+
+
+STATUSES = ("paper", "code", "ours")
+"""What a card can say about where a strategy or an algorithm comes from."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,27 @@ class Card:
     knows: str = "nothing"
     cost: str = "O(m)"
     score: str = "does not use it"
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise UsageError(
+                f"Card.status = {shown(self.status)}: use {', '.join(map(repr, STATUSES[:-1]))} or {STATUSES[-1]!r}"
+            )
+
+
+def card_of(plugin: object) -> Card | None:
+    """The card of a plug-in, which is a class or an object; None without one.
+
+    A class of the user that extends a strategy or an algorithm and has no card of its own is not what the inherited card describes: it
+    is an own version, with the status ``ours``, and its source says of what.
+    """
+    card, cls = getattr(plugin, "card", None), plugin if isinstance(plugin, type) else type(plugin)
+    if not isinstance(card, Card):
+        return None
+    owner = next((base for base in cls.__mro__ if "card" in vars(base)), cls)
+    if owner is cls or "card" in vars(plugin) or cls.__module__.partition(".")[0] == "fedcohort":
+        return card
+    return replace(card, source=f"own version of {owner.__name__}: {card.source}", status="ours")
 
 
 LabelKind = Literal["classes", "numbers"]
@@ -100,6 +125,8 @@ class Table:
         if is_python_plugin(name):
             return self._checked(python_plugin(name, where), name, where)
         hint = f"{nearest(name, self)}; your own: 'path/to/file.py:Class'"
+        if name.endswith(".py"):
+            hint = f"for a class in this file, write '{name}:Class'"
         raise UsageError(f"{where} = {shown(name)}: no such {self.kind}; {hint}")
 
     def accepts(self, given: object) -> bool:

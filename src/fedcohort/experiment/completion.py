@@ -9,6 +9,7 @@ from typing import Any
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.given_values import plain_numbers
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import is_folder, resolved
 from fedcohort.core.plugins import from_file, is_file_name
@@ -69,7 +70,7 @@ def completed(values: Mapping[str, Any], *, recorded: bool = False) -> dict[str,
         recorded: the description is that of a run directory: no plug-in is imported, and parameters are taken as they are; see
             :meth:`Experiment.recorded`.
     """
-    complete = dict(values)
+    complete = dict(plain_numbers(values))
     for path, choice in _PLUGIN_SECTIONS.items():
         section = complete
         if len(path) == 2:

@@ -21,7 +21,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain
-from fedcohort.core.plugins import short_name
+from fedcohort.core.plugins import card_of, short_name
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.handed_over import comments
@@ -174,7 +174,7 @@ class Experiment(Section):
             for section in (self.selection, self.algorithm)
             if section.name in section.table.builtin or not built_in
         ]
-        cards = [(name, getattr(plugin, "card", None)) for name, plugin in named]
+        cards = [(name, card_of(plugin)) for name, plugin in named]
         return [name for name, card in cards if card is not None and card.status == "ours"]
 
     def check_needs(self, needs: frozenset[str], plugin: str) -> None:

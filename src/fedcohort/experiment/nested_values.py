@@ -26,6 +26,10 @@ def parse_overrides(overrides: Iterable[str], option: str = "--set", example: st
         UsageError: a setting has no ``=``, a key is both a value and a table, or a value is too long or too deeply nested.
     """
     settings: dict[str, Any] = {}
+    if isinstance(overrides, str | Mapping) or not all(isinstance(text, str) for text in overrides):
+        raise UsageError(
+            f"overrides = {shown(overrides)}: should be a list of settings as texts, such as ['{example}']"
+        )
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fedcohort.core.parameters import defaults, docstring
-from fedcohort.core.plugins import Card, short_name
+from fedcohort.core.plugins import card_of, short_name
 from fedcohort.experiment.completion import plug_in_sections
 from fedcohort.experiment.experiment import Experiment
 
@@ -29,12 +29,12 @@ def plugin_facts(experiment: Experiment, without: Collection[str] = ()) -> dict[
         if where in without:
             continue
         plug_in = section.table.find(section.name, f"{where}.name")
-        card, needs = getattr(plug_in, "card", None), getattr(plug_in, "needs", None)
+        card, needs = card_of(plug_in), getattr(plug_in, "needs", None)
         facts[where] = {
             "name": short_name(section.name),
             "summary": " ".join(docstring(plug_in).partition("\n\n")[0].split()),
             "defaults": {name: as_recorded(default) for name, default in defaults(plug_in).items()},
-            **({"card": as_recorded(asdict(card))} if isinstance(card, Card) else {}),
+            **({"card": as_recorded(asdict(card))} if card is not None else {}),
             **({"needs": sorted(map(str, needs))} if isinstance(needs, (set, frozenset)) else {}),
         }
     return facts

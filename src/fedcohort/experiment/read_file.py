@@ -38,6 +38,11 @@ def load(path: str | Path, overrides: Iterable[str] = (), *, recorded: bool = Fa
     file = as_path(path, "path")
     if is_table(file.name) or file.suffix.lower() == ".txt":
         raise UsageError(f"{file}: is data, not an experiment; name it as data.name in an experiment file (.toml)")
+    if file.suffix.lower() == ".py":
+        raise UsageError(
+            f"{file}: is Python code, not an experiment; run it with python, or name what it defines, such as '{file.name}:Name', in "
+            "an experiment file (.toml)"
+        )
     if file.suffix.lower() in (".html", ".htm"):
         raise UsageError(f"{file}: is a web page, not an experiment; give the path of an experiment file (.toml)")
     try:

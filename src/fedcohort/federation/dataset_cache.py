@@ -111,10 +111,13 @@ def load_or_decode(entry: Path, name: str, decode: Callable[[Path, Path], None])
     Raises:
         UsageError: the data cannot be decoded, or the cache cannot be written.
     """
-    with suppress(DamagedEntryError):
+    unread = ""
+    try:
         if (cached := read_entry(entry, name)) is not None:
             _add_hashes(entry, cached)
             return cached
+    except DamagedEntryError as error:
+        unread = f"data set = '{brief(name, 40)}': its cached copy '{entry.name}' cannot be used ({brief(error, 50)}) or replaced; "
     try:
         with FileLock(
             f"{entry}.lock"
@@ -125,7 +128,7 @@ def load_or_decode(entry: Path, name: str, decode: Callable[[Path, Path], None])
     except OSError as error:
         problem = f"cannot be written ({error.strerror or error})"
         works = "make room there, or name another folder" if is_disk_full(error) else "name another folder"
-    raise UsageError(f"FEDCOHORT_CACHE: the folder {_shown(entry.parent)} {problem}; {works}")
+    raise UsageError(f"{unread}FEDCOHORT_CACHE: the folder {_shown(entry.parent)} {problem}; {works}")
 
 
 def _load_locked(entry: Path, name: str, decode: Callable[[Path, Path], None]) -> Dataset:

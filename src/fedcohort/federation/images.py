@@ -75,12 +75,22 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     except Exception as error:  # the library has about twenty error types; each message describes the problem
         if isinstance(source, Path) and is_disk_full(first_cause(error)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        known = "" if isinstance(source, str) else broken_parquet(source)
+        known = "" if isinstance(source, str) else broken_parquet(source) or _without_images(error)
         raise UsageError(f"{where}: cannot be read: {known or described(error)}") from error
     finally:
         datasets.logging.set_verbosity(level)
         if not bars_disabled:
             datasets.enable_progress_bars()
+
+
+def _without_images(error: Exception) -> str:
+    """That a folder has no files of a kind that can be read, if this is the error; the library names files of other purposes."""
+    if type(error).__name__ != "DataFilesNotFoundError":
+        return ""
+    return (
+        "the folder has neither images in <class>/ nor Parquet files; for a table (.csv, .npz), give the path of the file, and for "
+        "anything else a function ('my.py:load')"
+    )
 
 
 def _hugging_face(where: str) -> "ModuleType":

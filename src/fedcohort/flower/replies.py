@@ -158,7 +158,7 @@ def _metrics(reply: Message, weight: str | None) -> dict[str, float]:
         raise MalformedReply(f"its metric {weight!r} is {numbers.get(weight)}; must be a number above 0")
     for name in {weight or NUM_EXAMPLES, NUM_EXAMPLES, "steps"}:
         if math.isfinite(value := numbers.get(name, math.nan)) and not 0 <= value < LARGEST_COUNT:
-            raise MalformedReply(f"its metric {name!r} is {value:g}; must be a number from 0 to 2**53")
+            raise MalformedReply(f"its metric {name!r} is {value:g}; must be at least 0 and below {LARGEST_COUNT:,}")
     return numbers
 
 

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from fedcohort.algorithms import Algorithm, Members, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
+from fedcohort.chooser.argument_checks import at_most_one
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
@@ -266,7 +267,7 @@ def _of(validated: Mapping[str, Any]) -> _Validated:
     if "accuracy" not in validated:
         raise UsageError(f"validate: returned {sorted(validated)}, without 'accuracy'")
     try:
-        return _Validated(
+        found = _Validated(
             float(validated["accuracy"]),
             float(validated.get("loss", math.nan)),
             np.asarray(validated.get("class_accuracy", ()), np.float64),
@@ -276,6 +277,9 @@ def _of(validated: Mapping[str, Any]) -> _Validated:
         raise UsageError(
             f"validate: returned {shown(dict(validated))}; must return the accuracy, a number, or a mapping with numbers"
         ) from None
+    at_most_one("validate: accuracy", found.accuracy)
+    at_most_one("validate: class_accuracy", float(np.nanmax(found.class_accuracy, initial=-math.inf)))
+    return found
 
 
 def _mean(values: list[float]) -> float:

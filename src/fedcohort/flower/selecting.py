@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedcohort.chooser import Chooser
+from fedcohort.chooser.argument_checks import at_most_one
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.given_values import flag, seconds, whole_number
 from fedcohort.core.paths import as_path, check_writable
@@ -335,7 +336,7 @@ class Selecting(Strategy):
         found = {} if metrics is None else {str(name): value for name, value in metrics.items()}
         numbers = [found.get(name) for name in ("accuracy", "loss")]
         accuracy, loss = (float(x) if isinstance(x, int | float) else float("nan") for x in numbers)
-        row.add_test(accuracy, loss, ())
+        row.add_test(at_most_one("evaluate_fn: accuracy", accuracy), loss, ())
         self._record.write(row, state)
         if self._grid is None and row.round == self.rounds:
             self._record.finish({})  # the strategy outside has the final model

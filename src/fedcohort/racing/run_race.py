@@ -202,13 +202,19 @@ class PlannedRace:
 
     def _tell(self, rule: RaceRule) -> None:
         """Log how far the race is."""
-        objective, leader = self.objectives[0], rule.leader
-        mean = objective.shown(float(rule.scores[0, leader, : rule.depth].mean()))
-        log.info(
-            "after %d %s: %d of %d rows left, %d resting; best so far %s, %s %s",
-            rule.depth, "seed" if rule.depth == 1 else "seeds", len(rule.alive), len(self.rows), len(rule.resting),
-            self.rows[leader].label, objective.words, mean,
-        )  # fmt: skip
+        seeds = "seed" if rule.depth == 1 else "seeds"
+        how_far = f"after {rule.depth} {seeds}: {len(rule.alive)} of {len(self.rows)} rows left"
+        how_far += f", {len(rule.resting)} of which need no more seeds" * bool(rule.resting)
+        best = []
+        for number, objective in enumerate(self.objectives):
+            means = {
+                row: float(rule.scores[number, row, : rule.depth].mean())
+                for row in rule.alive
+                if rule.counts[row] >= rule.depth
+            }
+            leader = rule.leader if len(self.objectives) == 1 else max(means, key=lambda row: means[row])
+            best.append(f"{self.rows[leader].label}, {objective.words} {objective.shown(means[leader])}")
+        log.info("%s; best so far %s", how_far, "; ".join(best))
 
     def _result(self, rule: RaceRule, played: Mapping[tuple[int, int], _Played], ended: str) -> Race:
         """The result of a race that has ended."""

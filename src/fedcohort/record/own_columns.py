@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measures_table", "with_own_columns"]
+__all__ = ["measures_table", "with_own_columns", "without_unknown_steps"]
 
 
 def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
@@ -38,3 +38,15 @@ def measures_table(rows: "Sequence[tuple[Any, ...]]") -> "pd.DataFrame":
     table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
     wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
     return wide[list(dict.fromkeys(table["name"]))]
+
+
+def without_unknown_steps(frame: "pd.DataFrame", clock: str) -> "pd.DataFrame":
+    """The table with NaN for numbers of steps that are unknown: a server that does not know what real clients did records 0.
+
+    Args:
+        frame: a table with the column ``steps``.
+        clock: that of the run; a simulation knows all numbers.
+    """
+    if clock != "wall" or frame["steps"].all():
+        return frame
+    return frame.assign(steps=frame["steps"].astype(float).replace(0.0, float("nan")))

@@ -17,7 +17,7 @@ from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions
-from fedcohort.record.own_columns import measures_table, with_own_columns
+from fedcohort.record.own_columns import measures_table, with_own_columns, without_unknown_steps
 from fedcohort.record.record_form import check_logs, check_tables, naming_damage
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.recorded_portrait import recorded_portrait
@@ -146,6 +146,7 @@ class Run:
     def rounds(self) -> "pd.DataFrame":
         """One row per round: counts, simulated time, accuracies, losses, and :attr:`own_measures`; ``class_accuracy`` is a list."""
         frame = self._frame("SELECT * FROM rounds ORDER BY round").set_index("round")
+        frame = without_unknown_steps(frame, self.clock)
         with naming_damage(self._database):
             frame["class_accuracy"] = [numbers_of(text) for text in frame["class_accuracy"]]
         return frame.join(own) if len(own := self.own_measures) else frame
@@ -161,7 +162,7 @@ class Run:
         """One row for each selected client of each round, with one column for each further number that clients reported."""
         frame = self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
         with naming_damage(self._database):
-            return with_own_columns(frame, "reports")
+            return without_unknown_steps(with_own_columns(frame, "reports"), self.clock)
 
     @property
     def decisions(self) -> "pd.DataFrame":

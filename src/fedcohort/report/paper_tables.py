@@ -51,7 +51,17 @@ def escaped(text: str) -> str:
 
 def to_csv(compared: Comparison, file: str | Path | None = None) -> str:
     """The table of a comparison as CSV; see :meth:`fedcohort.Comparison.to_csv`."""
-    return _written(compared.table.to_csv(index=False, lineterminator="\n"), file)
+    table = compared.table.map(lambda value: as_text(value) if isinstance(value, str) else value)
+    return _written(table.to_csv(index=False, lineterminator="\n"), file)
+
+
+def as_text(text: str) -> str:
+    """A text that spreadsheets show as it is: with an apostrophe before it, if they would take it for a formula.
+
+    >>> as_text("=1+1"), as_text("UCB")
+    ("'=1+1", 'UCB')
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def to_latex(compared: Comparison, file: str | Path | None = None) -> str:

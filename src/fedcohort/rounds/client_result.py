@@ -10,9 +10,13 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.given_values import as_float
 
 __all__ = ["ClientResult", "check_results"]
+
+FEW = 5
+"""Largest number of clients that a message names."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,14 @@ def check_results(results: Mapping[int, ClientResult], clients: Indices, t: int)
     if not isinstance(results, Mapping):
         raise UsageError(f"results = {shown(results)}: give a ClientResult(…) by the id of each client")
     if strangers := set(results) - set(clients.tolist()):
-        listed = ", ".join(sorted(map(str, strangers))[:5])
-        raise UsageError(f"results: clients [{listed}] were not selected in round {t}")
+        few = in_words([shown(each) for each in sorted(strangers, key=str)[:FEW]])
+        which = (
+            f"client {few} was" if len(strangers) == 1 else f"clients {few}{' and more' * (len(strangers) > FEW)} were"
+        )
+        selected = first_in_words([str(client) for client in clients.tolist()], FEW, "more client")
+        raise UsageError(
+            f"results: {which} not selected in round {t}; give results of clients of its cohort: {selected or 'none'}"
+        )
     for client, result in results.items():
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")

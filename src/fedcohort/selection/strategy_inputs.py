@@ -1,8 +1,10 @@
 """What a strategy receives: the census before the first round, the round when it chooses, and the outcome afterwards."""
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
+from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -185,9 +187,16 @@ class Outcome:
         object.__setattr__(self, "_reports", reports)
 
     def billed_report(self, name: str) -> Values:
-        """One report of the cohort's clients; all NaN if no client sent it. The ledger counts the bytes of every report read."""
+        """One report of the cohort's clients; all NaN if no client sent it. The ledger counts the bytes of every report read.
+
+        A name that no client uses and that is nearly one that they use is mentioned by a warning.
+        """
         self._billed.add(name)
-        return self._reports.get(name, np.full(len(self.cohort), np.nan))
+        if name in self._reports:
+            return self._reports[name]
+        if near := get_close_matches(name, self._reports, 1, 0.8):
+            warnings.warn(f"billed_report({name!r}): no client reports it; did you mean {near[0]!r}?", stacklevel=2)
+        return np.full(len(self.cohort), np.nan)
 
     @property
     def billed(self) -> frozenset[str]:

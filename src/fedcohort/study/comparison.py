@@ -195,7 +195,7 @@ class Comparison:
 
     def differences_in(self, names: Iterable[str]) -> list[MeasureDifferences]:
         """The differences in each of these measures; see :meth:`differences`."""
-        found = [self.differences_of(measure_of(name, self.own_measures)) for name in dict.fromkeys(names)]
+        found = list(map(self.differences_of, dict.fromkeys(measure_of(name, self.own_measures) for name in names)))
         for one in found:
             if one.measure.setting and not one.known:
                 raise UsageError(one.measure.missing)

@@ -1,6 +1,6 @@
 """Tell rows with the same label apart: by the settings in which they differ, or else by numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any
 
@@ -12,8 +12,11 @@ __all__ = ["distinct_rows"]
 MOST = 3
 """Largest number of settings in a label; rows that differ in more get numbers."""
 
-NOT_SHOWN = ("name", "seed", "seeds", "engine", "measures", "variants", "sweep")
+NOT_SHOWN = frozenset({"name", "seed", "seeds", "engine", "variants", "sweep"})
 """Settings and sections that a label does not show: they are no settings of the row, or change no results."""
+
+MEASURED = frozenset({"measures"})
+"""The section that changes no model; a label shows it if nothing else tells rows apart."""
 
 
 def distinct_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -30,12 +33,13 @@ def distinct_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 def _differences(rows: Sequence[Row]) -> list[str]:
     """For each row, the settings in which not all have the same value; its number if these are many, or do not tell all apart."""
-    settings = [dict(_flat(row.experiment.to_dict())) for row in rows]
-    names = _short_names([key for key in dict.fromkeys(chain(*settings)) if _differ(settings, key)])
-    texts = [", ".join(f"{name}={in_label(own.get(key))}" for key, name in names.items()) for own in settings]
-    if len(names) > MOST or len(set(texts)) < len(texts):
-        return [str(number + 1) for number in range(len(rows))]
-    return texts
+    for left_out in (NOT_SHOWN | MEASURED, NOT_SHOWN):
+        settings = [dict(_flat(row.experiment.to_dict(), left_out)) for row in rows]
+        names = _short_names([key for key in dict.fromkeys(chain(*settings)) if _differ(settings, key)])
+        texts = [", ".join(f"{name}={in_label(own.get(key))}" for key, name in names.items()) for own in settings]
+        if len(names) <= MOST and len(set(texts)) == len(texts):
+            return texts
+    return [str(number + 1) for number in range(len(rows))]
 
 
 def _short_names(keys: Sequence[str]) -> dict[str, str]:
@@ -48,12 +52,12 @@ def _differ(settings: Sequence[Mapping[str, object]], key: str) -> bool:
     return any(own.get(key) != settings[0].get(key) for own in settings)
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-    """The settings by dotted key."""
+def _flat(values: Mapping[str, Any], left_out: Set[str], before: str = "") -> Iterator[tuple[str, object]]:
+    """The settings by dotted key, without sections that are left out."""
     for key, value in values.items():
-        if before == "" and key in NOT_SHOWN:
+        if before == "" and key in left_out:
             continue
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flat(value, left_out, f"{before}{key}.")
         else:
             yield f"{before}{key}", value

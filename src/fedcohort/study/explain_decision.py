@@ -8,9 +8,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import UNTRIED, number
 from fedcohort.core.report_names import is_random
 from fedcohort.record import KEPT, Run
@@ -248,12 +249,12 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
     """
     row = _round(run, round)
     clients, decisions = run.clients, run.read_decisions(round=round)
-    names, wall = run.portrait.names, run.meta.get("clock") == "wall"
+    names = run.portrait.names
     selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
-    candidates = _candidates(decisions, selected, names, wall)
+    candidates = _candidates(decisions, selected, names)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
-        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names, wall))
+        Candidate(client, True, math.nan, math.nan, {}, **_what_happened(client, selected, names))
         for client in selected
         if client not in listed
     ]
@@ -283,6 +284,8 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
 
 def _round(run: Run, round: int) -> dict[str, Any]:
     """The recorded row of a round."""
+    if not isinstance(round, Integral) or isinstance(round, bool):
+        raise UsageError(f"round = {shown(round)}: should be a whole number, such as 1")
     played = _rows(run.rounds.reset_index())
     row = next((row for row in played if row["round"] == round), None)
     if row is None:
@@ -314,12 +317,9 @@ def _rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
 
 
 def _candidates(
-    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
+    decisions: "pd.DataFrame", selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]
 ) -> list[Candidate]:
-    """The candidates of one round.
-
-    ``selected`` holds the recorded rows of the selected clients, by id, and ``wall`` says that the run has real clients.
-    """
+    """The candidates of one round; ``selected`` holds the recorded rows of the selected clients, by id."""
     ranks = decisions["score"].rank(ascending=False)
     terms = decisions.drop(columns=["round", "client", "selected", "score"]).dropna(axis="columns", how="all")
     return [
@@ -329,22 +329,19 @@ def _candidates(
             score=row["score"],
             rank=rank,
             terms={name: row[name] for name in map(str, terms.columns)},
-            **_what_happened(row["client"], selected, names, wall),
+            **_what_happened(row["client"], selected, names),
         )
         for row, rank in zip(_rows(decisions), ranks.tolist(), strict=True)
     ]
 
 
-def _what_happened(
-    client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str], wall: bool
-) -> dict[str, Any]:
+def _what_happened(client: int, selected: Mapping[int, Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
     """What :class:`Candidate` says about a client besides the decision; the arguments are as for :func:`_candidates`."""
     row = selected.get(client, {})
-    unknown = () if row.get("steps") or not wall else ("steps",)  # a server that does not know the number records 0
     outcome = {
         name: float(value)
         for name, value in row.items()
-        if name not in ("round", "client", "status", "detail", *unknown) and not math.isnan(value)
+        if name not in ("round", "client", "status", "detail") and not math.isnan(value)
     }
     name = names[client] if names else ""
     return {"status": row.get("status", ""), "detail": row.get("detail", ""), "outcome": outcome, "name": name}

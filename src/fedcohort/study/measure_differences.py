@@ -127,16 +127,21 @@ def measure_of(name: object, own: Sequence[str]) -> Measure:
     Raises:
         UsageError: a comparison has no differences of it.
     """
+    if not isinstance(name, str):
+        raise UsageError(
+            f"measure = {shown(name)}: a comparison has no differences of it; give its name, such as 'bytes'"
+        )
     if name in own:
-        return _ERROR if name == _ERROR.name else Measure(str(name), str(name), "", "number")
+        return _ERROR if name == _ERROR.name else Measure(name, name, "", "number")
     if name == "best_accuracy":
         raise UsageError(
             "measure = 'best_accuracy': the best round is chosen by its test accuracy, so that differences prove nothing; use "
             "'accuracy' or 'early_stop_accuracy'"
         )
-    if not isinstance(name, str) or name not in MEASURES:
-        hint = nearest(name, [*MEASURES, *own]) if isinstance(name, str) else "give its name"
-        raise UsageError(f"measure = {shown(name)}: a comparison has no differences of it; {hint}")
+    if name not in MEASURES:
+        raise UsageError(
+            f"measure = {shown(name)}: a comparison has no differences of it; {nearest(name, [*MEASURES, *own])}"
+        )
     return MEASURES[name]
 
 

@@ -121,11 +121,11 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
     ),
     "more passes than a float holds": (
         first(lambda row: row.update(passes=10**400)),
-        "must be a number from 0 to 2**53",
+        "must be at least 0 and below 9,007,199,254,740,992",
     ),
     "passes whose sum is infinite": (
         first(lambda row: row.update(passes=1e308)),
-        "malformed: message.clients.passes = 1e+308: must be a number from 0 to 2**53",
+        "malformed: message.clients.passes = 1e+308: must be at least 0 and below 9,007,199,254,740,992",
     ),
     "a text as a number": (
         first(lambda row: row["report"].update(loss="\x1b[2J\ud800")),

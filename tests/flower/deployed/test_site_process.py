@@ -479,3 +479,8 @@ def test_flower_is_not_loaded_by_fedcohort_and_torch_not_by_the_courier() -> Non
     for module, other in (("fedcohort, fedcohort.cli", "flwr"), ("fedcohort.flower.sites.courier", "torch")):
         program = f"import sys, {module}; sys.exit({other!r} in sys.modules)"
         assert subprocess.run([sys.executable, "-c", program], env=os.environ, check=False).returncode == 0, module
+
+
+def test_a_missing_file_of_a_site_is_named_in_words(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.toml: there is no such file; give the path of a site\.toml$"):
+        read_site_file(tmp_path / "none.toml")

@@ -87,7 +87,7 @@ class Words:
         value = self._of(name, (int, float), "a number")
         number = _as_float(value)
         if number is None or not 0 <= number < 2**53:
-            raise BadMessage(f"{self.where}.{name} = {value}: must be a number from 0 to 2**53")
+            raise BadMessage(f"{self.where}.{name} = {value}: must be at least 0 and below {2**53:,}")
         return number
 
     def flag(self, name: str) -> bool:

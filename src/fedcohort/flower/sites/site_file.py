@@ -113,8 +113,10 @@ def read_site_file(path: str | Path) -> SiteFile:
         raise UsageError(f"{path}: is {kind}; give the path of a site.toml")
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file; give the path of a site.toml") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         return SiteFile(**_tuples(values))
     except ValidationError as error:

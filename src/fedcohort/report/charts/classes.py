@@ -235,8 +235,9 @@ class _Shares:
         pie = own.mark_arc(stroke=self.look.ground, strokeWidth=0.8, outerRadius=self.radius)
         theta = alt.Theta("share:Q", stack=True)
         slices = pie.encode(theta=theta, color=self.color.legend(None), order=self.order, tooltip=self.tooltip)
-        middle = 0.68 * self.radius
-        room = f"min({2 * math.pi * middle:.3g} * datum.share, {1.3 * self.radius:.3g})"
+        middle = 0.52 * self.radius
+        to_edge = 2 * (self.radius - middle)  # for a name beside the center, which has the least room
+        room = f"min({2 * math.pi * middle:.3g} * datum.share, {to_edge:.3g})"
         texts = self._texts(own, room, radius=middle).encode(theta=theta)
         return layered(slices, texts, width=2 * self.radius + 8, height=2 * self.radius + 8)
 

@@ -796,7 +796,8 @@ async function save(button) {
     download(`${name}.svg`, "image/svg+xml", solid);
     return;
   }
-  const quote = value => value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${String(value).replace(/"/g, '""')}"` : String(value);
+  const shown = value => typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value); // no formula of a spreadsheet
+  const quote = value => value === null || value === undefined ? "" : /[",\n]/.test(value) ? `"${shown(value).replace(/"/g, '""')}"` : shown(value);
   const names = sheet ? [sheet.dataset.table] : new Set(places.flatMap(place => [...named(chartOf(place.dataset.chart))]));
   for (const name of names) {
     const rows = tableOf(`${key}.`, name);

@@ -35,6 +35,9 @@ __all__ = [
 NARROWEST = 12
 """A column with wrapped text is never narrower than this number of characters."""
 
+LEAST_WIDTH = 40
+"""Narrower terminals break longer lines themselves: tables would lose the names of their rows."""
+
 WIDE = 120
 """Width in characters if the output is not a terminal."""
 
@@ -83,6 +86,7 @@ def screen() -> Console:
         console.width = WIDE
     elif console.is_dumb_terminal:  # for which Rich takes 80, however wide it is
         console.size = ConsoleDimensions(*shutil.get_terminal_size())
+    console.width = max(console.width, LEAST_WIDTH)
     return console
 
 
@@ -146,10 +150,18 @@ def _cut(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Col
         lacking = natural_width(plain_table(cut, ends)) - width
         if lacking > 0 and columns[i].widest is None:
             texts = [cell.copy() if isinstance(cell, Text) else Text(cell) for cell in columns[i].cells]
-            for text in texts:
-                text.truncate(max(NARROWEST, widths[i] - lacking), overflow="ellipsis")
-            cut[i] = columns[i]._replace(cells=texts)
+            cut[i] = columns[i]._replace(
+                cells=[_shortened(text, max(NARROWEST, widths[i] - lacking)) for text in texts]
+            )
     return cut
+
+
+def _shortened(text: Text, widest: int) -> Text:
+    """The text with each of its lines cut to ``widest`` characters."""
+    lines = text.split("\n", allow_blank=True)
+    for line in lines:
+        line.truncate(widest, overflow="ellipsis")
+    return Text("\n").join(lines)
 
 
 def _widened(columns: Sequence[Column], i: int, width: int, ends: Sequence[int]) -> Column:

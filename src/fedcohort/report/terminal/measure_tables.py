@@ -114,6 +114,8 @@ class _Style:
 def _title(differences: "MeasureDifferences") -> str:
     """The measure in words, with its unit."""
     title = differences.measure.title
+    if title == differences.measure.name:  # a function of the user has no other name
+        return "own measure"
     if differences.measure.form != "score":
         return title
     return title.replace("accuracy", "score") if differences.score.numeric else f"{title}, %"

@@ -73,11 +73,15 @@ def _difference(row: "RacedRow", objective: "Objective") -> str:
     """The difference to the recommended row and its interval; – if the interval has no end yet."""
     if row.difference != row.difference:
         return "–"
+    return f"{objective.shown_difference(row.difference)} {_interval(row, objective)}"
+
+
+def _interval(row: "RacedRow", objective: "Objective") -> str:
+    """The interval of a difference, as the table shows it."""
     low, high = row.low, row.high
     if objective.is_cost:
         low, high = high, low  # less cost is a higher score
-    ends = [objective.shown_difference(end).rstrip("%") for end in (low, high)]
-    return f"{objective.shown_difference(row.difference)} [{', '.join(ends)}]"
+    return f"[{', '.join(objective.shown_difference(end).rstrip('%') for end in (low, high))}]"
 
 
 def _about_objectives(result: "Race", *, shown: bool) -> str:
@@ -95,8 +99,8 @@ def _about_objectives(result: "Race", *, shown: bool) -> str:
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
     if len(result.objectives) == 1 and shown:
         sentences.append(result.about_differences)
-        if any(math.isinf(row.low) and math.isinf(row.high) for row in result.rows):
-            sentences.append("[−∞, ∞]: too few seeds for an interval.")
+        if unknown := [row for row in result.rows if math.isinf(row.low) and math.isinf(row.high)]:
+            sentences.append(f"{_interval(unknown[0], result.objectives[0])}: too few seeds for an interval.")
     return " ".join(sentences)
 
 

@@ -1,0 +1,27 @@
+"""Names of classes stay within the pies."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fedcohort.record import Portrait
+from fedcohort.report.chart_style import PAGE, Look, paper
+from fedcohort.report.charts.classes import class_shares
+from fedcohort.report.charts.shown_clients import Clients
+
+
+@pytest.mark.parametrize("look", [PAGE, paper(1)])
+def test_names_of_classes_end_within_the_pie(look: Look) -> None:
+    """The last letters of a name beside the center were white on white."""
+    facts = {"samples": np.array([50, 61]), "counts": np.array([[30, 20], [1, 60]])}
+    found = Clients.of(Portrait(("healthy", "ill"), facts), 0, None)
+    assert found is not None
+    figure = class_shares(found, np.arange(2), look)
+    assert figure is not None
+    slices, texts = figure.views[1].panels[0].chart.to_dict(validate=False)["layer"]
+    (condition,) = [step["calculate"] for step in texts["transform"] if step.get("as") == "named"]
+    widest = re.search(r"min\(.*, ([\d.]+)\)", condition)
+    assert widest is not None
+    assert texts["mark"]["radius"] + float(widest[1]) / 2 <= slices["mark"]["outerRadius"]
+    assert float(widest[1]) >= 28, "a name of seven letters is shown"
