@@ -78,6 +78,22 @@ def test_clients_without_data_cannot_be_selected() -> None:
     assert found.expected[12:].tolist() == [0.0] * 8
 
 
+def test_the_same_rounds_take_no_time_for_each_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their sums are not computed, however many clients and rounds there are; those of other rounds begin with the first round."""
+    has_data = np.arange(30) % 3 > 0
+    copies = [has_data.copy() for _ in range(40)]
+    expected = measures.uniform_chance(30, [4] * 40, lambda t: copies[t - 1])
+    late = measures.uniform_chance(30, [4] * 40, lambda t: has_data if t < 40 else ~has_data)
+    assert late.present.tolist() == [39 if there else 1 for there in has_data]
+    assert late.expected == pytest.approx([39 * 0.2 if there else 0.4 for there in has_data])
+    monkeypatch.delattr("fedcohort.measures.available_chance._Rounds._add")
+    found = measures.uniform_chance(30, [4] * 40, lambda _: has_data)
+    assert found.jain.tolist() == expected.jain.tolist()
+    assert found.participation == expected.participation
+    assert found.present.tolist() == [40 if there else 0 for there in has_data]
+    assert found.expected == pytest.approx(40 * 0.2 * has_data)
+
+
 def test_rounds_without_clients_and_with_fewer_than_are_selected() -> None:
     masks: list[Mask] = [np.array(own, bool) for own in ([1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1], [1, 1, 1, 0])]
     found = measures.uniform_chance(4, [2, 0, 1, 3], lambda t: masks[t - 1])

@@ -168,7 +168,7 @@ def test_gradients_have_the_bits_of_autograd(
     module, shape = network(name, dtype)
     steps = program_of(module, shape)
     assert steps is not None
-    assert len(program._without_python()) == (4 if way == "without Python" else 0)
+    assert len(program._without_python()) == (5 if way == "without Python" else 0)
     inputs, labels = batch(shape, size, dtype)
     weights = torch.rand(size, dtype=torch.float64) if weighted else None
     losses, hits, gradients = by_autograd(module, inputs, labels, weights, size + 1)
@@ -444,7 +444,7 @@ def test_warnings_are_left_alone() -> None:
         warnings.simplefilter("default")
         for _ in range(2):
             warnings.warn("once", UserWarning, stacklevel=1)
-            assert len(program._without_python()) == 4
+            assert len(program._without_python()) == 5
     assert [str(warning.message) for warning in shown].count("once") == 1
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
+from torch.nn import Dropout, Flatten, Linear, Module, ReLU, Sequential, Tanh, functional
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack
@@ -18,6 +18,7 @@ from fedcohort.selection.draws import proportional
 from fedcohort.selection.ocs import approximate
 from fedcohort.testing.base import bits
 from fedcohort.training.answers import answer, answers
+from fedcohort.training.plain_network import program_of
 from fedcohort.training.trial_training import norm_of_update
 from tests.run_states import a_run_state
 
@@ -216,6 +217,35 @@ def test_losses_that_are_asked_for_together_are_those_of_each(
         found = answers(module, federation, torch.float32, LocalLoss(), 1, clients, 0)
         alone = [answer(module, federation, torch.float32, LocalLoss(), 1, client, 0) for client in clients]
         assert np.array_equal(found, alone)
+
+
+@pytest.mark.parametrize(
+    ("layers", "dtype"),
+    [
+        ([Linear(3072, 10)], torch.float32),
+        ([Linear(3072, 40), ReLU(), Dropout(0.3), Linear(40, 10)], torch.float32),
+        ([Linear(3072, 9), Tanh(), Linear(9, 10, bias=False)], torch.float64),
+    ],
+    ids=["linear", "dropout", "float64"],
+)
+def test_norms_that_are_asked_for_together_are_those_of_each(
+    layers: list[Module], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, and autograd takes no part; clients of one sample, of a block and of more than one, in any order."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 128, 3, 300, 5]
+    pixels = torch.from_numpy(rng.integers(0, 256, (sum(sizes), 3, 32, 32), dtype=np.uint8))
+    train = Samples(pixels, torch.from_numpy(rng.integers(0, 10, sum(sizes))))
+    unit = torch.ones(3, 1, 1)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    federation = Federation(train, offsets, train[:4], train[:4], tuple("0123456789"), 100 * unit, unit / 50)
+    module = Sequential(Flatten(), *layers).to(dtype).eval()
+    program = program_of(module, federation.sample_shape)
+    alone = [answer(module, federation, dtype, GradientNorm(), 1, client, 0) for client in range(5)]
+    monkeypatch.delattr(torch.autograd, "grad")
+    for clients in ([0, 1, 2, 3, 4], [3, 0, 3], [2]):
+        found = answers(module, federation, dtype, GradientNorm(), 1, clients, 0, program)
+        assert np.array_equal(found, [alone[client] for client in clients])
 
 
 def test_few_samples_are_standardized_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

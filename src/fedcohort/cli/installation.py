@@ -230,8 +230,8 @@ def _examine_torch(found: Installation) -> None:
 def _examine_cache(found: Installation) -> None:
     """Find the size of the cache, and whether it can be written."""
     try:
+        from fedcohort.core.user_cache import cache_folder
         from fedcohort.federation.cache_listing import cached_data
-        from fedcohort.federation.dataset_cache import cache_folder
     except ImportError:  # of a required package, so that the problem is listed already
         return
     try:

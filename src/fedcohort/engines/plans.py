@@ -30,11 +30,11 @@ from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Indices
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.processor import processor
+from fedcohort.core.user_cache import cache_folder
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine, Plan
 from fedcohort.engines.thread_numbers import threads_for
-from fedcohort.federation.dataset_cache import cache_folder
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort

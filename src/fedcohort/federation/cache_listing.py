@@ -9,9 +9,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.user_cache import cache_folder
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, read_entry, read_meta
-from fedcohort.federation.dataset_cache import cache_folder, clear_left_overs, remove, scratch_folder
+from fedcohort.federation.dataset_cache import clear_left_overs, remove, scratch_folder
 
 __all__ = ["CachedData", "cached_data", "check", "entries_named", "entries_older", "remove_entries"]
 

@@ -8,7 +8,6 @@ The lock file of an entry stays beside it: if it were removed, two processes cou
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import warnings
@@ -20,10 +19,10 @@ from tempfile import mkdtemp
 from typing import Any
 
 from filelock import FileLock
-from platformdirs import user_cache_dir
 
 from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError
+from fedcohort.core.user_cache import cache_folder
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import DamagedEntryError, has_hashes, read_entry, read_meta, write_meta
 from fedcohort.federation.datasets import Dataset
@@ -31,19 +30,11 @@ from fedcohort.federation.folder_checks import files_in
 from fedcohort.federation.image_folders import split_patterns
 
 __all__ = [
-    "absolute", "cache_folder", "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source", "is_folder",
+    "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source", "is_folder",
     "load_or_decode", "remove", "scratch_folder",
 ]  # fmt: skip
 
 CACHE_FORMAT = 1
-
-
-def absolute(path: str | Path) -> Path:
-    """The absolute path, with ``~`` expanded."""
-    try:
-        return Path(path).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError):  # ~name without a user of that name; too long; a null character
-        return Path(path)
 
 
 def is_folder(path: Path) -> bool:
@@ -52,20 +43,6 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except (OSError, ValueError):
         return False
-
-
-def cache_folder(name: str) -> Path:
-    """A folder in the user's cache (``FEDCOHORT_CACHE``); it is created if necessary.
-
-    Raises:
-        UsageError: the folder cannot be created.
-    """
-    root = absolute(os.environ.get("FEDCOHORT_CACHE") or user_cache_dir("fedcohort")) / name
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"FEDCOHORT_CACHE: cannot make the folder {_shown(root)} ({error.strerror})") from None
-    return root
 
 
 def entry_of_source(source: Path | str, image_column: str | None, label_column: str | None) -> Path:

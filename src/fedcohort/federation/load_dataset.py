@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.paths import is_file
+from fedcohort.core.user_cache import absolute
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import save
 from fedcohort.federation.dataset_cache import (
-    absolute,
     entry_of_scikit_learn,
     entry_of_source,
     is_folder,

@@ -15,9 +15,10 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import about_missing_file, raised_in, with_place
 from fedcohort.core.paths import is_file, kind_of
 from fedcohort.core.plugins import from_file, is_file_name
+from fedcohort.core.user_cache import absolute
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import read_entry, save
-from fedcohort.federation.dataset_cache import absolute, entry_of_content, load_or_decode
+from fedcohort.federation.dataset_cache import entry_of_content, load_or_decode
 from fedcohort.federation.datasets import Dataset, standardised
 from fedcohort.federation.folder_checks import described
 from fedcohort.federation.named_arrays import from_archive

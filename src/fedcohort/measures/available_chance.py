@@ -116,36 +116,60 @@ class _Rounds:
     Attributes:
         clients: the available clients of each round, if a simulation needs them.
         numbers: how many of them each round selects, at most all.
-        constant: whether all rounds have the same clients, and select the same number.
+        constant: whether all rounds have the same clients, and select the same number. Then only ``numbers``, ``present`` and
+            ``expected`` are computed, because the time for the others is proportional to clients × rounds.
         present, expected: see :class:`UniformChance`.
         missed: probability that a client is never selected [m].
         moments: after each round, the number of selections, and mean and variance of Σ(x − T/m)² [n, 3].
     """
 
     def __init__(self, m: int, selected: NDArray[np.int64], available: Callable[[int], Mask]) -> None:
-        keep = FEWEST_DRAWS * m * len(selected) <= MAX_SIMULATED
+        self._keep = FEWEST_DRAWS * m * len(selected) <= MAX_SIMULATED
         self.clients: list[NDArray[np.int64]] = []
         self.numbers: list[int] = []
         self.present, self.expected, self.missed = np.zeros(m, np.int64), np.zeros(m), np.ones(m)
-        variances, squares, total = np.zeros(m), 0.0, 0
-        self.moments, self.constant, first = np.zeros((len(selected), 3)), True, None
-        for t, number in enumerate(selected.tolist(), start=1):
-            mask = np.asarray(available(t), dtype=bool)
-            first = mask if first is None else first
-            there = int(mask.sum())
-            number = min(number, there)
-            self.constant = self.constant and number == min(selected[0], there) and bool((mask == first).all())
-            share = number / there if there else 0.0
-            self.present += mask
-            self.expected += share * mask
-            self.missed *= 1 - share * mask
-            variances += share * (1 - share) * mask
-            squares += there * (share * (1 - share)) ** 2
-            total += number
-            self.numbers.append(number)
-            if keep:
-                self.clients.append(np.flatnonzero(mask))
-            self.moments[t - 1] = total, *_moments(self.expected, variances, squares, total)
+        self._variances, self._squares, self._total = np.zeros(m), 0.0, 0
+        self.moments, self.constant = np.zeros((len(selected), 3)), True
+        self._first, self._at_first = np.zeros(m, dtype=bool), 0
+        for t, number in enumerate(selected.tolist()):
+            self._play(t, np.asarray(available(t + 1), dtype=bool), number)
+        if self.constant and self.numbers:
+            n, share = len(self.numbers), self.numbers[0] / self._at_first if self._at_first else 0.0
+            self.present = n * self._first.astype(np.int64)
+            self.expected = np.full(n, share).cumsum()[-1] * self._first
+
+    def _play(self, t: int, mask: Mask, number: int) -> None:
+        """Add round ``t``, from 0, unless it is the same as the first one and all others so far."""
+        if t == 0:
+            self._first, self._at_first = mask, int(mask.sum())
+        number = min(number, self._at_first if mask is self._first else int(mask.sum()))
+        same = t == 0 or (number == self.numbers[0] and _is_same(mask, self._first))
+        if self.constant and not same:
+            self.constant = False
+            for earlier, known in enumerate(self.numbers):
+                self._add(earlier, self._first, known)
+        self.numbers.append(number)
+        if not self.constant:
+            self._add(t, mask, number)
+
+    def _add(self, t: int, mask: Mask, number: int) -> None:
+        """Add the sums of round ``t``, from 0."""
+        there = int(mask.sum())
+        share = number / there if there else 0.0
+        self.present += mask
+        self.expected += share * mask
+        self.missed *= 1 - share * mask
+        self._variances += share * (1 - share) * mask
+        self._squares += there * (share * (1 - share)) ** 2
+        self._total += number
+        if self._keep:
+            self.clients.append(np.flatnonzero(mask))
+        self.moments[t] = self._total, *_moments(self.expected, self._variances, self._squares, self._total)
+
+
+def _is_same(mask: Mask, other: Mask) -> bool:
+    """Whether two masks are equal; most laws of availability return one array again and again, or change soon."""
+    return mask is other or bool((mask == other).all())
 
 
 def _moments(expected: Values, variances: Values, squares: float, total: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions
 from fedcohort.record.own_columns import measures_table, with_own_columns, without_unknown_steps
+from fedcohort.record.passed_checks import check_once
 from fedcohort.record.record_form import check_logs, check_tables, naming_damage
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.recorded_portrait import recorded_portrait
@@ -275,11 +276,13 @@ class Run:
     def verify(self) -> None:
         """Compare everything that is recorded with the hashes in the record.
 
+        Rounds in a large database that passed this before, with the same bytes, are not compared again.
+
         Raises:
             UsageError: something was changed or damaged after it was written.
         """
         with self._reading() as connection:
-            verify_rounds(connection, self._database)
+            check_once(self._database, partial(verify_rounds, connection, self._database))
         verify_files(self.path, self._meta())
 
     def check_pages(self) -> None:

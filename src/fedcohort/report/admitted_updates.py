@@ -15,7 +15,7 @@ __all__ = ["about_admitted", "jain_of_admitted"]
 
 def jain_of_admitted(readings: Sequence[Reading]) -> tuple[float, int, int]:
     """The mean of Jain's index over the seeds that admitted an update, NaN if none did; their number; and the number of all seeds."""
-    own = [evenness(reading.admitted.sum(axis=0)).jain for reading in readings]
+    own = [evenness(reading.admitted.times).jain for reading in readings]
     known = [value for value in own if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan, len(known), len(own)
 

@@ -35,14 +35,12 @@ def _order(clients: Clients, rows: Sequence[tuple[str, Reading]]) -> dict[str, o
     """The numbers that order the clients of one seed."""
     shown = drawn_clients(clients)
     counts = clients.facts.get("counts", np.zeros((clients.number, 1), np.int64))[shown]
-    times = {
-        label: reading.selected.sum(axis=0)[shown] for label, reading in rows if reading.num_clients == clients.number
-    }
+    times = {label: reading.selected.times[shown] for label, reading in rows if reading.num_clients == clients.number}
     return {
         "place": {str(client): i for i, client in enumerate(shown.tolist())},
         "size": clients.facts["samples"][shown].tolist(),
         "class": counts.argmax(axis=1).tolist(),
         "share": np.round(counts.max(axis=1) / np.maximum(counts.sum(axis=1), 1), 4).tolist(),
         "times": {label: own.tolist() for label, own in times.items()},
-        "selected": np.round(np.mean([*times.values()] or [np.zeros(len(shown))], axis=0), 2).tolist(),
+        "selected": np.round(np.mean([*times.values()] or [np.zeros(len(shown), np.int64)], axis=0), 2).tolist(),
     }

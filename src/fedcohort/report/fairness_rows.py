@@ -36,7 +36,7 @@ def fairness_rows(story: Story) -> list[dict[str, Any]]:
             "point": strategy["point"],
             "strategy": strategy,
             "partial": BEST_OF_CLIENTS if label in unmarked else (),
-            "declined": any((reading.admitted != reading.selected).any() for reading in readings),
+            "declined": any(len(reading.admitted) < len(reading.selected) for reading in readings),
             **_participation(readings),
             **_admitted(readings),
             "worst_difference": difference,
@@ -65,7 +65,7 @@ def _difference(row: Mapping[Any, Any], score: ScoreStyle) -> Cell:
 
 
 def _participation(readings: Sequence[Reading]) -> dict[str, Cell]:
-    selected = [evenness(run.selected.sum(axis=0)) for run in readings]
+    selected = [evenness(run.selected.times) for run in readings]
     chance = [run.chance.participation for run in readings]
     values = {name: float(np.mean([getattr(p, name) for p in selected])) for name in PARTICIPATION}
     values |= {f"{name}_random": float(np.mean([getattr(p, name) for p in chance])) for name in PARTICIPATION}

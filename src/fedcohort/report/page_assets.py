@@ -100,7 +100,7 @@ def scripts() -> str:
     """
     import vl_convert
 
-    from fedcohort.federation.dataset_cache import cache_folder
+    from fedcohort.core.user_cache import cache_folder
 
     cached = None
     with suppress(UsageError, OSError):

@@ -14,6 +14,7 @@ from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.record import Portrait, Run
 from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.chart_style import Look, RowLooks
+from fedcohort.report.client_rounds import ClientRounds
 from fedcohort.report.missing_runs import Missing
 from fedcohort.report.panel_rows import LINES, OWN_COLORS, rows_with_panel
 from fedcohort.report.row_looks import row_looks
@@ -132,19 +133,15 @@ class Reading:
         return np.cumsum(bytes_per_round(self.ledger, self.rounds.index))
 
     @cached_property
-    def selected(self) -> np.ndarray:
-        """Whether each client was selected in each round, booleans [n, m]."""
-        chosen = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
-        chosen[self.clients["round"].to_numpy(np.int64) - 1, self.clients["client"].to_numpy(np.int64)] = True
-        return chosen
+    def selected(self) -> ClientRounds:
+        """The clients that were selected in each round."""
+        return ClientRounds.of(self.clients, self.num_rounds, self.num_clients)
 
     @cached_property
-    def admitted(self) -> np.ndarray:
-        """Whether each client's update entered the model in each round, booleans [n, m]."""
-        entered = np.zeros((self.num_rounds, self.num_clients), dtype=bool)
-        frame = self.clients[self.clients["status"] == "admitted"]
-        entered[frame["round"].to_numpy(np.int64) - 1, frame["client"].to_numpy(np.int64)] = True
-        return entered
+    def admitted(self) -> ClientRounds:
+        """The clients whose updates entered the model in each round."""
+        entered = self.clients[self.clients["status"] == "admitted"]
+        return ClientRounds.of(entered, self.num_rounds, self.num_clients)
 
     @cached_property
     def chance(self) -> Chance:

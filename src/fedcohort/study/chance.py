@@ -138,11 +138,17 @@ def _presence(key: _Key) -> Callable[[int], Mask] | None:
 
 
 def _counted(presence: Callable[[int], Mask], has_data: Mask, there: list[int]) -> Callable[[int], Mask]:
-    """The available clients with data, whose numbers are added to the list ``there``, round by round."""
+    """The available clients with data, whose numbers are added to the list ``there``, round by round. While ``presence`` returns the
+    same array, so does this."""
+    last: list[tuple[Mask, Mask, int]] = []
 
     def available(t: int) -> Mask:
-        mask: Mask = presence(t) & has_data
-        there.append(int(mask.sum()))
-        return mask
+        present = presence(t)
+        if not last or last[0][0] is not present:
+            mask: Mask = present & has_data
+            last[:] = [(present, mask, int(mask.sum()))]
+        _, found, number = last[0]
+        there.append(number)
+        return found
 
     return available

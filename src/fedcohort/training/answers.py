@@ -76,7 +76,7 @@ def answers(
     With the network's ``program``, the forward passes of several clients are one call.
     """
     if isinstance(question, GradientNorm):
-        return [_gradient_norm(module, federation, dtype, client) for client in clients]
+        return _gradient_norms(module, federation, dtype, clients, program)
     outputs = partial(_outputs_of_parts, module) if program is None else program.outputs
     means = _MEANS[type(question)](question, federation, t, seed)
     return list(np.stack([_means(outputs, federation, dtype, mean, clients) for mean in means], axis=1))
@@ -192,6 +192,33 @@ def _context(question: Context, federation: Federation, _t: int, _seed: int) -> 
 def _losses(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """A local loss at the model that the client received, for which the pseudo-labels are the model's own outputs."""
     return local_losses(loss, logits, labels, logits.softmax(dim=-1) if loss.needs_outputs else None)
+
+
+def _gradient_norms(
+    module: nn.Module, federation: Federation, dtype: torch.dtype, clients: Sequence[int], program: Program | None
+) -> list[Values]:
+    """The gradient norm of each client. Those of a perceptron are computed several in one call, with the same bits."""
+    of_clients = [_trained(federation, client) for client in clients]
+    most = TOGETHER // math.prod(federation.sample_shape) if program is not None and program.is_perceptron else 0
+    together = [0 < len(own) <= most for own in of_clients]
+    groups = _groups(list(itertools.compress(of_clients, together)), federation.sample_shape)
+    squares = (square for group in groups if program for square in _squared_norms(program, federation, dtype, group))
+    return [
+        np.array([next(squares) ** 0.5 / len(own)]) if joined else _gradient_norm(module, federation, dtype, client)
+        for client, own, joined in zip(clients, of_clients, together, strict=True)
+    ]
+
+
+def _squared_norms(
+    program: Program, federation: Federation, dtype: torch.dtype, of_clients: Sequence[Indices]
+) -> list[float]:
+    """The squared norm of the gradient of each client's summed loss. All samples are standardized together."""
+    positions = torch.from_numpy(np.concatenate(of_clients)).to(federation.device)
+    features = federation.prepare(federation.train.pick(positions), dtype)
+    labels = federation.train.labels.index_select(0, positions)
+    ends = itertools.accumulate(map(len, of_clients))
+    edges = [[*range(end - len(own), end, BLOCK), end] for own, end in zip(of_clients, ends, strict=True)]
+    return program.squared_norms(features, labels, edges)
 
 
 def _gradient_norm(module: nn.Module, federation: Federation, dtype: torch.dtype, client: int) -> Values:

@@ -1,4 +1,4 @@
-"""The training of several clients of a perceptron as one function, in TorchScript.
+"""The training of several clients of a perceptron, and the norms of their gradients, each as one function, in TorchScript.
 
 A step of a perceptron takes a fraction of a millisecond, so every call counts. The functions here make the calls of
 :mod:`fedcohort.training.plain_functions` in the same order, and therefore give the same bits, with fewer calls around them: nothing is
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedcohort.training.forward_functions import aligned_part
 from fedcohort.training.optimizer_steps import begin_training, correct, take_step, write_step
 from fedcohort.training.plain_layers import Layer
 
-__all__ = ["Perceptron", "descend_series", "perceptron_of"]
+__all__ = ["Perceptron", "descend_series", "perceptron_of", "squared_norms"]
 
 KINDS = frozenset({"linear", "relu", "gelu", "fast gelu", "tanh", "dropout", "flatten", "contiguous"})
 """Kinds of the layers of a perceptron."""
@@ -86,6 +87,30 @@ def descend_series(
         )  # fmt: skip
         right.append(hits)
     return torch.cat(seen), torch.stack(right), kept
+
+
+def squared_norms(
+    network: Perceptron, values: list[Tensor], inputs: Tensor, labels: Tensor, edges: list[list[int]], draws: list[torch.Generator]
+) -> list[float]:  # fmt: skip
+    """The numbers of :meth:`Program.squared_norms <fedcohort.training.plain_network.Program.squared_norms>`; ``draws`` is empty."""
+    found: list[float] = []
+    slopes, ones = _memory_like(values), torch.ones([len(inputs)], dtype=values[0].dtype)
+    total = [torch.empty_like(value, dtype=torch.float64) for value in values]
+    for own in edges:
+        for i in range(len(own) - 1):
+            begin, end = own[i], own[i + 1]
+            part = aligned_part(inputs, begin, end)
+            _gradients(network, values, part, labels[begin:end], ones[: end - begin], draws, slopes)
+            for k, slope in enumerate(slopes):
+                if i == 0:
+                    total[k].copy_(slope)
+                else:
+                    total[k] += slope
+        square = 0.0
+        for summed in total:
+            square += float(summed.square_().sum())
+        found.append(square)
+    return found
 
 
 def _descend(

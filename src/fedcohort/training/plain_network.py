@@ -32,7 +32,7 @@ from fedcohort.training.network_rewriting import relu_after_pooling
 from fedcohort.training.network_rows import is_sequence, row_of
 from fedcohort.training.network_watch import NetworkWatch
 from fedcohort.training.optimizers import Optimizer
-from fedcohort.training.perceptron_functions import descend_series, perceptron_of
+from fedcohort.training.perceptron_functions import descend_series, perceptron_of, squared_norms
 from fedcohort.training.plain_layers import Layer, layers_of
 
 __all__ = ["Program", "Series", "program_of"]
@@ -227,6 +227,15 @@ class Program:
             return self._joined.outputs(inputs, edges)
         return self._run(outputs_of_parts, inputs, edges)
 
+    def squared_norms(self, inputs: Tensor, labels: Tensor, edges: list[list[int]]) -> list[float]:
+        """For each client, the squared norm of the gradient of Σ cross-entropy, of a perceptron in evaluation mode.
+
+        Args:
+            inputs, labels: the samples of all clients; ``inputs`` may be changed.
+            edges: for each client, where each of its blocks begins, and where the last one ends.
+        """
+        return _run(squared_norms, self._perceptron, self._values, inputs, labels, edges, [])
+
     def _helpers(self, sample: torch.Size, sizes: list[int]) -> list[Helpers]:
         """The threads that may take a part of the work for batches of these sizes, in a list, which is empty if there are none.
 
@@ -330,7 +339,7 @@ def _without_python() -> dict[Callable[..., Any], Callable[..., Any]]:
     try:
         # TorchScript's deprecation warning is not suppressed: warnings.catch_warnings would show earlier warnings a second time
         functions: list[Callable[..., Any]] = [plain_functions.gradients, plain_functions.descend]
-        functions += [outputs_of_parts, descend_series]
+        functions += [outputs_of_parts, descend_series, squared_norms]
         return {function: torch.jit.script(function) for function in functions}
     except Exception:
         return {}

@@ -140,7 +140,7 @@ def _drawn(reading: Reading, frame: pd.DataFrame) -> Indices:
     if reading.num_clients <= SHOWN:
         return np.arange(reading.num_clients)
     were = np.unique(frame["client"].to_numpy(np.int64))
-    times = reading.selected.sum(axis=0)[were]
+    times = reading.selected.times[were]
     return evenly(were[np.argsort(-times, kind="stable")], CELLS[1])
 
 

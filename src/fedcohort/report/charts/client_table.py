@@ -58,8 +58,8 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
         {
             "strategy": label,
             "client": clients,
-            "selected": reading.selected.sum(axis=0),
-            "admitted": reading.admitted.sum(axis=0),
+            "selected": reading.selected.times,
+            "admitted": reading.admitted.times,
             "samples": known if len(known) == len(clients) else means.get("num_samples"),
             "accuracy": means.get("accuracy", np.nan) * unit,
             "loss": means.get("loss"),

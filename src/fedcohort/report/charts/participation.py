@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fedcohort.core.arrays import Values
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
@@ -29,7 +28,7 @@ def fairness(story: Story, look: Look) -> Figure | None:
     if not story.first:
         return None
     labels = [label for label, _ in story.played]
-    frame = by_round(story.played, _jain, SHARES)
+    frame = by_round(story.played, lambda reading: reading.selected.jain(), SHARES)
     chance, about = _chance_of_points(story, look)
     several = len(about) > 1
     drawn = as_drawn(frame, labels, look)
@@ -107,13 +106,6 @@ def _jain_chance(readings: Sequence[Reading]) -> pd.DataFrame:
         path[: reading.num_rounds] = reading.chance.uniform.jain
     mean, low, _, high = np.nanmean(paths, axis=0).T
     return thinned(pd.DataFrame({"x": np.arange(1.0, longest + 1), "mean": mean, "low": low, "high": high}))
-
-
-def _jain(reading: Reading) -> Values:
-    counts = np.cumsum(reading.selected, axis=0, dtype=np.float64)
-    total, squares = counts.sum(axis=1), (counts**2).sum(axis=1)
-    index: Values = np.divide(total**2, reading.num_clients * squares, out=np.ones(len(total)), where=squares > 0)
-    return index
 
 
 def participation(story: Story, look: Look) -> Figure | None:

@@ -52,7 +52,7 @@ def selections(story: Story, look: Look) -> Figure | None:
     for (label, reading), color in zip(story.panels, colors, strict=True):
         together = beside(story, label)
         many, axes = max(other.num_clients for other in together) > SHOWN, _Axes.of(together)
-        counts = reading.selected.sum(axis=0)
+        counts = reading.selected.times
         frames.append(_histogram(label, counts) if many else _per_client(label, reading))
         chances.append(_chance_histogram(label, reading) if many else _chance_interval(label, reading))
         each = "client" in chances[-1]
@@ -162,8 +162,8 @@ def _setting(reading: Reading) -> tuple[float, int, int]:
 
 
 def _per_client(label: str, reading: Reading) -> pd.DataFrame:
-    counts = reading.selected.sum(axis=0)
-    admitted = reading.admitted.sum(axis=0)
+    counts = reading.selected.times
+    admitted = reading.admitted.times
     return pd.DataFrame({"strategy": label, "client": np.arange(len(counts)), "times": counts, "used": admitted})
 
 
@@ -204,7 +204,7 @@ class _Axes:
         """The axes for the panels of these runs."""
         times, clients = 1, 1.0
         for reading in readings:
-            counts, uniform = reading.selected.sum(axis=0), reading.chance.uniform
+            counts, uniform = reading.selected.times, reading.chance.uniform
             times = max(times, int(counts.max()), int(uniform.quantile(0.95).max()))
             clients = max(clients, float(np.bincount(counts).max()), float(uniform.histogram.max()))
         return cls(times, clients, max(reading.num_clients for reading in readings))

@@ -112,10 +112,10 @@ class _Grid:
         wide = int((columns == 0).sum())
         if m <= SHOWN:
             return cls(columns, np.arange(m), wide, 1, np.arange(m))
-        order = np.argsort(-reading.selected.sum(axis=0), kind="stable")
+        order = np.argsort(-reading.selected.times, kind="stable")
         rows = np.full(m, -1)
         if name == "raster_sample":
-            drawn = evenly(order[: max(1, int(reading.selected.any(axis=0).sum()))], CELLS[1])
+            drawn = evenly(order[: max(1, reading.selected.num_ever)], CELLS[1])
             rows[drawn] = np.arange(len(drawn))
             return cls(columns, rows, wide, 1, drawn)
         rows[order] = blocks(m, CELLS[1])
@@ -162,7 +162,7 @@ def _share_selected(reading: Reading) -> str:
     """How many of many clients were selected at all; empty for few clients, which all have a row."""
     if reading.num_clients <= SHOWN:
         return ""
-    ever = int(reading.selected.any(axis=0).sum())
+    ever = reading.selected.num_ever
     return f" · {formatted_values.count(ever)} of {formatted_values.counted(reading.num_clients, 'client')} selected"
 
 
@@ -178,7 +178,7 @@ def _about(name: str, readings: Sequence[Reading], full: float) -> str:
     m = formatted_values.count(reading.num_clients)
     text = ""
     if name == "raster_sample" and reading.num_clients > SHOWN:
-        every = all(own.selected.any(axis=0).all() for own in readings)
+        every = all(own.selected.num_ever == own.num_clients for own in readings)
         which = (
             f"{len(grid.labels)} of {m}" if every else f"at most {CELLS[1]} of those that were selected in any round"
         )
@@ -214,7 +214,8 @@ def _shares(reading: Reading, grid: _Grid) -> pd.DataFrame:
     """The share of selected clients in each block of rounds and row of clients; blocks without any are left out."""
     drawn = np.flatnonzero(grid.rows >= 0)
     shares = np.zeros((grid.columns[-1] + 1, int(grid.rows.max()) + 1))
-    np.add.at(shares, (grid.columns[:, None], grid.rows[drawn][None, :]), reading.selected[:, drawn])
+    rows = grid.rows[reading.selected.clients]
+    np.add.at(shares, (grid.columns[reading.selected.rounds[rows >= 0]], rows[rows >= 0]), 1)
     cells = np.bincount(grid.columns)[:, None] * np.bincount(grid.rows[drawn])[None, :]
     t, i = np.nonzero(shares)
     frame = pd.DataFrame({"round": 1 + t * grid.wide, "row": i, "status": "selected", "share": (shares / cells)[t, i]})
