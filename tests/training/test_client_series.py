@@ -24,6 +24,7 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from fedcohort.training import client_series
 from fedcohort.training.client_series import ClientSeries
+from fedcohort.training.plain_network import Program
 from tests.training.networks import HeadFirst
 from tests.training.test_outputs_of_programs import SIZES, federation
 from tests.training.test_plain_network import network
@@ -118,6 +119,22 @@ CASES: dict[str, tuple[str, Callable[[], Algorithm], dict[str, Any]]] = {
     "SCAFFOLD, option I, Dropout": ("chance", lambda: Scaffold(option="I"), {"momentum": 0.0}),
 }
 """A network, an algorithm and settings."""
+
+
+def test_whether_a_program_holds_is_asked_once_for_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a round takes a millisecond, and each look at the network takes a part of it."""
+    module, shape = network("perceptron")
+    engine = LocalEngine(federation(shape), as_model(module), Training(batch_size=16), FedAvg(), 5, 1)
+    asked, holds = list[bool](), Program.holds
+
+    def noted(program: Program) -> bool:
+        asked.append(holds(program))
+        return asked[-1]
+
+    monkeypatch.setattr(Program, "holds", noted)
+    list(engine.train(engine.initial_model(), 1, Cohort(np.array([2])), FedAvg()))
+    engine.close()
+    assert asked == [True]
 
 
 @pytest.mark.parametrize("epochs", [None, np.array([1, 2, 1, 3, 1, 1, 2])], ids=["one epoch", "different epochs"])

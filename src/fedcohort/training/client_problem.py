@@ -159,10 +159,10 @@ class ClientProblem:
         """See :class:`Problem`: sets ``.grad``; returns the cross-entropy of each sample [B] and the number of correct predictions."""
         for parameter in self.parameters.values():
             parameter.grad = None
-        self.forwards += 3 * len(self.batch)
+        self.forwards += 3 * (size := self.batch.shape[0])  # len would call Python
+        if size <= CHUNK and self._importance is None:
+            return self._backward(self.batch, weights, 0)
         parts = [self._backward(index, share, number) for number, (index, share) in enumerate(self._chunks(weights))]
-        if len(parts) == 1:
-            return parts[0]
         return torch.cat([losses for losses, _ in parts]), torch.stack([right for _, right in parts]).sum()
 
     @property
@@ -215,23 +215,23 @@ class ClientProblem:
 
     def _backward(self, index: Tensor, weights: Tensor | None, number: int) -> tuple[Tensor, Tensor]:
         """Add the gradients of one chunk of the batch."""
-        labels = self._data.labels.index_select(0, index)
+        labels, size = self._data.labels.index_select(0, index), self.batch.shape[0]
         program = self._setup.program
         constant = weights is None or (isinstance(weights, Tensor) and weights.dim() < 2 and not weights.requires_grad)
         if program is not None and constant and program.holds():
             draws = self._generators(program.draws, 1, number)
-            return program.backward(self._features(index), labels, weights, len(self.batch), draws)
+            return program.backward(self._features(index), labels, weights, size, draws)
         features = self._features(index)
-        if weights is None and len(index) == len(self.batch):
+        if weights is None and index.shape[0] == size:
             played = self._recorded(features, labels, index, number)
             if played is not None:
                 return played
         logits = self._outputs_of(self._setup.module, features, number)
         objective = self._objective(logits, labels, index)
         if weights is None:
-            pass_of_mean(objective, len(self.batch))
+            pass_of_mean(objective, size)
         else:
-            ((objective * weights).sum() / len(self.batch)).backward()
+            ((objective * weights).sum() / size).backward()
         return reported(self._setup.loss, objective, logits, labels)
 
     def _recorded(self, features: Tensor, labels: Tensor, index: Tensor, number: int) -> tuple[Tensor, Tensor] | None:

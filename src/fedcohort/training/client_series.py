@@ -83,6 +83,8 @@ class ClientSeries:
 
     def slices(self, clients: Sequence[int], epochs: Sequence[int]) -> list[slice]:
         """Slices of neighbors that one call can train. A client with too many samples, without samples or without epochs is alone."""
+        if len(clients) == 1:
+            return [slice(0, 1)]
         federation = self.setup.federation
         most = AT_ONCE // math.prod(federation.sample_shape)
         found: list[slice] = []

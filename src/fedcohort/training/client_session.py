@@ -1,6 +1,7 @@
 """The training of one client in one round: its epochs, and the update at the end."""
 
 import math
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -44,10 +45,11 @@ class Session:
         augments = settings.augment != "none"
         self.changes = rng(setup.seed, "augment", problem.t, problem.client) if augments else None
         self.losses: list[Tensor] = []  # cross-entropy of every sample in every step
-        self.right = torch.zeros((), dtype=torch.int64)  # correct predictions in the last epoch
-        self.first_visits: Indices = np.arange(samples)  # position in the first epoch of each sample's first visit
+        self.right: Tensor | int = 0  # correct predictions in the last epoch
         self.first_steps = 0  # steps of the first epoch
-        self.trained_on = np.full(samples, not self.by_loss)
+        if self.by_loss:
+            self.first_visits: Indices = np.arange(samples)  # position in the first epoch of each sample's first visit
+            self.trained_on = np.full(samples, False)
         self.checks: list[dict[str, float]] = []  # what the stopping rule reported after each epoch
         self.used = 0  # epochs done
 
@@ -124,7 +126,7 @@ class Session:
             all_losses, all_right = problem.descend(script, order[:whole], self.size, correction)
         left = order[len(all_losses) * self.size :]
         for batch in left.split(self.size) if len(left) else ():
-            if len(batch) < setup.smallest_batch:
+            if batch.shape[0] < setup.smallest_batch:
                 continue
             problem.batch = batch
             losses, right = differentiated(setup.algorithm, problem)
@@ -144,7 +146,7 @@ class Session:
         progress = Progress(
             epoch=self.used,
             last=self.used == self.epochs,
-            loss=float(_step_means(losses).mean()) if losses else math.nan,
+            loss=_mean_of_steps(*_joined(losses)) if losses else math.nan,
             held_out=problem.held_out_probabilities,
             before=self.checks,
             trained=problem.trained_probabilities,
@@ -155,22 +157,31 @@ class Session:
         return ends
 
     def _report(self) -> dict[str, float]:
-        first_epoch = torch.cat(self.losses[: self.first_steps]).cpu().double().numpy()
-        # samples of a last batch that was left out have no loss
-        first_pass = first_epoch[self.first_visits[self.first_visits < len(first_epoch)]]
+        values, sizes = _joined(self.losses)
+        first_pass, samples = values[: sum(sizes[: self.first_steps])], self.problem.num_samples
+        if self.by_loss:
+            # samples of a last batch that was left out have no loss
+            first_pass = first_pass[self.first_visits[self.first_visits < len(first_pass)]]
+            samples = self.trained_on.sum()
         checked = self.checks[-1] | {"epochs": float(self.used)} if self.checks else {}
         measured = {
-            "loss": float(_step_means(self.losses).mean()),
-            "square_loss": float(np.square(first_pass).mean()),
-            "samples": float(self.trained_on.sum()),
+            "loss": _mean_of_steps(values, sizes),
+            "square_loss": float(np.square(first_pass).sum() / len(first_pass)),
+            "samples": float(samples),
             "steps": float(self.problem.steps),
             "accuracy": float(self.right) / self.problem.num_labels,
         }
         return training_report(**(measured | checked))
 
 
-def _step_means(losses: list[Tensor]) -> Values:
-    """The mean loss of every step, float64."""
-    sizes = np.array([len(step) for step in losses])
-    means: Values = np.add.reduceat(torch.cat(losses).cpu().double().numpy(), np.cumsum(sizes) - sizes) / sizes
-    return means
+def _joined(losses: list[Tensor]) -> tuple[Values, list[int]]:
+    """The losses of all steps, float64, and the number of them in each step."""
+    values: Values = torch.cat(losses).cpu().double().numpy()
+    return values, [len(step) for step in losses]
+
+
+def _mean_of_steps(values: Values, sizes: list[int]) -> float:
+    """The mean over steps of the mean loss of a step; arguments as :func:`_joined` returns them."""
+    starts = [0, *accumulate(sizes[:-1])]
+    means = np.add.reduceat(values, starts) / sizes
+    return float(means.sum() / len(means))

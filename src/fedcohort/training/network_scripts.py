@@ -105,7 +105,7 @@ class Scripts:
     def of(self, features: Tensor, labels: Tensor, outputs: Tensor | None = None) -> "ScriptedPass | None":
         """As :meth:`known`, for this batch, which counts as a use of its size; ``outputs`` are those of the received model, for losses
         that need them."""
-        size = len(labels)
+        size = labels.shape[0]
         if size not in self._known and len(self._known) < SIZES and self.possible:
             self._uses[size] += 1
             if self._uses[size] > USES:

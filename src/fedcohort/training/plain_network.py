@@ -314,7 +314,7 @@ def _has_bits_of_autograd(module: nn.Module, layers: list[Layer], shape: tuple[i
                 outputs = twin.train(training)(inputs)
                 labels = torch.randint(outputs.shape[1], (size,), generator=draw)
                 losses = sample_losses(outputs, labels)
-                # of a number, as in training: passing a gradient to autograd imports sympy, which takes a second
+                # of a number, which has the bits of training: passing a gradient to this function imports sympy, which takes a second
                 expected = torch.autograd.grad(torch.dot(losses, torch.full_like(losses, 1 / size)), parameters)
             draws = [torch.Generator().manual_seed(size)] if training else []
             found, _, gradients = program.gradients(inputs.clone(), labels, None, size, draws)

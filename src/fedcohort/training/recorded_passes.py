@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.losses import CrossEntropy, Loss, SquaredError, local_losses
@@ -35,14 +36,15 @@ ROUNDED = 0.05
 
 def pass_of_mean(objective: Tensor, size: int) -> None:
     """Add the gradients of Σ objective / ``size`` to ``.grad``."""
-    # one call computes the mean, and one its gradient; backward(gradient=...) would import sympy
-    torch.dot(objective, torch.full_like(objective, 1 / size)).backward()
+    # what objective.backward(gradient) calls in the end; that method would also import sympy, which takes half a second
+    gradient = torch.full_like(objective, 1 / size)
+    _engine_run_backward((objective,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def reported(loss: Loss, objective: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The cross-entropy of each sample [B], or its squared error, and the number of correct predictions."""
     scores = logits.detach()
-    same = isinstance(loss, CrossEntropy | SquaredError)
+    same = isinstance(loss, (CrossEntropy, SquaredError))
     return objective.detach() if same else sample_losses(scores, labels), total_score(scores, labels)
 
 
