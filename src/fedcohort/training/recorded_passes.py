@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
 
 from fedcohort.algorithms import Tensors
 from fedcohort.algorithms.losses import CrossEntropy, Loss, SquaredError, local_losses
@@ -33,12 +32,18 @@ __all__ = [
 ROUNDED = 0.05
 """Largest relative difference of a recording in arithmetic that is not exact, where PyTorch may choose other algorithms each time."""
 
+_run_backward = getattr(torch.autograd.graph, "_engine_run_backward", None)
+"""What ``Tensor.backward`` calls in the end; with a gradient, that method would also import sympy, which takes half a second. None if
+this version of torch has another one."""
+
 
 def pass_of_mean(objective: Tensor, size: int) -> None:
     """Add the gradients of Σ objective / ``size`` to ``.grad``."""
-    # what objective.backward(gradient) calls in the end; that method would also import sympy, which takes half a second
     gradient = torch.full_like(objective, 1 / size)
-    _engine_run_backward((objective,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    if _run_backward is None:
+        torch.dot(objective, gradient).backward()
+    else:
+        _run_backward((objective,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def reported(loss: Loss, objective: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
