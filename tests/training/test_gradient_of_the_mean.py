@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedcohort.training import recorded_passes
 from fedcohort.training.recorded_passes import pass_of_mean
 
 
@@ -28,8 +29,14 @@ def losses_of(weight: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [7, 20])
-def test_it_has_the_bits_of_the_product_with_equal_weights(dtype: torch.dtype, size: int) -> None:
-    """A chunk of a larger batch has the weights of the whole batch."""
+@pytest.mark.parametrize("direct", [True, False])
+def test_it_has_the_bits_of_the_product_with_equal_weights(
+    dtype: torch.dtype, size: int, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk of a larger batch has the weights of the whole batch; other versions of torch may lack the direct way."""
+    assert recorded_passes._run_backward is not None
+    if not direct:
+        monkeypatch.setattr(recorded_passes, "_run_backward", None)
     weight, same = (torch.linspace(-2, 1, 12, dtype=dtype).view(3, 4).requires_grad_() for _ in range(2))
     pass_of_mean(losses_of(weight), size)
     losses = losses_of(same)
