@@ -2,13 +2,16 @@
 
 import copy
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import fedcohort
 from fedcohort.core.errors import UsageError
@@ -355,6 +358,37 @@ def test_other_networks_stay_as_they_are() -> None:
         assert torch.equal(generator, torch.get_rng_state())
         assert module.training
         assert all(torch.equal(value, tensors_of(module)[name].to_dense()) for name, value in before.items())
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "change",
+    [nn.utils.spectral_norm, nn.utils.weight_norm, partial(prune.random_unstructured, name="weight", amount=0.5)],
+    ids=["spectral norm", "weight norm", "pruned"],
+)
+def test_weights_that_are_computed_before_each_pass_are_no_changed_attribute(change: Any) -> None:
+    module = nn.Sequential(nn.Flatten(), change(nn.Linear(64, 3)))
+    with torch.no_grad():
+        for value in module.parameters():
+            value.mul_(1.5)  # so that the weight is another one after a pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checked(module)
+
+
+class Noisy(Base):
+    """Adds noise of numpy's global generator in training."""
+
+    def forward(self, x: Tensor) -> Any:
+        noise = torch.from_numpy(np.random.normal(size=x.shape)).to(x) if self.training else 0.0  # noqa: NPY002
+        return super().forward(x + noise)
+
+
+def test_a_network_that_draws_from_numpy_is_named() -> None:
+    with pytest.warns(
+        UserWarning, match=r"draws from numpy\.random, which FedCohort does not seed, so that a run cannot"
+    ):
+        checked(Noisy())
 
 
 def test_a_network_that_cannot_be_copied_is_checked_as_well() -> None:

@@ -139,3 +139,38 @@ class Limited(Loss):
     def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
         last = (labels == 3).long().sum().reshape(1) // 4
         return functional.cross_entropy(logits, labels, reduction="none") * torch.ones(1).index_select(0, last)
+
+
+class HardHalf(Loss):
+    """Only the samples of a batch with the larger losses."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        losses = functional.cross_entropy(logits, labels, reduction="none")
+        return losses * (losses.detach() > losses.detach().median())
+
+
+class Summed(Loss):
+    """The sum of all losses in place of their mean."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        return functional.cross_entropy(logits, labels, reduction="none") * len(labels)
+
+
+class MixedLabels(Loss):
+    """Labels of other samples count as well, which are drawn."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        own, other = (functional.cross_entropy(logits, y, reduction="none") for y in (labels, shuffled(labels)))
+        return 0.8 * own + 0.2 * other
+
+
+class NoisyLogits(Loss):
+    """Adds random numbers to the logits."""
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        return functional.cross_entropy(logits + 0.3 * torch.randn_like(logits), labels, reduction="none")
+
+
+def shuffled(labels: Tensor) -> Tensor:
+    """Labels in a random order."""
+    return labels[torch.randperm(len(labels))]

@@ -23,6 +23,7 @@ from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, Lo
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
+from fedcohort.training import mixed_samples
 from fedcohort.training import received_outputs as outputs
 from fedcohort.training.client_report import NO_STEP
 
@@ -76,7 +77,7 @@ def test_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(problem, "AT_ONCE", at_once)
-    for module in (problem, setup, outputs):
+    for module in (mixed_samples, problem, setup, outputs):
         monkeypatch.setattr(module, "CHUNK", 8)
     for plan in plans:
         with engines(algorithm, training, plan) as both:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["integer", "integers", "rng", "rngs", "torch_seeded"]
+__all__ = ["integer", "integers", "numpy_state", "rng", "rngs", "torch_seeded"]
 
 FEW = 5
 """For fewer clients than this, :func:`rngs` calls :func:`rng`, which is then faster."""
@@ -130,3 +130,9 @@ def torch_seeded(number: int, device: "torch.device") -> "Iterator[list[torch.Ge
         finally:
             for generator, state in zip(generators, before, strict=True):
                 generator.set_state(state)
+
+
+def numpy_state() -> dict[str, object]:
+    """The state of numpy's global generator, from which only code of others draws: it shows whether they do."""
+    state: dict[str, Any] = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - draws nothing
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in state.items()}

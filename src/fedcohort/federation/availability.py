@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import counted
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
 from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
@@ -42,6 +43,11 @@ Probability = Annotated[float, Ge(0), Le(1)]
 
 class Availability:
     """An availability law."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, Availability)
 
     def presence(self, num_clients: int, rounds: int, seed: int) -> Presence:
         """The available clients, as a function of the round.

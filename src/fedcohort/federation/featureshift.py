@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
 
 __all__ = [
@@ -66,6 +67,11 @@ class FeatureShift:
 
     matched_test: bool = False
     """Also shift the server's test set: each sample as if it belonged to a client drawn in proportion to its number of samples."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, FeatureShift)
 
     def check(self, space: Space) -> None:
         """Check that the rule suits these samples.

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
 
 __all__ = ["Beta", "Constant", "LabelNoise", "NoLabelNoise", "Noise", "SomeClients", "corrupt", "flip_matrix"]
@@ -60,6 +61,11 @@ class LabelNoise:
 
     bernoulli: bool = False
     """Choose each affected label independently with probability ρ_i, instead of exactly round(ρ_i·N_i) labels."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, LabelNoise)
 
     def __post_init__(self) -> None:
         if self.flip == "matrix":

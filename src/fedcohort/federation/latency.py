@@ -17,6 +17,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
 
@@ -34,6 +35,11 @@ Communication = Callable[[Values, Indices, Values], tuple[Values, Values]]
 
 class Latency:
     """A law of computation times."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, Latency)
 
     def times(self, num_samples: Indices, seed: int) -> Times:
         """The times of all clients for nominal work, as a function of the round.
@@ -89,6 +95,11 @@ class ShiftedExponential(Latency):
 
 class Network:
     """A law of communication times."""
+
+    def __init_subclass__(cls, **settings: object) -> None:
+        """Refuse methods with other arguments, where the class is defined."""
+        super().__init_subclass__(**settings)
+        check_methods(cls, Network)
 
     def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """How the times of the latency law and the bytes combine to total times.

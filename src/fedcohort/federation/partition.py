@@ -20,6 +20,7 @@ import numpy as np
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.method_signatures import check_methods
 from fedcohort.federation.infeasible_partition import Infeasible
 from fedcohort.federation.partition_chance import (
     AssignsOnDemand,
@@ -136,6 +137,7 @@ def partition(
         UsageError: fewer samples than clients, a rule that does not suit these data, or no draw that gives every client ``min_size``
             samples. The message names the parameter, its value and what works.
     """
+    check_methods(type(rule), Rule)
     labels = _whole_numbers(labels, "labels")
     if writers is not None:
         writers = _whole_numbers(writers, "writers")

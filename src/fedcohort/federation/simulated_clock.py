@@ -25,6 +25,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
+from fedcohort.federation.law_checks import presence_of, times_of
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Update
@@ -80,9 +81,9 @@ class Clock:
         self._fingerprint = self.availability.fingerprint()
         self._has_data, self._all_clients = self.num_samples > 0, np.arange(m)
         self._all_clients.flags.writeable = False
-        self._presence = self.availability.presence(m, self.rounds, self.seed)
+        self._presence = presence_of(self.availability, m, self.rounds, self.seed)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            self._computing = self.latency.times(self.num_samples, self.seed)
+            self._computing = times_of(self.latency, self.num_samples, self.seed)
             self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
             self._check_finite(self.nominal(1))
         if self.deadline is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.own_code import place_of
-from fedcohort.core.random_streams import torch_seeded
+from fedcohort.core.random_streams import numpy_state, torch_seeded
 from fedcohort.core.token_shape import TokenShape
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Check:
     def all(self) -> None:
         """All checks."""
         self._no_lazy_layers()
-        attributes = _plain_attributes(self.module)
+        attributes, numpy_before = _plain_attributes(self.module), numpy_state()
         from fedcohort.core.network_copies import copy_of
 
         twin = self.module
@@ -108,6 +108,12 @@ class _Check:
         self._evaluation(twin)
         self._parameters()
         self._training(twin, attributes)
+        if numpy_state() != numpy_before:
+            warnings.warn(
+                f"model = {self.name}: draws from numpy.random, which FedCohort does not seed, so that a run cannot be repeated; draw "
+                "by functions of PyTorch, such as torch.rand",
+                stacklevel=4,
+            )
 
     def _parameters(self) -> None:
         """There is something to train, and clients can train and send all of it."""
@@ -298,14 +304,16 @@ def _comparable(value: "Tensor") -> "Tensor":
 def _plain_attributes(module: "nn.Module") -> Mapping[str, object]:
     """The attributes of the network or of its parts that are numbers, texts or tensors, and the lengths of lists, by name.
 
-    The mode is none of them: the training sets it for each client.
+    The mode is none of them, because the training sets it for each client, and neither are weights that PyTorch computes anew before
+    each forward pass.
     """
     import torch
 
     found: dict[str, object] = {}
     for part_name, part in module.named_modules():
+        skipped = {"training", *_computed_before(part)}
         for name, value in vars(part).items():
-            if name == "training":
+            if name in skipped:
                 continue
             if isinstance(value, torch.Tensor):
                 found[f"{part_name}.{name}".lstrip(".")] = _comparable(value.detach().clone())
@@ -314,3 +322,9 @@ def _plain_attributes(module: "nn.Module") -> Mapping[str, object]:
             elif isinstance(value, list | dict) and not name.startswith("_"):
                 found[f"{part_name}.{name}".lstrip(".")] = len(value)
     return found
+
+
+def _computed_before(part: "nn.Module") -> set[object]:
+    """The attributes that ``weight_norm``, ``spectral_norm`` or ``prune`` of ``torch.nn.utils`` compute before each forward pass."""
+    hooks = [hook for hook in part._forward_pre_hooks.values() if type(hook).__module__.startswith("torch.nn.utils.")]
+    return {getattr(hook, name, None) for hook in hooks for name in ("name", "_tensor_name")}

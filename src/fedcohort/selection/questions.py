@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedcohort.core.arrays import Values
+from fedcohort.core.errors import UsageError, shown
 
 __all__ = [
     "QUESTIONS", "Context", "GradientNorm", "LocalAccuracy", "LocalLoss", "LossChange", "Question", "Speed", "UpdateNorm",
@@ -71,6 +72,12 @@ class LocalLoss(Question):
 
     reveals: ClassVar[str] = "the mean loss of the current model on its training data"
     batch: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.batch) is bool or not isinstance(self.batch, int | np.integer) or self.batch < 0:
+            raise UsageError(
+                f"LocalLoss(batch = {shown(self.batch)}): must be an integer of at least 0; 0 means all samples"
+            )
 
     @property
     def passes(self) -> float:

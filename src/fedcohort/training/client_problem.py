@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -226,8 +227,9 @@ class ClientProblem:
             played = self._recorded(features, labels, index, number)
             if played is not None:
                 return played
-        logits = self._outputs_of(self._setup.module, features, number)
-        objective = self._objective(logits, labels, index)
+        with self._drawing(number):
+            logits = self._setup.module(features)
+            objective = self._objective(logits, labels, index)
         if weights is None:
             pass_of_mean(objective, size)
         else:
@@ -270,8 +272,9 @@ class ClientProblem:
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
             for number, (index, share) in enumerate(self._chunks(weights)):
-                logits = self._outputs_of(model, self._features(index), number)
-                objective = self._objective(logits, self._data.labels[index], index)
+                features = self._features(index)
+                with self._drawing(number):
+                    objective = self._objective(model(features), self._data.labels[index], index)
                 weighted = objective if share is None else objective * share
                 yield objective.detach(), weighted.sum() / len(self.batch)
 
@@ -282,10 +285,10 @@ class ClientProblem:
         self.forwards += 3 * len(labels)
 
         def parts(model: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-            chunks = zip(features.split(CHUNK), labels.split(CHUNK), strict=True)
-            for number, (raw, targets) in enumerate(chunks):
-                inputs = self._setup.federation.prepare(raw, self._setup.dtype)
-                losses = sample_losses(self._outputs_of(model, inputs, number), targets)
+            for number, part in enumerate(self._setup.passes(len(labels))):
+                inputs = self._setup.federation.prepare(features[part], self._setup.dtype)
+                with self._drawing(number):
+                    losses = sample_losses(model(inputs), labels[part])
                 yield losses.detach(), losses.sum() / len(labels)
 
         return summed_gradients(self._setup.module, self.parameters, parts)[1]
@@ -299,8 +302,8 @@ class ClientProblem:
         """See :class:`Problem`."""
         self.forwards += len(self.batch) * (3 if at is None and torch.is_grad_enabled() else 1)
         features = self._features(self.batch)
-        with self._setup.given_order.restored():
-            return outputs_of(self._setup.module, at, part, lambda model: self._outputs_of(model, features, 0))
+        with self._setup.given_order.restored(), self._drawing(0):
+            return outputs_of(self._setup.module, at, part, lambda model: model(features))
 
     def received_loss(self) -> float:
         """See :class:`Problem`."""
@@ -312,19 +315,16 @@ class ClientProblem:
         with torch.no_grad():
             for index in torch.arange(len(self._data), device=device).split(CHUNK):
                 logits = torch.func.functional_call(module, self._model, (self._features(index),))
-                total += for_sums(self._objective(logits, self._data.labels[index], index)).sum()
+                with self._drawing(0):
+                    total += for_sums(self._objective(logits, self._data.labels[index], index)).sum()
         module.train(training)
         return float(total / len(self._data))
 
-    def _outputs_of(self, model: Callable[[Tensor], Tensor], inputs: Tensor, number: int) -> Tensor:
-        """Outputs in training mode for chunk ``number`` of a batch.
-
-        Random numbers that the model draws depend only on seed, client, round, step and chunk.
-        """
+    def _drawing(self, number: int) -> AbstractContextManager[object]:
+        """Random numbers that the model and the loss draw depend only on seed, client, round, step and chunk."""
         if not self._setup.draws:
-            return model(inputs)
-        with torch_seeded(step_seed(self._first_draw, int(self.steps), number), inputs.device):
-            return model(inputs)
+            return nullcontext()
+        return torch_seeded(step_seed(self._first_draw, int(self.steps), number), self.device)
 
     def _generators(self, draws: bool, steps: int, number: int = 0) -> list[torch.Generator]:
         """Generators for chunk ``number`` of the next steps of a network that draws random numbers; none for another one."""
@@ -335,15 +335,12 @@ class ClientProblem:
         return integer(self._setup.seed, "module", self.t, self.client)
 
     def _chunks(self, weights: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """The batch in chunks of :data:`CHUNK` samples, each with its weights, including those of samples that were drawn by loss."""
+        """The batch in parts of one forward pass, each with its weights, including those of samples that were drawn by loss."""
         if self._importance is not None:
             own = self._importance[self.batch]
             weights = own if weights is None else weights * own
-        if len(self.batch) <= CHUNK:
-            yield self.batch, weights
-            return
-        chunks = torch.split(self.batch, CHUNK)
-        yield from zip(chunks, [None] * len(chunks) if weights is None else torch.split(weights, CHUNK), strict=True)
+        for part in self._setup.passes(len(self.batch)):
+            yield self.batch[part], None if weights is None else weights[part]
 
     def _objective(self, logits: Tensor, labels: Tensor, index: Tensor) -> Tensor:
         outputs = None if self.received_outputs is None else self.received_outputs[index]

@@ -15,6 +15,7 @@ from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.memory_layouts import channels_last, in_fast_layout
+from fedcohort.training.mixed_samples import largest_pass, loss_draws, passes
 from fedcohort.training.model_states import DTYPES, copied
 from fedcohort.training.network_buffers import NetworkBuffers
 from fedcohort.training.network_rewriting import GivenOrder, relu_last
@@ -43,8 +44,8 @@ class LocalSetup:
         training: the experiment's settings.
         algorithm: its client half adapts the settings.
         seed: the experiment's seed.
-        draws: whether the model draws random numbers in training, see :mod:`fedcohort.training.random_layers`; None means that a trial
-            run decides.
+        draws: whether the model or the loss draws random numbers in training, see :mod:`fedcohort.training.random_layers`; None means
+            that a trial run decides.
         omitted: names of the entries of the module's state dictionary that models do not have, see
             :func:`~fedcohort.training.omitted_entries.omitted_entries`.
 
@@ -88,9 +89,8 @@ class LocalSetup:
             images = federation.prepare(federation.train[:2].features, self.dtype)
             self.module = in_fast_layout(self.module, images)
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
-        if draws is None:
-            draws = draws_at_random(self.module, federation.prepare(federation.train[:2].features, self.dtype))
-        self.draws = draws
+        self.draws = self._may_draw() if draws is None else draws
+        self._largest_pass = largest_pass(federation, self.module, self.loss, training.batch_size)
         state = self.module.state_dict()
         self.entries: ModelState = {name: value for name, value in state.items() if name not in omitted}
         self.frozen = FrozenParameters(self.module, omitted)
@@ -98,11 +98,11 @@ class LocalSetup:
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))
         on_cpu = federation.device.type == "cpu"
-        self.scripts = Scripts(self.module, self.parameters, self.loss, draws) if on_cpu else None
+        self.scripts = Scripts(self.module, self.parameters, self.loss, self.draws) if on_cpu else None
         self.own_corrections = OwnCorrections(algorithm, self.scripts is not None and self.scripts.possible)
         self.program, self._outputs_program = self._programs()
         self.recordings: dict[int, RecordedPass] = {}
-        if federation.device.type == "cuda" and not draws:
+        if federation.device.type == "cuda" and not self.draws:
             self._record_passes()
         self.shares_work = False
         self.stream: Any = None
@@ -116,6 +116,11 @@ class LocalSetup:
         outputs = program_of(self.module, self.federation.sample_shape)
         takes_part = type(self.loss) is CrossEntropy and not self.own_corrections.possible
         return outputs if takes_part else None, outputs
+
+    def _may_draw(self) -> bool:
+        """Whether the model or the loss draws random numbers, found out by a trial."""
+        samples = self.federation.prepare(self.federation.train[:2].features, self.dtype)
+        return draws_at_random(self.module, samples) or loss_draws(self.loss, self.federation, self.dtype)
 
     def _record_passes(self) -> None:
         """Record the pass for each size of :func:`common_batch_sizes` that is at most one chunk."""
@@ -131,6 +136,11 @@ class LocalSetup:
                 return
             recording.fresh = not takes_plain_steps(self.algorithm)
             self.recordings[size] = beside = recording
+
+    def passes(self, samples: int) -> list[slice]:
+        """The samples of each forward pass of a training; a single pass if they depend on each other, see
+        :mod:`fedcohort.training.mixed_samples`."""
+        return passes(samples, self._largest_pass, self.smallest_batch)
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work

@@ -7,7 +7,7 @@ along a direction, for example) meets the same draws each time. Two things are n
 Python's, and code outside FedCohort that draws from torch's generator in a thread of its own at the same moment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -21,7 +21,7 @@ from fedcohort.core.random_streams import torch_seeded
 from fedcohort.training.code_instructions import codes_in
 from fedcohort.training.network_libraries import checkpoints, is_of_library
 
-__all__ = ["draws_at_random", "recomputes", "step_generator", "step_seed"]
+__all__ = ["advances_generators", "draws_at_random", "recomputes", "step_generator", "step_seed"]
 
 TRIES = 8
 """Number of forward passes that show that a model draws. One pass shows that it does not, unless other code draws at that time."""
@@ -44,7 +44,8 @@ def draws_at_random(module: nn.Module, inputs: Tensor) -> bool:
         return True
     with suppress(Exception):
         for training in drew:
-            drew[training] = _draws(trial.train(training), inputs)
+            trial.train(training)
+            drew[training] = advances_generators(partial(trial, inputs), inputs.device)
     if drew[False]:
         raise UsageError(
             "model: draws random numbers in evaluation mode too, so that its evaluation could not be repeated; draw in training only, "
@@ -133,16 +134,16 @@ def step_generator(first: int, step: int, number: int) -> torch.Generator:
     return torch.Generator().manual_seed(step_seed(first, step, number))
 
 
-def _draws(module: nn.Module, inputs: Tensor) -> bool | None:
-    """Whether the model advances the generators, always to the same state.
+def advances_generators(call: Callable[[], object], device: torch.device) -> bool | None:
+    """Whether a call advances torch's generators, of the CPU and of ``device``, always to the same state.
 
     None means unknown, because other code draws from the generators at the same time.
     """
     states = []
     for _ in range(TRIES):
-        with torch.no_grad(), torch_seeded(0, inputs.device) as generators:
+        with torch.no_grad(), torch_seeded(0, device) as generators:
             before = [generator.get_state() for generator in generators]
-            module(inputs)
+            call()
             after = [generator.get_state() for generator in generators]
         if _equal(before, after):
             return False

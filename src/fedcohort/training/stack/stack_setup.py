@@ -16,6 +16,7 @@ from fedcohort.core.arrays import Flags, Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.training.client_hooks import settings_under
+from fedcohort.training.mixed_samples import why_loss_cannot_stack
 from fedcohort.training.model_states import DTYPES, state_of, to_device
 from fedcohort.training.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
@@ -39,6 +40,9 @@ def cannot_stack(module: nn.Module, federation: Federation, algorithm: Algorithm
     name = type(algorithm).__name__
     if not client_half_stacks(type(algorithm)):
         return f"the client half of {name} works on one client at a time"
+    loss = settings_under(algorithm, training).build_loss()
+    if (reason := why_loss_cannot_stack(loss, federation, training)) is not None:
+        return reason
     batch = training.batch_size or int(federation.num_samples.max(initial=1))
     network = network_of(module.train(), state_of(module), federation.sample_shape, batch)
     return network if isinstance(network, str) else None
