@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS
+from fedcohort.algorithms import ALGORITHMS, Members, ModelState
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
@@ -208,6 +208,16 @@ def test_only_the_trained_part_is_counted(tmp_path: Path) -> None:
     assert trainings["bytes_up"].tolist() == [HEAD * n for n in run.rounds["trained"]]
     assert run.meta["model bytes"] == str(HEAD)
     assert run.checkpoint()[1]["model"].keys() == {"last.weight", "last.bias"}  # type: ignore[index]
+
+
+def test_an_algorithm_that_returns_frozen_parameters_is_told(tmp_path: Path) -> None:
+    def aggregate(self: FedAvg, model: ModelState, updates: Any, members: Members) -> ModelState:
+        return {**Backbone((4,), 3).state_dict(), **FedAvg.aggregate(self, model, updates, members)}
+
+    algorithm = type("Whole", (FedAvg,), {"aggregate": aggregate})()
+    words = r"'first\.bias' is in the returned one only; return the names that it received, of which frozen parameters are none$"
+    with pytest.raises(UsageError, match=words):
+        fedcohort.run(small(rounds=1, **IID), data=blobs(), model=Backbone, algorithm=algorithm, runs=tmp_path)
 
 
 @pytest.mark.parametrize("kind", [Teacher, MovedTeacher])
