@@ -1,6 +1,8 @@
 """Frozen parameters are neither sent nor counted nor averaged, and runs give the results of networks that keep them as buffers."""
 
+import copy
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS
+from fedcohort.algorithms import ALGORITHMS, Members, ModelState
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
+from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.flower.sites.frozen_sums import check_frozen, sums_of
 from fedcohort.models import as_model
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation
-from fedcohort.training.omitted_entries import OFTEN, FrozenParameters
+from fedcohort.training.omitted_entries import OFTEN, FrozenParameters, omitted_entries
 from tests.experiments import IID, blobs, small
 
 HEAD = 4 * (8 * 3 + 3)
@@ -97,6 +100,68 @@ class LateMovedTeacher(MovedTeacher):
     every = 5
 
 
+class CopyAsTeacher(nn.Module):
+    """A mean teacher that begins as a copy of the trained layer, so that it does not change as long as they are equal."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(shape[0], 8)
+        self.teacher = copy.deepcopy(self.first).requires_grad_(False)
+        self.last = nn.Linear(8, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.follow()
+        return self.last(torch.relu(self.first(x)) + self.teacher(x))
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        for own, trained in zip(self.teacher.parameters(), self.first.parameters(), strict=True):
+            own.lerp_(trained, 0.1)
+
+
+class CopyIfTrained(CopyAsTeacher):
+    """The same, only where gradients are computed."""
+
+    def follow(self) -> None:
+        if torch.is_grad_enabled():
+            super().follow()
+
+
+class CopyAfterPasses(CopyAsTeacher):
+    """The same, after a backward pass."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(shape, num_classes)
+        self.last.register_full_backward_hook(lambda *_: CopyAsTeacher.follow(self))
+
+    def follow(self) -> None:
+        pass
+
+
+class CopyAsBuffers(CopyAsTeacher):
+    """The same with buffers, which are sent."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(shape, num_classes)
+        for name, value in list(self.teacher.named_parameters()):
+            delattr(self.teacher, name)
+            self.teacher.register_buffer(name, value.detach())
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        for own, trained in zip(self.teacher.buffers(), self.first.parameters(), strict=True):
+            own.lerp_(trained, 0.1)
+
+
+class SharedMemory(Backbone):
+    """A frozen parameter in the memory of a trained one."""
+
+    def __init__(self, shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__(shape, num_classes)
+        self.view = nn.Parameter(self.last.weight.data, requires_grad=False)
+
+
 class OtherEachTime(Backbone):
     """The frozen layer is drawn by numpy, without a seed."""
 
@@ -145,12 +210,47 @@ def test_only_the_trained_part_is_counted(tmp_path: Path) -> None:
     assert run.checkpoint()[1]["model"].keys() == {"last.weight", "last.bias"}  # type: ignore[index]
 
 
+def test_an_algorithm_that_returns_frozen_parameters_is_told(tmp_path: Path) -> None:
+    def aggregate(self: FedAvg, model: ModelState, updates: Any, members: Members) -> ModelState:
+        return {**Backbone((4,), 3).state_dict(), **FedAvg.aggregate(self, model, updates, members)}
+
+    algorithm = type("Whole", (FedAvg,), {"aggregate": aggregate})()
+    words = r"'first\.bias' is in the returned one only; return the names that it received, of which frozen parameters are none$"
+    with pytest.raises(UsageError, match=words):
+        fedcohort.run(small(rounds=1, **IID), data=blobs(), model=Backbone, algorithm=algorithm, runs=tmp_path)
+
+
 @pytest.mark.parametrize("kind", [Teacher, MovedTeacher])
 def test_what_the_network_changes_is_sent(kind: type[nn.Module], tmp_path: Path) -> None:
     run, before = played(kind, tmp_path), kind((4,), 3)
     assert int(run.meta["model bytes"]) > HEAD + 4 * 8 * 4
     found = weights(run)["first.weight"]
     assert float((found.mean(0) - before.state_dict()["first.weight"].mean(0)).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("kind", [CopyAsTeacher, CopyIfTrained])
+def test_a_teacher_that_begins_as_a_copy_is_sent(kind: type[nn.Module], tmp_path: Path) -> None:
+    run, buffers = played(kind, tmp_path / "parameters"), played(CopyAsBuffers, tmp_path / "buffers")
+    assert run.rounds["test_loss"].tolist() == buffers.rounds["test_loss"].tolist()
+    assert run.ledger["bytes_up"].tolist() == buffers.ledger["bytes_up"].tolist()
+    own, other = weights(run), weights(buffers)
+    assert all(torch.equal(own[name], other[name]) for name in other)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_entries_that_training_changes_are_not_omitted() -> None:
+    federation = small_federation(trouble=False)
+    for kind, omitted in ((CopyAfterPasses, set()), (SharedMemory, {"first.weight", "first.bias"})):
+        assert omitted_entries(partial(build_module, as_model(kind), federation, 0), federation) == omitted
+
+
+def test_trained_parts_that_all_networks_share_keep_their_values() -> None:
+    federation = small_federation(trouble=False)
+    network = Backbone(federation.sample_shape, 3)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    omitted_entries(lambda: network, federation)
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert network.last.weight.grad is None
 
 
 @pytest.mark.parametrize("kind", [LateTeacher, LateMovedTeacher])
@@ -206,6 +306,17 @@ def test_every_bit_of_a_frozen_parameter_counts() -> None:
         frozen.check()
 
 
+def test_a_frozen_parameter_of_repeated_numbers_is_read() -> None:
+    module = nn.Module()
+    value = torch.ones(1)
+    module.register_parameter("w", nn.Parameter(value.expand(5), requires_grad=False))
+    frozen = FrozenParameters(module, {"w"})
+    frozen.check()
+    value *= 2
+    with pytest.raises(UsageError, match="changed the parameter 'w'"):
+        frozen.check()
+
+
 def test_large_frozen_parameters_are_read_after_some_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedcohort.training.omitted_entries.SMALL", 0)
     module = nn.Linear(3, 2).requires_grad_(False)
@@ -229,8 +340,19 @@ def test_a_site_with_other_frozen_values_is_told() -> None:
     value = torch.randn(100)
     sums = sums_of({"w": value})
     check_frozen(sums, {"w": value * (1 + 1e-7)})
-    for other in (torch.randn(100), value + 1e-3, torch.full((100,), torch.nan)):
+    for other in (torch.randn(100), value + 1e-3, torch.full((100,), torch.nan), value.flip(0), -value):
         with pytest.raises(UsageError, match=r"'w'.*build the network with the same weights at both"):
             check_frozen(sums, {"w": other})
     with pytest.raises(UsageError, match="'w'"):
         check_frozen(sums, {})
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2**20,)])
+def test_sums_of_frozen_values_allow_for_rounding(shape: tuple[int, ...]) -> None:
+    value = torch.rand(shape) + 1
+    rounded = value * (1 + 1e-7 * torch.randn(shape))
+    check_frozen(sums_of({"w": value}), {"w": rounded})
+    check_frozen(sums_of({"w": value.bool()}), {"w": rounded.bool()})
+    if value.numel():
+        with pytest.raises(UsageError, match="'w'"):
+            check_frozen(sums_of({"w": value}), {"w": torch.rand(shape) + 1})

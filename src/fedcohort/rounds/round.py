@@ -228,9 +228,12 @@ def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
             f"{algorithm}.aggregate returned {type(model).__name__}; it must return a model: tensors by name"
         )
     if model.keys() != start.keys():
-        different = min(model.keys() ^ start.keys(), key=str)
+        different = shown(min(model.keys() ^ start.keys(), key=str))
+        where = "in one of them only"
+        if model.keys() > start.keys():
+            where = "in the returned one only; return the names that it received, of which frozen parameters are none"
         raise UsageError(
-            f"{algorithm}.aggregate returned a model with other tensors than it received: {shown(different)} is in one of them only"
+            f"{algorithm}.aggregate returned a model with other tensors than it received: {different} is {where}"
         )
     for name, value in model.items():
         if not isinstance(value, Tensor):

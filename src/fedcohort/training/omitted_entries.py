@@ -4,8 +4,8 @@ A model is what clients receive, train and send. The entries of the network's st
 such as a pretrained part, and the second names of parameters that two layers share.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from fedcohort.federation.federation import Federation
 __all__ = ["FrozenParameters", "omitted_entries", "second_names"]
 
 PASSES = 2
-"""Number of forward passes that show whether a network changes its frozen parameters itself."""
+"""Number of passes that show whether a network changes its frozen parameters itself."""
 SMALL = 2**20
 """Bytes of frozen parameters up to which all of them are read after every training."""
 OFTEN = 16
@@ -29,8 +29,8 @@ OFTEN = 16
 def omitted_entries(build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
     """The names of the entries that models of a network omit.
 
-    A frozen parameter is not among them if the network changes it in its forward passes, as a mean teacher does, or if it differs each
-    time that the network is built: clients must then receive it.
+    A frozen parameter is not among them if the network changes it in its passes, as a mean teacher does, or if it differs each time
+    that the network is built: clients must then receive it.
 
     Args:
         build: builds the network with its initial weights.
@@ -41,22 +41,30 @@ def omitted_entries(build: Callable[[], nn.Module], federation: Federation) -> f
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
     if not frozen:
         return frozenset(others)
-    _pass_forward(module, federation)
-    again = dict(build().named_parameters())
-    fixed = {name for name, value in frozen.items() if torch.equal(value, again[name])}
+    with _passed_through(module, federation):
+        again = dict(build().named_parameters())
+        fixed = {name for name, value in frozen.items() if torch.equal(value, again[name])}
     return frozenset(fixed | others.keys())
 
 
-def _pass_forward(module: nn.Module, federation: Federation) -> None:
-    """Some forward passes in training mode."""
+@contextmanager
+def _passed_through(module: nn.Module, federation: Federation) -> Iterator[None]:
+    """The network after passes in training mode with other weights than the first: mean teachers often begin as a copy of them."""
     samples = max((federation.test, federation.train, federation.validation), key=len)[:2]
+    trained = [p for p in module.parameters() if p.requires_grad and p.is_floating_point()]
+    before = [p.detach().clone() for p in trained]
     module.train()
-    with suppress(Exception), torch.no_grad():  # an error is shown where clients are trained
-        number = next(p.dtype for p in module.parameters() if p.is_floating_point())
-        inputs = federation.prepare(samples.features, number)
+    with suppress(Exception), torch.enable_grad():  # an error is shown where clients are trained
+        inputs = federation.prepare(samples.features, trained[0].dtype)
+        for p in trained:
+            p.data.mul_(0.5).add_(0.1)
         for _ in range(PASSES):
             with torch_seeded(0, inputs.device):
-                module(inputs)
+                module(inputs).sum().backward()
+    yield
+    for p, value in zip(trained, before, strict=True):  # networks may share them
+        p.data.copy_(value)
+        p.grad = None
 
 
 def second_names(module: nn.Module) -> dict[str, str]:
@@ -98,7 +106,7 @@ class FrozenParameters:
             if now != before:
                 raise UsageError(
                     f"model: its training changed the parameter {name!r}, which has requires_grad = False and was not changed by "
-                    "first forward passes, so that it is not sent; make it a buffer (register_buffer)"
+                    "first passes, so that it is not sent; make it a buffer (register_buffer)"
                 )
         self._marks = self._marks_now()
 
@@ -126,7 +134,8 @@ class FrozenParameters:
 def _sum_of_bits(value: Tensor) -> Tensor:
     """The sum of the tensor's memory as integers, int64 []; ten times cheaper than a comparison with a copy."""
     dense = value.is_contiguous() or (value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last))
-    words = value.as_strided((value.numel(),), (1,)).view(torch.uint8) if dense else value.flatten().view(torch.uint8)
+    flat = value.as_strided((value.numel(),), (1,)) if dense else value.flatten().contiguous()
+    words = flat.view(torch.uint8)
     words = words.clone() if words.storage_offset() % 8 else words
     whole = len(words) // 8 * 8
     return words[:whole].view(torch.int64).sum() + words[whole:].sum()
