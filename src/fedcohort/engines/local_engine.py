@@ -205,7 +205,7 @@ class LocalEngine:
     ) -> Iterator[Update]:
         this_round, costs = self.memories.begin(), self._costs(cohort)
         trainer = CohortTrainer(model, t, cohort, received, self._trainer, self._memory)
-        parts = trainer.parts(costs, self._model_bytes // 4, self.workers)
+        parts = trainer.parts(costs, self.workers)
         here = self._threads.one_is_enough(len(parts), in_python=trainer.in_python)
 
         def work(position: int) -> list[Update]:

@@ -42,7 +42,7 @@ class CohortTrainer:
         self._stop = build_rule(cohort.stop)
         self._in_series = self.in_python = False
 
-    def parts(self, costs: Values, parameters: int, workers: int) -> list[slice]:
+    def parts(self, costs: Values, workers: int) -> list[slice]:
         """The clients that a thread trains at a time; the results do not depend on it. The arguments are those of
         :func:`~fedcohort.engines.work_splitting.series_of_clients`."""
         cohort = self.cohort
@@ -54,7 +54,7 @@ class CohortTrainer:
                 self._in_series = self._in_series and trainer.series.possible(most)
                 self.in_python = not self._in_series and trainer.steps_in_python
             if self._in_series:
-                return series_of_clients(costs, parameters, workers)
+                return series_of_clients(costs, trainer.num_values, workers)
         return [slice(position, position + 1) for position in range(len(cohort))]
 
     def train(self, part: slice, into: Sequence[ModelState] = ()) -> list[tuple[Update, Memory]]:

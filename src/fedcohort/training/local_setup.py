@@ -56,6 +56,7 @@ class LocalSetup:
         given_order: the order in which the network's layers were given; :attr:`module` has some of them in another one.
         entries: the entries of the module's state dictionary that models have.
         frozen: the parameters that models omit.
+        num_values: number of values in the module's state dictionary, with those that models omit.
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network and this loss.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
@@ -94,6 +95,7 @@ class LocalSetup:
         state = self.module.state_dict()
         self.entries: ModelState = {name: value for name, value in state.items() if name not in omitted}
         self.frozen = FrozenParameters(self.module, omitted)
+        self.num_values = sum(value.numel() for value in state.values())
         self._network_buffers = NetworkBuffers(self.module)
         self.parameters: Tensors = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         self.optimizer = build_optimizer(self.training, list(self.parameters.values()))

@@ -276,7 +276,7 @@ def _train(
     trainer = CohortTrainer(model, t, cohort, received, lambda: nullcontext(site.trainer), site.memory)
     epochs = 1 if cohort.epochs is None else cohort.epochs
     costs = (site.federation.num_samples[cohort.clients] * epochs).astype(np.float64)
-    for part in trainer.parts(costs, site.layout.num_bytes // 4, 1):
+    for part in trainer.parts(costs, 1):
         yield from trainer.train(part, into[part])
 
 
