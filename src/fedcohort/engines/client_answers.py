@@ -61,6 +61,5 @@ def trial_answers(
     cohort = Cohort(np.array(clients, dtype=np.int64))
     training = CohortTrainer(model, t, cohort, received, lambda: nullcontext(trainer), memory_of)
     samples = np.array([stop - start for start, stop in map(trainer.federation.span, clients)], dtype=np.float64)
-    parameters = sum(parameter.numel() for parameter in trainer.parameters.values())
-    parts = training.parts(samples, parameters, workers=1)
+    parts = training.parts(samples, workers=1)
     return [norm_and_passes(update, model, trainer) for part in parts for update, _ in training.train(part)]

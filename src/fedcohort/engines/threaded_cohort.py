@@ -43,8 +43,12 @@ class CohortTrainer:
         self._in_series = self.in_python = False
 
     def parts(self, costs: Values, workers: int) -> list[slice]:
-        """The clients that a thread trains at a time; the results do not depend on it. The arguments are those of
-        :func:`~fedcohort.engines.work_splitting.series_of_clients`."""
+        """The clients that a thread trains at a time; the results do not depend on it.
+
+        Args:
+            costs: samples that each client processes.
+            workers: number of threads.
+        """
         cohort = self.cohort
         self._in_series = cohort.stop is None and cohort.sampling == "shuffled" and len(cohort) > 0
         # the training of a single client finds out by itself whether a series is possible
