@@ -97,6 +97,15 @@ class Limiting(Base):
         return super().forward(x)
 
 
+class Replacing(Base):
+    """Another parameter in the place of the first, which no optimizer knows."""
+
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            self.layer.weight = nn.Parameter(0.9 * self.layer.weight.detach())
+        return super().forward(x)
+
+
 class LimitingInPlace(Base):
     def forward(self, x: Tensor) -> Any:
         self.layer.weight.data.renorm_(2, 0, 10.0)
@@ -257,6 +266,7 @@ WRONG: list[tuple[type[nn.Module], str]] = [
         r"^model = own: changes rows\.weight in evaluation mode too, .*; leave out max_norm of embeddings$",
     ),
     (Limiting, r"^model = own: changes layer\.weight in evaluation mode too, "),
+    (Replacing, r"^model = own: its forward pass puts another object in the place of the parameter layer\.weight, "),
     (LimitingInPlace, r"^model = own: changes layer\.weight in evaluation mode too, "),
     (
         Failing,

@@ -54,7 +54,7 @@ def check_network(
     Raises:
         UsageError: it cannot; the message names the shapes. An error of the network is the cause. Or it has nothing to train, has
             parameters that do not exist before the first forward pass, complex entries, sparse gradients, or entries that are not
-            finite, or changes its buffers in evaluation mode.
+            finite, or changes its buffers in evaluation mode, or replaces parameters in training.
     """
     _Check(module, samples, num_classes, name, tokens, numbers, logits, kept).all()
 
@@ -226,10 +226,16 @@ class _Check:
         forward passes."""
         import torch
 
-        twin.train()
+        parameters = dict(twin.train().named_parameters())
         with torch.enable_grad(), torch_seeded(0, self.samples.device):
             outputs = self._called(twin, self.samples, " in training mode")
         self._expect(outputs, len(self.samples), " in training mode")
+        after = dict(twin.named_parameters())
+        if replaced := [name for name, parameter in parameters.items() if after.get(name) is not parameter]:
+            raise UsageError(
+                f"model = {self.name}: its forward pass puts another object in the place of the parameter {replaced[0]}, which would "
+                "be neither trained nor sent; change its values instead (with torch.no_grad(): parameter.copy_(...))"
+            )
         if not (isinstance(outputs, torch.Tensor) and outputs.requires_grad):
             raise UsageError(
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
