@@ -22,6 +22,7 @@ from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, LocalLoss, UpdateNorm
 from fedcohort.testing import LoopGrid, check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, small_federation
+from fedcohort.testing.frozen_parameters import PartlyFrozen
 from tests.flower.deployed.sites import EVERYTHING, grid_of, is_training, making, met, sites_of, words_of
 
 TRAINING = Training(batch_size=4, epochs=2)
@@ -84,6 +85,41 @@ def set_first(value: Callable[[torch.Tensor], torch.Tensor]) -> Tamper:
 
 def duplicate(message: Message, reply: Message) -> list[Message]:
     return [reply, reply]
+
+
+class Trained(PartlyFrozen):
+    """The network with all layers trained."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        return super().build(shape, num_classes).requires_grad_()
+
+
+class Shifted(PartlyFrozen):
+    """The network with other frozen values."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        network = super().build(shape, num_classes)
+        network.get_parameter("first.weight").data += 1
+        return network
+
+
+@pytest.mark.parametrize(
+    ("at_site", "message"),
+    [
+        (Trained(), "'first.weight' has requires_grad = True here and False at the server"),
+        (Shifted(), "'first.weight', which has requires_grad = False and is not sent, has other values here"),
+        (PartlyFrozen(), ""),
+    ],
+    ids=["trained", "shifted", "same"],
+)
+def test_a_site_says_what_differs_in_its_frozen_part(at_site: PartlyFrozen, message: str) -> None:
+    sites = sites_of(FEDERATION, SITES, lambda _: (at_site, TRAINING, FedAvg()))
+    link, roster = met(grid_of(sites), FEDERATION)
+    engine = GridEngine(FEDERATION, PartlyFrozen(), TRAINING, FedAvg(), 3, 1, link=link, roster=roster)
+    for update in updates(engine).values():
+        assert message in (update.failure or "")
+        assert bool(update.failure) == bool(message)
+    engine.close()
 
 
 BAD_REPLIES: dict[str, tuple[Tamper, str]] = {

@@ -1,5 +1,7 @@
 """Whether a site has the frozen parameters of its server. They are not sent, because both build the network, such as from a file."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
@@ -19,13 +21,23 @@ def sums_of(frozen: ModelState) -> Tensors:
     return {name: _sums(value) for name, value in frozen.items()}
 
 
-def check_frozen(at_server: Tensors, frozen: ModelState) -> None:
+def check_frozen(at_server: Tensors, frozen: ModelState, trainable: Collection[str] = ()) -> None:
     """Compare a site's parameters with the sums of the server's.
 
+    Args:
+        at_server: sums of the server's frozen parameters, by name.
+        frozen: the site's frozen parameters.
+        trainable: names of the parameters that the site trains.
+
     Raises:
-        UsageError: one of them differs, or is missing.
+        UsageError: one of them differs, is missing, or is trained at the site.
     """
     for name, theirs in at_server.items():
+        if name in trainable:
+            raise UsageError(
+                f"model: the parameter {name!r} has requires_grad = True here and False at the server, which does not send it; build "
+                "the network with the same parameters frozen at both"
+            )
         own = _sums(frozen[name]) if name in frozen else torch.full_like(theirs, torch.nan)
         if not bool(((own - theirs).abs() <= TOLERANCE * theirs[0]).all()):
             raise UsageError(

@@ -297,7 +297,7 @@ class Site:
         omitted = setup.names("omitted") if setup.has("omitted") else ()
         engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
         try:
-            check_frozen(setup.tensors("frozen") if omitted else {}, engine.frozen())
+            check_frozen(setup.tensors("frozen") if omitted else {}, engine.frozen(), engine.trainable)
         except BaseException:
             engine.close()
             raise
