@@ -114,8 +114,8 @@ class LocalEngine:
         if on_cpu := self.device.type == "cpu":
             keep_freed_memory()
         self._network = partial(build_module, model, federation, seed, DTYPES[training.precision])
-        self.omitted = frozenset(omitted_entries(self._network, federation) if omitted is None else omitted)
         first = self._module()
+        self.omitted = frozenset(omitted_entries(first, self._network, federation) if omitted is None else omitted)
         self.workers = 1 if plan == "loop" else workers or threads_for(first, self.device)
         self.memories = Memories() if memories is None else memories
         self._model_bytes = 1

@@ -140,8 +140,9 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     federation = federated.federation
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     build = partial(build_module, model_of(experiment, given), federation, seed, DTYPES[experiment.training.precision])
-    left_out = omitted_entries(build, federation)
-    start = {name: value for name, value in state_of(build()).items() if name not in left_out}
+    first = build()
+    left_out = omitted_entries(first, build, federation)
+    start = {name: value for name, value in state_of(first).items() if name not in left_out}
     clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)
     space = Space(federation.sample_shape, np.ones(()), federation.num_clients)
     shift = in_words(experiment.federation.feature_shift.build(), space, seed=seed)

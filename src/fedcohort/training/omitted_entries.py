@@ -26,24 +26,25 @@ OFTEN = 16
 """Larger ones are read after the first training, and then after every so many."""
 
 
-def omitted_entries(build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
+def omitted_entries(first: nn.Module, build: Callable[[], nn.Module], federation: Federation) -> frozenset[str]:
     """The names of the entries that models of a network omit.
 
     A frozen parameter is not among them if the network changes it in its passes, as a mean teacher does, or if it differs each time
     that the network is built: clients must then receive it.
 
     Args:
-        build: builds the network with its initial weights.
+        first: the network with its initial weights.
+        build: builds it again.
         federation: has samples of the network's kind.
     """
-    module = build()
-    others = second_names(module)
-    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+    others = second_names(first)
+    frozen = {name: p for name, p in first.named_parameters() if not p.requires_grad}
     if not frozen:
         return frozenset(others)
+    module = build()
     with _passed_through(module, federation):
-        again = dict(build().named_parameters())
-        fixed = {name for name, value in frozen.items() if torch.equal(value, again[name])}
+        now = dict(module.named_parameters())
+        fixed = {name for name, value in frozen.items() if torch.equal(value, now[name])}
     return frozenset(fixed | others.keys())
 
 
