@@ -2,6 +2,8 @@
 
 import json
 import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +169,9 @@ def test_the_cost_of_a_round_is_in_units_of_the_model(
         models = 12 + 12 * 2 / 650 + float(run.rounds["admitted"].mean())
     assert found.models == pytest.approx(models)
     assert found.bytes == pytest.approx(models * 650 * 4)
+    with closing(sqlite3.connect(run.path / "run.sqlite")) as database, database:  # a run of an earlier version
+        database.execute("DELETE FROM meta WHERE key = 'model bytes'")
+    assert round_cost(RacedRow("a", {0: run}, ((0.5,),), "best")).models == found.models
     (run.path / "model.safetensors").unlink()
     assert math.isnan(round_cost(RacedRow("a", {0: run}, ((0.5,),), "best")).models)
 

@@ -147,7 +147,7 @@ class FedDF(Algorithm):
                 with self.tools.seeded("refresh", members.t):
                     _refresh(self.tools, student, self.batch_size)
         found = student.state_dict()
-        return {name: found[name].detach().clone().contiguous() for name in model}
+        return {name: found[name].detach().clone().contiguous() for name in start}
 
     def weighed(self) -> Mapping[int, float]:
         """0 for models that are not in the average."""

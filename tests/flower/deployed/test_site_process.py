@@ -121,7 +121,7 @@ def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], mes
 def test_a_site_file_that_cannot_be_used_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         open_site(owner(tmp_path, text))
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"missing\.toml: there is no such file; give the path of a site\.toml"):
         read_site_file(tmp_path / "missing.toml")
 
 
