@@ -143,7 +143,7 @@ def test_classes_have_their_names_on_their_colors(shown: Any) -> None:
         for text in pie["text"]:
             part = slices[text["class"]]
             assert text["angle"] == pytest.approx((part["begin"] + part["end"]) / 2)
-            assert (text["text"] == text["class"]) == (text["share"] > 0.06), text
+            assert (text["text"] == text["class"]) == (text["share"] > 0.063), text
     shown.locator('#figure-class-shares .switch input[value="0"]').check(force=True)
 
 
