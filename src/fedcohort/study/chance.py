@@ -138,8 +138,10 @@ def _presence(key: _Key) -> Callable[[int], Mask] | None:
 
 
 def _counted(presence: Callable[[int], Mask], has_data: Mask, there: list[int]) -> Callable[[int], Mask]:
-    """The available clients with data, whose numbers are added to the list ``there``, round by round. While ``presence`` returns the
-    same array, so does this."""
+    """The available clients with data, whose numbers are added to the list ``there``, round by round.
+
+    While ``presence`` returns the same array, so does this function, so that callers can see that nothing has changed.
+    """
     last: list[tuple[Mask, Mask, int]] = []
 
     def available(t: int) -> Mask:

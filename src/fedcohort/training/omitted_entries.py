@@ -106,8 +106,8 @@ class FrozenParameters:
         for name, now, before in zip(self._values, self._sums_now(), self._sums, strict=True):
             if now != before:
                 raise UsageError(
-                    f"model: its training changed the parameter {name!r}, which has requires_grad = False and was not changed by "
-                    "first passes, so that it is not sent; make it a buffer (register_buffer)"
+                    f"model: its training changed the parameter {name!r}, which has requires_grad = False and is not sent, because "
+                    "trial passes did not change it; make it a buffer (register_buffer)"
                 )
         self._marks = self._marks_now()
 

@@ -292,7 +292,7 @@ class Site:
         return self._engines[key], names
 
     def _new_engine(self, setup: Words, federation: Federation) -> LocalEngine:
-        """An engine whose models have the entries of the server's, and whose other entries have the values of the server's."""
+        """An engine whose models omit what those of the server omit; frozen parameters must have the server's values."""
         parts, seed = self.plugins(setup), setup.count("seed")
         omitted = setup.names("omitted") if setup.has("omitted") else ()
         engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
