@@ -104,6 +104,23 @@ def test_processors_on_which_sequences_are_multiplied_faster(
     assert products._quick_for_sequences.__wrapped__() == quick
 
 
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("AMD EPYC (family 26, model 2)", products.LARGE),
+        ("AMD EPYC 9654 96-Core Processor (family 25, model 17)", products.LARGE_BEFORE),
+        ("AMD64 Family 25 Model 97 Stepping 2, AuthenticAMD", products.LARGE_BEFORE),
+        ("arm", products.LARGE),
+    ],
+)
+def test_the_processor_says_from_which_size_on_products_are_onednns(
+    monkeypatch: pytest.MonkeyPatch, name: str, limit: int
+) -> None:
+    monkeypatch.undo()  # the limit that tests share
+    monkeypatch.setattr(products, "processor", lambda: name)
+    assert products._large.__wrapped__() == limit
+
+
 def test_sequences_are_left_to_pytorch_on_other_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_quick_for_sequences", lambda: False)
     layer = products.quick_products(nn.Linear(64, 192))
