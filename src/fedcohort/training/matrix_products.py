@@ -27,14 +27,14 @@ Network = TypeVar("Network", bound=nn.Module)
 LARGE = 2**20
 """Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
 LARGE_BEFORE = 2**22
-"""The same on AMD's processors before :data:`FAMILY`. On family 25, model 17, each of the three products of a layer from 784 numbers to 200
-takes 95 µs by MKL and 105 µs by oneDNN for 20 samples, and oneDNN is faster from about this number on."""
+"""The same on AMD's processors before :data:`FAMILY`. On family 25, model 17, each of the three products of a layer from 784 numbers to
+200 takes 95 µs by MKL and 105 µs by oneDNN for 20 samples, and oneDNN is faster from about this number on."""
 SHORT, NARROW = 64, 2048
 """Maximum number of samples, and of inputs of a layer, for which PyTorch's own product may compute the gradient of its weights faster.
 Both libraries add up the samples of such a batch one after another, so the results have the same bits."""
 FAMILY = 26
-"""First family of AMD's processors on which oneDNN is clearly faster for short products, and for sequences of rows, as transformers have:
-a gradient of the built-in transformer takes a quarter less time on family 26, and an eighth more on family 25."""
+"""First family of AMD's processors on which oneDNN is clearly faster for short products, and for sequences of rows, as transformers
+have: a gradient of the built-in transformer takes a quarter less time on family 26, and an eighth more on family 25."""
 TYPICAL = 20, 200, 784
 """Samples, outputs and inputs of the layer with which a machine is measured."""
 TRIES, CALLS = 8, 4
@@ -139,7 +139,7 @@ class _Product(torch.autograd.Function):
 def _large() -> int:
     """Minimum number of multiplications for which oneDNN is used on this processor.
 
-    Neither this nor :func:`_quick_for_sequences` measures anything, so that all machines with the same processor compute the same bits.
+    Neither this nor :func:`_quick_for_sequences` measures anything: all machines with the same processor compute the same bits.
     """
     return LARGE_BEFORE if 0 < _amd_family() < FAMILY else LARGE
 
