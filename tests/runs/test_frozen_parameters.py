@@ -21,7 +21,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.flower.sites.frozen_sums import check_frozen, sums_of
+from fedcohort.flower.sites.frozen_sums import check_sums, sums_of
 from fedcohort.models import as_model
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort
@@ -341,12 +341,12 @@ def test_a_site_with_other_frozen_values_is_told() -> None:
     torch.manual_seed(0)
     value = torch.randn(100)
     sums = sums_of({"w": value})
-    check_frozen(sums, {"w": value * (1 + 1e-7)})
+    check_sums(sums, {"w": value * (1 + 1e-7)})
     for other in (torch.randn(100), value + 1e-2, torch.full((100,), torch.nan), value.flip(0), -value):
         with pytest.raises(UsageError, match=r"'w'.*build the network with the same weights at both"):
-            check_frozen(sums, {"w": other})
+            check_sums(sums, {"w": other})
     with pytest.raises(UsageError, match="'w'"):
-        check_frozen(sums, {})
+        check_sums(sums, {})
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2**20,)])
@@ -354,8 +354,8 @@ def test_sums_of_frozen_values_allow_for_rounding(shape: tuple[int, ...]) -> Non
     torch.manual_seed(0)
     value = torch.rand(shape) + 1
     rounded = value * (1 + 1e-7 * torch.randn(shape))
-    check_frozen(sums_of({"w": value}), {"w": rounded})
-    check_frozen(sums_of({"w": value.bool()}), {"w": rounded.bool()})
+    check_sums(sums_of({"w": value}), {"w": rounded})
+    check_sums(sums_of({"w": value.bool()}), {"w": rounded.bool()})
     if value.numel():
         with pytest.raises(UsageError, match="'w'"):
-            check_frozen(sums_of({"w": value}), {"w": torch.rand(shape) + 1})
+            check_sums(sums_of({"w": value}), {"w": torch.rand(shape) + 1})

@@ -62,10 +62,12 @@ def _passed_through(module: nn.Module, federation: Federation) -> Iterator[None]
         for _ in range(PASSES):
             with torch_seeded(0, inputs.device):
                 module(inputs).sum().backward()
-    yield
-    for p, value in zip(trained, before, strict=True):  # networks may share them
-        p.data.copy_(value)
-        p.grad = None
+    try:
+        yield
+    finally:
+        for p, value in zip(trained, before, strict=True):  # networks may share them
+            p.data.copy_(value)
+            p.grad = None
 
 
 def second_names(module: nn.Module) -> dict[str, str]:

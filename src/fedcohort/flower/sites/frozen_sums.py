@@ -8,7 +8,7 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.errors import UsageError
 
-__all__ = ["check_frozen", "sums_of"]
+__all__ = ["check_sums", "sums_of"]
 
 TOLERANCE = 1e-4
 """Largest difference, relative to the norm of the parameter: initial weights are rounded in other ways on other processors."""
@@ -21,7 +21,7 @@ def sums_of(frozen: ModelState) -> Tensors:
     return {name: _sums(value) for name, value in frozen.items()}
 
 
-def check_frozen(at_server: Tensors, frozen: ModelState, trainable: Collection[str] = ()) -> None:
+def check_sums(at_server: Tensors, frozen: ModelState, trainable: Collection[str] = ()) -> None:
     """Compare a site's parameters with the sums of the server's.
 
     Args:

@@ -18,7 +18,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.sites.answer_log import answer_line
-from fedcohort.flower.sites.frozen_sums import check_frozen
+from fedcohort.flower.sites.frozen_sums import check_sums
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
@@ -297,7 +297,7 @@ class Site:
         omitted = setup.names("omitted") if setup.has("omitted") else ()
         engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
         try:
-            check_frozen(setup.tensors("frozen") if omitted else {}, engine.frozen(), engine.trainable)
+            check_sums(setup.tensors("frozen") if omitted else {}, engine.frozen(), engine.trainable)
         except BaseException:
             engine.close()
             raise
