@@ -63,7 +63,8 @@ def check_trained(at_server: Collection[str], trainable: Collection[str], entrie
     for name in sorted({*at_server} ^ {*trainable}):
         if name not in entries:
             raise UsageError(
-                f"model: the server trains the parameter {name!r}, which the network here does not have; build the same network at both"
+                f"model: the server trains the parameter {name!r}, which the network here does not have; build the same network at "
+                "both"
             )
         here = name in trainable
         raise UsageError(
