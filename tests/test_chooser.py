@@ -522,6 +522,54 @@ def test_updates_have_one_length_and_can_be_tensors() -> None:
     refuses("must have 3 numbers, as those before", with_updates, own, np.ones(4))
 
 
+def test_an_update_of_another_length_is_refused_and_later_ones_are_not() -> None:
+    """The first client of the first round sends the wrong length, before the server knows the right one."""
+    own = Chooser(DivFL(), CENSUS)
+    clients = own.select(range(M), ask=answer).clients.tolist()
+    lengths = dict(zip(clients, (5, 3, 3), strict=True))
+    mixed = {client: ClientResult(update=np.ones(length)) for client, length in lengths.items()}
+    refuses("must have 5 numbers, as those before", own.outcome, mixed)
+    own.outcome({clients[0]: mixed[clients[0]]})  # the server sees in time that it was wrong
+    del mixed[clients[0]]
+    own.observe(own.outcome(mixed))
+    own.select(range(M), ask=answer)
+    refuses("must have 3 numbers, as those before", with_updates, own, np.ones(5))
+
+
+def test_a_client_is_not_late_and_failed() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    client = int(own.select(range(M)).clients[0])
+    words = f"client {client} has failure = 'lost' and late = 'slow'; give the reason as one of them"
+    refuses(words, own.outcome, {client: ClientResult(failure="lost", late="slow")})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"trained": np.ones(4, bool)}, "outcome.trained = "),
+        ({"admitted": np.ones(3)}, "must be an array [3], True or False for each client of the cohort"),
+        ({"durations": np.ones(2)}, "must be an array [3], seconds for each client of the cohort"),
+        ({"durations": [1.0, 2.0, 3.0]}, "outcome.durations = "),
+        ({"duration": -1.0}, "outcome.duration = -1.0: must be seconds"),
+    ],
+)
+def test_an_outcome_of_the_server_has_one_value_for_each_client(change: dict[str, Any], words: str) -> None:
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    cohort = own.select(range(M), ask=answer)
+    whole = {"trained": np.ones(K, bool), "admitted": np.ones(K, bool), "durations": np.ones(K), "duration": 1.0}
+    refuses(words, own.observe, Outcome(t=1, cohort=cohort, reports={}, **(whole | change)))
+    own.observe(Outcome(t=1, cohort=cohort, reports={}, **whole))
+    assert own.clock == 1.0
+
+
+def test_the_label_counts_are_billed_once() -> None:
+    own = Chooser(FedCBS(), CENSUS)
+    for expected in (["Histogram"], []):
+        own.select(range(M), ask=answer)
+        assert [row.kind for row in own.ledger.rows] == expected
+        own.observe(own.outcome({}))
+
+
 def test_an_observation_that_fails_changes_nothing() -> None:
     class Fails(PowerOfChoice):
         def observe(self, outcome: Outcome) -> None:

@@ -11,11 +11,12 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Outcome, Question
+from fedcohort.selection import Census, Cohort, Outcome, Question
 
 __all__ = [
     "as_numbers",
     "at_most_one",
+    "check_outcome",
     "check_reported",
     "check_state",
     "checked_answers",
@@ -275,6 +276,26 @@ def check_state(state: object, identity: Mapping[str, Any], clients: int) -> Non
 def _is_vector(value: object, length: int) -> bool:
     """Whether a value is an array of floats [length]."""
     return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == (length,)
+
+
+def check_outcome(outcome: object, t: int, cohort: Cohort) -> None:
+    """Refuse what is no outcome of round ``t`` and its cohort, with one value for each client.
+
+    Raises:
+        UsageError: the message names what cannot be used.
+    """
+    if not isinstance(outcome, Outcome):
+        raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
+    if outcome.t != t or not np.array_equal(outcome.cohort.clients, cohort.clients):
+        raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {t}")
+    for name, kinds in {"trained": "b", "admitted": "b", "durations": "iuf"}.items():
+        value: object = getattr(outcome, name)
+        if not isinstance(value, np.ndarray) or value.shape != (len(cohort),) or value.dtype.kind not in kinds:
+            wanted = "True or False" if kinds == "b" else "seconds"
+            raise UsageError(
+                f"outcome.{name} = {shown(value)}: must be an array [{len(cohort)}], {wanted} for each client of the cohort"
+            )
+    duration_of("outcome.duration", outcome.duration)
 
 
 def checked_upload_times(given: object, outcome: Outcome) -> Values:

@@ -93,6 +93,9 @@ def _check_kinds(result: ClientResult, client: int) -> None:
     for name in ("failure", "late"):
         if not isinstance(reason := getattr(result, name), str):
             raise UsageError(f"results: {name} of client {client} is {shown(reason)}; give the reason as text, or ''")
+    if result.failure and result.late:
+        both = f"failure = {shown(result.failure)} and late = {shown(result.late)}"
+        raise UsageError(f"results: client {client} has {both}; give the reason as one of them")
     if not isinstance(result.admitted, bool | np.bool_):
         raise UsageError(f"results: admitted of client {client} is {shown(result.admitted)}; give True or False")
     if not isinstance(result.reports, Mapping) or not all(isinstance(name, str) for name in result.reports):
