@@ -444,6 +444,16 @@ def test_answers_must_be_numbers_of_each_client(answers: Any) -> None:
     refuses("LocalLoss", own.select, range(M), ask=lambda question, clients: answers)
 
 
+def test_an_async_function_cannot_ask() -> None:
+    async def ask(question: Question, clients: Indices) -> Values:
+        return np.zeros(len(clients))
+
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    with warnings.catch_warnings(action="error"):  # no coroutine is left that was never awaited
+        refuses("ask: is an async function; give one that waits", own.select, range(M), ask)
+    assert own.t == 0
+
+
 def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
     def ask(question: Question, clients: Indices) -> Values:
         values = answer(question, clients)

@@ -1,6 +1,7 @@
 """Check what a server gives to a :class:`~fedcohort.chooser.Chooser`: a census, clients, answers, updates, times and scores."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -152,6 +153,11 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
                 "available; ask only clients in round.available"
             )
         answers = ask(question, clients.copy())  # the strategy's own ids stay as they are
+        if inspect.iscoroutine(answers):
+            answers.close()
+            raise UsageError(
+                "ask: is an async function; give one that waits for the answers, and call select in a thread"
+            )
         return checked_answers(answers, len(clients), question.numbers, question.kind)
 
     return answer
