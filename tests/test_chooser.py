@@ -600,6 +600,21 @@ def test_an_observation_that_fails_changes_nothing() -> None:
     assert own.clock == 2.0
 
 
+@pytest.mark.parametrize("strategy", ["oort", "pyramidfl", "rizk"])
+def test_numbers_that_cannot_be_are_no_reports_and_print_no_warning(strategy: str) -> None:
+    own = Chooser(STRATEGIES.find(strategy, "selection.name")(), CENSUS)
+    wrong = {"samples": 20, "square_loss": -1.0, "steps": 1e-300, "update_norm": 1e300}
+    for _ in range(2):
+        clients = own.select(range(M), ask=answer).clients.tolist()
+        results = {client: ClientResult(wrong, 1.0, np.ones(8)) for client in clients}
+        results[clients[0]] = ClientResult(
+            {"samples": 20, "square_loss": 1.0, "steps": 2, "update_norm": 1.0}, 1.0, np.ones(8)
+        )
+        with warnings.catch_warnings(action="error"):
+            own.observe(own.outcome(results))
+    assert len(own.select(range(M), ask=answer)) == K
+
+
 READS = ("rpowd", "oort", "haccs", "eiffel", "stratified")
 
 
