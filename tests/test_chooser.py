@@ -231,7 +231,7 @@ def test_updates_with_nan_did_not_train() -> None:
         (lambda: result_of_all(3), r"results: that of client \d+ is 3; give a ClientResult"),
         (
             lambda: result_of_all(ClientResult(duration=-1)),
-            r"results: the duration of client \d+ is -1(.0)?; give seconds of at least 0",
+            r"results: the duration of client \d+ is -1(.0)?; give finite seconds of at least 0",
         ),
         (
             lambda: Chooser(Uniform(), CENSUS).save("/no/such/folder/state"),
@@ -469,7 +469,9 @@ def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
     [
         (ClientResult(duration=None), "the duration of client"),  # type: ignore[arg-type]
         (ClientResult(duration=-1.0), "the duration of client"),
+        (ClientResult(duration=np.inf), "give finite seconds of at least 0, or NaN"),
         (ClientResult(weight=-1.0), "the weight of client"),
+        (ClientResult(weight=np.inf), "give a finite number of at least 0, or NaN"),
         (ClientResult({"loss": None}), "the report 'loss' of client"),  # type: ignore[dict-item]
         (ClientResult({"loss": "1"}), "the report 'loss' of client"),  # type: ignore[dict-item]
         (ClientResult({"loss": 10**400}), "the report 'loss' of client"),
@@ -501,7 +503,7 @@ def test_numbers_of_a_round_must_be_possible() -> None:
     )
     refuses("class_accuracy = [90, 1, 1]: must be numbers of at most 1", own.outcome, {}, class_accuracy=[90, 1, 1])
     refuses("validation_losses = 'a': must be numbers", own.outcome, {}, validation_losses="a")
-    refuses("duration = -100: must be seconds of at least 0", own.outcome, {}, duration=-100)
+    refuses("duration = -100: must be finite seconds of at least 0", own.outcome, {}, duration=-100)
     refuses("accuracy = 90.0: must be a number of at most 1; 90% is 0.9", own.outcome, {}, accuracy=90.0)
     outcome = own.outcome({client: ClientResult(duration=1.0) for client in clients})
     refuses("upload_times: 5 s for client", own.observe, outcome, upload_times=[5.0] * K)
@@ -560,7 +562,7 @@ def test_a_client_is_not_late_and_failed() -> None:
         ({"admitted": np.ones(3)}, "must be an array [3], True or False for each client of the cohort"),
         ({"durations": np.ones(2)}, "must be an array [3], seconds for each client of the cohort"),
         ({"durations": [1.0, 2.0, 3.0]}, "outcome.durations = "),
-        ({"duration": -1.0}, "outcome.duration = -1.0: must be seconds"),
+        ({"duration": -1.0}, "outcome.duration = -1.0: must be finite seconds"),
     ],
 )
 def test_an_outcome_of_the_server_has_one_value_for_each_client(change: dict[str, Any], words: str) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -184,14 +185,14 @@ def checked_update(given: object, client: int, width: int) -> Values:
 
 
 def duration_of(name: str, value: object) -> float:
-    """A duration ≥ 0, or NaN.
+    """A finite duration ≥ 0, or NaN.
 
     Raises:
         UsageError: it is none.
     """
     number = as_float(value)
-    if number is None or number < 0:
-        raise UsageError(f"{name} = {shown(value)}: must be seconds of at least 0, or NaN")
+    if number is None or number < 0 or math.isinf(number):
+        raise UsageError(f"{name} = {shown(value)}: must be finite seconds of at least 0, or NaN")
     return number
 
 

@@ -82,10 +82,13 @@ def check_results(results: Mapping[int, ClientResult], clients: Indices, t: int)
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
         _check_kinds(result, client)
-        _check_number(result.duration, f"the duration of client {client}", "seconds of at least 0, or NaN", least=0.0)
-        _check_number(result.weight, f"the weight of client {client}", "a number of at least 0, or NaN", least=0.0)
+        _check_number(result.duration, f"the duration of client {client}", "finite seconds of at least 0, or NaN")
+        _check_number(result.weight, f"the weight of client {client}", "a finite number of at least 0, or NaN")
         for name, value in result.reports.items():
-            _check_number(value, f"the report {name!r} of client {client}", "a number, or NaN", least=-math.inf)
+            if as_float(value) is None:
+                raise UsageError(
+                    f"results: the report {name!r} of client {client} is {shown(value)}; give a number, or NaN"
+                )
 
 
 def _check_kinds(result: ClientResult, client: int) -> None:
@@ -102,8 +105,8 @@ def _check_kinds(result: ClientResult, client: int) -> None:
         raise UsageError(f"results: reports of client {client} is {shown(result.reports)}; give numbers by name")
 
 
-def _check_number(value: object, what: str, wanted: str, least: float) -> None:
-    """Refuse what is no number, or lower than ``least``."""
+def _check_number(value: object, what: str, wanted: str) -> None:
+    """Refuse what is no number, negative or infinite."""
     number = as_float(value)
-    if number is None or number < least:
+    if number is None or number < 0 or math.isinf(number):
         raise UsageError(f"results: {what} is {shown(value)}; give {wanted}")
