@@ -568,7 +568,12 @@ def test_a_client_is_not_late_and_failed() -> None:
 def test_an_outcome_of_the_server_has_one_value_for_each_client(change: dict[str, Any], words: str) -> None:
     own = Chooser(PowerOfChoice(d=6), CENSUS)
     cohort = own.select(range(M), ask=answer)
-    whole = {"trained": np.ones(K, bool), "admitted": np.ones(K, bool), "durations": np.ones(K), "duration": 1.0}
+    whole: dict[str, Any] = {
+        "trained": np.ones(K, bool),
+        "admitted": np.ones(K, bool),
+        "durations": np.ones(K),
+        "duration": 1.0,
+    }
     refuses(words, own.observe, Outcome(t=1, cohort=cohort, reports={}, **(whole | change)))
     own.observe(Outcome(t=1, cohort=cohort, reports={}, **whole))
     assert own.clock == 1.0

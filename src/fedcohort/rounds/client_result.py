@@ -82,13 +82,7 @@ def check_results(results: Mapping[int, ClientResult], clients: Indices, t: int)
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
         _check_kinds(result, client)
-        _check_number(result.duration, f"the duration of client {client}", "finite seconds of at least 0, or NaN")
-        _check_number(result.weight, f"the weight of client {client}", "a finite number of at least 0, or NaN")
-        for name, value in result.reports.items():
-            if as_float(value) is None:
-                raise UsageError(
-                    f"results: the report {name!r} of client {client} is {shown(value)}; give a number, or NaN"
-                )
+        _check_numbers(result, client)
 
 
 def _check_kinds(result: ClientResult, client: int) -> None:
@@ -105,8 +99,15 @@ def _check_kinds(result: ClientResult, client: int) -> None:
         raise UsageError(f"results: reports of client {client} is {shown(result.reports)}; give numbers by name")
 
 
-def _check_number(value: object, what: str, wanted: str) -> None:
-    """Refuse what is no number, negative or infinite."""
-    number = as_float(value)
-    if number is None or number < 0 or math.isinf(number):
-        raise UsageError(f"results: {what} is {shown(value)}; give {wanted}")
+def _check_numbers(result: ClientResult, client: int) -> None:
+    """Refuse times and weights that are no numbers, negative or infinite, and reports that are no numbers."""
+    wanted = {"duration": "finite seconds of at least 0, or NaN", "weight": "a finite number of at least 0, or NaN"}
+    for name, words in wanted.items():
+        number = as_float(value := getattr(result, name))
+        if number is None or number < 0 or math.isinf(number):
+            raise UsageError(f"results: the {name} of client {client} is {shown(value)}; give {words}")
+    for name, value in result.reports.items():
+        if as_float(value) is None:
+            raise UsageError(
+                f"results: the report {name!r} of client {client} is {shown(value)}; give a number, or NaN"
+            )
