@@ -231,7 +231,7 @@ def test_updates_with_nan_did_not_train() -> None:
         (lambda: result_of_all(3), r"results: that of client \d+ is 3; give a ClientResult"),
         (
             lambda: result_of_all(ClientResult(duration=-1)),
-            r"results: the duration of client \d+ is -1(.0)?; give seconds of at least 0",
+            r"results: the duration of client \d+ is -1(.0)?; give finite seconds of at least 0",
         ),
         (
             lambda: Chooser(Uniform(), CENSUS).save("/no/such/folder/state"),
@@ -444,6 +444,16 @@ def test_answers_must_be_numbers_of_each_client(answers: Any) -> None:
     refuses("LocalLoss", own.select, range(M), ask=lambda question, clients: answers)
 
 
+def test_an_async_function_cannot_ask() -> None:
+    async def ask(question: Question, clients: Indices) -> Values:
+        return np.zeros(len(clients))
+
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    with warnings.catch_warnings(action="error"):  # no coroutine is left that was never awaited
+        refuses("ask: is an async function; give one that waits", own.select, range(M), ask)
+    assert own.t == 0
+
+
 def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
     def ask(question: Question, clients: Indices) -> Values:
         values = answer(question, clients)
@@ -459,7 +469,9 @@ def test_ask_cannot_change_the_clients_of_the_strategy() -> None:
     [
         (ClientResult(duration=None), "the duration of client"),  # type: ignore[arg-type]
         (ClientResult(duration=-1.0), "the duration of client"),
+        (ClientResult(duration=np.inf), "give finite seconds of at least 0, or NaN"),
         (ClientResult(weight=-1.0), "the weight of client"),
+        (ClientResult(weight=np.inf), "give a finite number of at least 0, or NaN"),
         (ClientResult({"loss": None}), "the report 'loss' of client"),  # type: ignore[dict-item]
         (ClientResult({"loss": "1"}), "the report 'loss' of client"),  # type: ignore[dict-item]
         (ClientResult({"loss": 10**400}), "the report 'loss' of client"),
@@ -491,7 +503,7 @@ def test_numbers_of_a_round_must_be_possible() -> None:
     )
     refuses("class_accuracy = [90, 1, 1]: must be numbers of at most 1", own.outcome, {}, class_accuracy=[90, 1, 1])
     refuses("validation_losses = 'a': must be numbers", own.outcome, {}, validation_losses="a")
-    refuses("duration = -100: must be seconds of at least 0", own.outcome, {}, duration=-100)
+    refuses("duration = -100: must be finite seconds of at least 0", own.outcome, {}, duration=-100)
     refuses("accuracy = 90.0: must be a number of at most 1; 90% is 0.9", own.outcome, {}, accuracy=90.0)
     outcome = own.outcome({client: ClientResult(duration=1.0) for client in clients})
     refuses("upload_times: 5 s for client", own.observe, outcome, upload_times=[5.0] * K)
@@ -522,6 +534,59 @@ def test_updates_have_one_length_and_can_be_tensors() -> None:
     refuses("must have 3 numbers, as those before", with_updates, own, np.ones(4))
 
 
+def test_an_update_of_another_length_is_refused_and_later_ones_are_not() -> None:
+    """The first client of the first round sends the wrong length, before the server knows the right one."""
+    own = Chooser(DivFL(), CENSUS)
+    clients = own.select(range(M), ask=answer).clients.tolist()
+    lengths = dict(zip(clients, (5, 3, 3), strict=True))
+    mixed = {client: ClientResult(update=np.ones(length)) for client, length in lengths.items()}
+    refuses("must have 5 numbers, as those before", own.outcome, mixed)
+    own.outcome({clients[0]: mixed[clients[0]]})  # the server sees in time that it was wrong
+    del mixed[clients[0]]
+    own.observe(own.outcome(mixed))
+    own.select(range(M), ask=answer)
+    refuses("must have 3 numbers, as those before", with_updates, own, np.ones(5))
+
+
+def test_a_client_is_not_late_and_failed() -> None:
+    own = Chooser(Uniform(), CENSUS)
+    client = int(own.select(range(M)).clients[0])
+    words = f"client {client} has failure = 'lost' and late = 'slow'; give the reason as one of them"
+    refuses(words, own.outcome, {client: ClientResult(failure="lost", late="slow")})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"trained": np.ones(4, bool)}, "outcome.trained = "),
+        ({"admitted": np.ones(3)}, "must be an array [3], True or False for each client of the cohort"),
+        ({"durations": np.ones(2)}, "must be an array [3], seconds for each client of the cohort"),
+        ({"durations": [1.0, 2.0, 3.0]}, "outcome.durations = "),
+        ({"duration": -1.0}, "outcome.duration = -1.0: must be finite seconds"),
+    ],
+)
+def test_an_outcome_of_the_server_has_one_value_for_each_client(change: dict[str, Any], words: str) -> None:
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    cohort = own.select(range(M), ask=answer)
+    whole: dict[str, Any] = {
+        "trained": np.ones(K, bool),
+        "admitted": np.ones(K, bool),
+        "durations": np.ones(K),
+        "duration": 1.0,
+    }
+    refuses(words, own.observe, Outcome(t=1, cohort=cohort, reports={}, **(whole | change)))
+    own.observe(Outcome(t=1, cohort=cohort, reports={}, **whole))
+    assert own.clock == 1.0
+
+
+def test_the_label_counts_are_billed_once() -> None:
+    own = Chooser(FedCBS(), CENSUS)
+    for expected in (["Histogram"], []):
+        own.select(range(M), ask=answer)
+        assert [row.kind for row in own.ledger.rows] == expected
+        own.observe(own.outcome({}))
+
+
 def test_an_observation_that_fails_changes_nothing() -> None:
     class Fails(PowerOfChoice):
         def observe(self, outcome: Outcome) -> None:
@@ -540,6 +605,21 @@ def test_an_observation_that_fails_changes_nothing() -> None:
             outcome = own.outcome(results_of(own._current(), own.t), duration=1.0)
         own.observe(outcome)
     assert own.clock == 2.0
+
+
+@pytest.mark.parametrize("strategy", ["oort", "pyramidfl", "rizk"])
+def test_numbers_that_cannot_be_are_no_reports_and_print_no_warning(strategy: str) -> None:
+    own = Chooser(STRATEGIES.find(strategy, "selection.name")(), CENSUS)
+    wrong = {"samples": 20, "square_loss": -1.0, "steps": 1e-300, "update_norm": 1e300}
+    for _ in range(2):
+        clients = own.select(range(M), ask=answer).clients.tolist()
+        results = {client: ClientResult(wrong, 1.0, np.ones(8)) for client in clients}
+        results[clients[0]] = ClientResult(
+            {"samples": 20, "square_loss": 1.0, "steps": 2, "update_norm": 1.0}, 1.0, np.ones(8)
+        )
+        with warnings.catch_warnings(action="error"):
+            own.observe(own.outcome(results))
+    assert len(own.select(range(M), ask=answer)) == K
 
 
 READS = ("rpowd", "oort", "haccs", "eiffel", "stratified")

@@ -1,5 +1,6 @@
 """The record of a server of one's own: what the chooser decided, and what came back; continued after a restart."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,8 +12,10 @@ import pytest
 
 import fedcohort
 from fedcohort import Chooser, ClientResult, ServerRecord
-from fedcohort.selection import STRATEGIES, Census, Cohort
+from fedcohort.rounds.recorded_decision import decisions
+from fedcohort.selection import STRATEGIES, Census, Cohort, Round
 from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.explain_decision import explain
 from tests.cli.test_cli import call
@@ -115,6 +118,64 @@ def test_decisions_are_explained(tmp_path: Path) -> None:
     assert "its update entered the model." in words[1]
     shown = call("why", tmp_path / "run", "--round", 1).stdout
     assert "of wall time" in shown
+
+
+def test_scores_are_those_that_the_strategy_compared(tmp_path: Path) -> None:
+    """Some strategies show arrays that they change when they learn from the round."""
+    own = chooser(UCB(initial_rounds=1))
+    expected = []
+    with ServerRecord(tmp_path / "run", own, rounds=3) as record:
+        for _ in range(3):
+            cohort = own.select(range(M), model_bytes=100)
+            expected += decisions(cohort).terms["mean_reward"].tolist()
+            outcome = own.outcome(results_of(cohort, own.t), accuracy=0.5)
+            own.observe(outcome)
+            record.add(outcome)
+    found = fedcohort.open_run(tmp_path / "run").decisions["mean_reward"].tolist()
+    assert np.array_equal(found, expected, equal_nan=True)
+
+
+def test_the_results_are_those_of_the_outcome_that_was_observed(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        early = own.outcome({clients[0]: ClientResult(duration=1.0, weight=20)})
+        own.outcome({client: ClientResult(duration=2.0, weight=20) for client in clients})  # those that came later
+        own.observe(early)
+        record.add(early)
+    found = fedcohort.open_run(tmp_path / "run").clients.set_index("client").loc[clients]
+    assert found["status"].tolist() == ["admitted", "failed", "failed"]
+    assert found["detail"].tolist() == ["", "no result", "no result"]
+    assert found["weight"].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_bytes_of_parts_of_updates(tmp_path: Path) -> None:
+    class Parts(Uniform):
+        def select(self, round: Round) -> Cohort:
+            return dataclasses.replace(super().select(round), share=np.array([1.0, 0.5, 0.25]))
+
+    own = chooser(Parts())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        outcome = own.outcome({client: ClientResult() for client in clients[1:]})
+        own.observe(outcome)
+        record.add(outcome)
+    [row] = fedcohort.open_run(tmp_path / "run").ledger.to_dict("records")
+    assert (row["bytes_down"], row["bytes_up"]) == (300, 75)
+
+
+def test_a_missing_number_of_bytes_is_mentioned_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=2) as record:
+        for _ in range(2):
+            cohort = own.select(range(M))
+            outcome = own.outcome(results_of(cohort, own.t))
+            own.observe(outcome)
+            record.add(outcome)
+    [said] = caplog.messages
+    assert said.endswith(
+        "counts 0 bytes for each model that clients receive or send; give chooser.select(…, model_bytes=…)"
+    )
 
 
 def test_unknown_numbers_of_steps_are_not_shown(tmp_path: Path) -> None:

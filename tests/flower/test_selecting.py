@@ -248,6 +248,19 @@ def named(names: Sequence[str]) -> Any:
     )
 
 
+@pytest.mark.parametrize(
+    ("with_samples", "note"), [(2, "uniform; short round: 2 of 3 available"), (0, "empty round: no client available")]
+)
+def test_clients_without_samples_are_not_available(with_samples: int, note: str, tmp_path: Path) -> None:
+    app = answers(bare_app(), num_samples=lambda context: 20 * (client_of(context) < with_samples))
+    where = grid(app, m=4)
+    strategy = selecting(where, Uniform(), k=3, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.path is not None
+    run = fedcohort.open_run(strategy.path)
+    assert run.rounds[["available", "note"]].to_numpy().tolist() == [[with_samples, note]]
+
+
 def test_nodes_with_the_same_name_take_no_part_and_are_named() -> None:
     where = grid(named(["a", "b", "b", "c"]), m=4)
     strategy = selecting(where, Uniform(), k=2, min_nodes=2)

@@ -1,6 +1,8 @@
 """Check what a server gives to a :class:`~fedcohort.chooser.Chooser`: a census, clients, answers, updates, times and scores."""
 
 import dataclasses
+import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,11 +13,12 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Outcome, Question
+from fedcohort.selection import Census, Cohort, Outcome, Question
 
 __all__ = [
     "as_numbers",
     "at_most_one",
+    "check_outcome",
     "check_reported",
     "check_state",
     "checked_answers",
@@ -151,6 +154,11 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
                 "available; ask only clients in round.available"
             )
         answers = ask(question, clients.copy())  # the strategy's own ids stay as they are
+        if inspect.iscoroutine(answers):
+            answers.close()
+            raise UsageError(
+                "ask: is an async function; give one that waits for the answers, and call select in a thread"
+            )
         return checked_answers(answers, len(clients), question.numbers, question.kind)
 
     return answer
@@ -177,14 +185,14 @@ def checked_update(given: object, client: int, width: int) -> Values:
 
 
 def duration_of(name: str, value: object) -> float:
-    """A duration ≥ 0, or NaN.
+    """A finite duration ≥ 0, or NaN.
 
     Raises:
         UsageError: it is none.
     """
     number = as_float(value)
-    if number is None or number < 0:
-        raise UsageError(f"{name} = {shown(value)}: must be seconds of at least 0, or NaN")
+    if number is None or number < 0 or math.isinf(number):
+        raise UsageError(f"{name} = {shown(value)}: must be finite seconds of at least 0, or NaN")
     return number
 
 
@@ -275,6 +283,26 @@ def check_state(state: object, identity: Mapping[str, Any], clients: int) -> Non
 def _is_vector(value: object, length: int) -> bool:
     """Whether a value is an array of floats [length]."""
     return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == (length,)
+
+
+def check_outcome(outcome: object, t: int, cohort: Cohort) -> None:
+    """Refuse what is no outcome of round ``t`` and its cohort, with one value for each client.
+
+    Raises:
+        UsageError: the message names what cannot be used.
+    """
+    if not isinstance(outcome, Outcome):
+        raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
+    if outcome.t != t or not np.array_equal(outcome.cohort.clients, cohort.clients):
+        raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {t}")
+    for name, kinds in {"trained": "b", "admitted": "b", "durations": "iuf"}.items():
+        value: object = getattr(outcome, name)
+        if not isinstance(value, np.ndarray) or value.shape != (len(cohort),) or value.dtype.kind not in kinds:
+            wanted = "True or False" if kinds == "b" else "seconds"
+            raise UsageError(
+                f"outcome.{name} = {shown(value)}: must be an array [{len(cohort)}], {wanted} for each client of the cohort"
+            )
+    duration_of("outcome.duration", outcome.duration)
 
 
 def checked_upload_times(given: object, outcome: Outcome) -> Values:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from fedcohort.chooser.argument_checks import (
     as_numbers,
     at_most_one,
+    check_outcome,
     check_reported,
     check_state,
     checked_asking,
@@ -28,16 +29,19 @@ from fedcohort.chooser.argument_checks import (
     ids_of,
 )
 from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
+from fedcohort.chooser.known_times import KnownTimes, remember
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
-from fedcohort.core.arrays import Indices, Values, read_only
+from fedcohort.core.arrays import Indices, read_only
 from fedcohort.core.durable_files import replace_file
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError
 from fedcohort.core.given_values import whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import CorruptState, load_state, pack
+from fedcohort.record import Reasons
 from fedcohort.rounds.client_result import ClientResult, check_results
 from fedcohort.rounds.ledger import Ledger, Stopwatch
+from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 from fedcohort.selection.cohort_checks import admitted
 
@@ -69,7 +73,8 @@ class Chooser:
         compute_times, upload_times: the parts of ``durations``, if the server knows them.
         ledger: the cost of the questions of the current round.
         available: ids of the clients that could take part in the current round, int64 [n].
-        results: the results that :meth:`outcome` received in the current round, by id.
+        results: the results that :meth:`outcome` received in the current round, by id; after :meth:`observe`, those of its outcome.
+        reasons: what is recorded of the decision of the current round.
         watch: wall time of the current round, from its beginning, and of the selection in it.
         strategy: the strategy as it was given, before its first round.
 
@@ -94,6 +99,8 @@ class Chooser:
         self.strategy = copy.deepcopy(selector)
         self.available: Indices = np.zeros(0, dtype=np.int64)
         self.results: Mapping[int, ClientResult] = {}
+        self.reasons: Reasons | None = None
+        self._outcomes: list[tuple[Outcome, Mapping[int, ClientResult]]] = []  # those of the current round
         self.t, self.clock = 0, 0.0
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
@@ -109,7 +116,7 @@ class Chooser:
         Args:
             available: ids of the clients that can take part, in any order. Clients without samples are left out (R7).
             ask: carries the strategy's questions to clients; required only by strategies that ask.
-            model_bytes: bytes that a client receives with a question about the model, for :attr:`ledger`.
+            model_bytes: bytes of the model, which a client receives with a question about it and for training, for :attr:`ledger`.
 
         Raises:
             UsageError: the last round has no outcome, an argument cannot be used, or the strategy breaks its contract.
@@ -118,6 +125,8 @@ class Chooser:
         present, model_bytes = self._present(available), whole_number("model_bytes", model_bytes, 0)
         with self._between_rounds("call observe(outcome) before the next select(…)"):
             t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
+            if t == 1 and "histogram" in self.selector.needs:
+                self.ledger.histograms(self.census.num_clients, self.census.num_classes)
             round_ = Round(
                 t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
                 self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
@@ -125,7 +134,11 @@ class Chooser:
             )  # fmt: skip
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
+            self.reasons = decisions(
+                cohort
+            )  # now, because they may share arrays that the strategy changes when it observes
             self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
+            self._outcomes = []
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
@@ -186,7 +199,7 @@ class Chooser:
         rows = [results.get(client, ClientResult(failure="no result")) for client in cohort.clients.tolist()]
         longest = max((row.duration for row in rows if math.isfinite(row.duration)), default=0.0)
         waited = longest if duration is None else duration_of("duration", duration)
-        return Outcome(
+        made = Outcome(
             t=self.t,
             cohort=cohort,
             trained=np.array([row.trained for row in rows], dtype=bool),
@@ -204,6 +217,8 @@ class Chooser:
             class_accuracy=class_accuracies(class_accuracy, self.census.num_classes),
             validation_losses=as_numbers(validation_losses, "validation_losses"),
         )
+        self._outcomes.append((made, self.results))
+        return made
 
     def observe(self, outcome: Outcome, *, upload_times: ArrayLike | None = None) -> None:
         """Let the strategy learn from the outcome of the current round, and update the known times of its clients.
@@ -218,17 +233,19 @@ class Chooser:
         """
         with self._one_call():
             cohort = self._current()
-            if not isinstance(outcome, Outcome):
-                raise UsageError(f"outcome = {shown(outcome)}: give what outcome(…) returned")
-            if outcome.t != self.t or not np.array_equal(outcome.cohort.clients, cohort.clients):
-                raise UsageError(f"outcome: is that of round {outcome.t}, not of the current round {self.t}")
+            check_outcome(outcome, self.t, cohort)
+            results = next((given for made, given in self._outcomes if made is outcome), self.results)
             uploads = None if upload_times is None else checked_upload_times(upload_times, outcome)
             with self._restored_on_failure():
                 self.selector.observe(outcome)
                 derived = frozenset({"update", "update_norm"})
-                check_reported(outcome, self.results, derived, type(self.selector).__name__)
-            self._remember(outcome, uploads)
-            self._waiting = None
+                check_reported(outcome, results, derived, type(self.selector).__name__)
+            remember(
+                KnownTimes(self.durations, self.compute_times, self.upload_times), outcome, self.census.epochs, uploads
+            )
+            self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
+            self._reports.keep_length(results)
+            self.results, self._outcomes, self._waiting = results, [], None
 
     @property
     def waits(self) -> bool:
@@ -329,20 +346,3 @@ class Chooser:
         ids = ids_of(available, self.census.num_clients)
         present: Indices = ids[self.census.num_samples[ids] > 0]
         return present
-
-    def _remember(self, outcome: Outcome, upload: Values | None) -> None:
-        """Keep the times of the clients, for nominal work; a late client needs at least the time that the server waited."""
-        clients, cohort = outcome.cohort.clients, outcome.cohort
-        work = np.ones(len(cohort)) if cohort.epochs is None else np.asarray(cohort.epochs) / self.census.epochs
-        times = outcome.durations / work
-        done = outcome.trained & np.isfinite(times)
-        late = ~outcome.trained & np.isfinite(times)
-        self.durations[clients[done]] = times[done]
-        waited = outcome.durations[late] / np.maximum(work[late], 1.0)
-        self.durations[clients[late]] = np.fmax(self.durations[clients[late]], waited)
-        if upload is not None:
-            split = done & np.isfinite(upload)
-            self.upload_times[clients[split]] = upload[split]
-            self.compute_times[clients[split]] = ((outcome.durations - upload) / work)[split]
-            self.durations[clients[split]] = (self.compute_times + self.upload_times)[clients[split]]
-        self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0

@@ -39,7 +39,7 @@ class RoundReports:
 
     Args:
         selector: the strategy.
-        width: length of updates; 0 if it is not known before the first one.
+        width: length of updates; 0 if it is not known before the first round that was observed.
     """
 
     def __init__(self, selector: Selector, width: int) -> None:
@@ -55,11 +55,23 @@ class RoundReports:
             self._add_updates(reports, cohort, rows)
         return reports
 
+    def keep_length(self, results: Mapping[int, ClientResult]) -> None:
+        """From now on, updates must have the length of those of a round that was observed."""
+        if self._width or not self.needs & {"update", "update_norm"}:
+            return
+        for client, row in results.items():
+            if row.trained and row.update is not None:
+                self._width = len(checked_update(row.update, client, 0))
+                return
+
     def _add_updates(self, reports: dict[str, Values], cohort: Cohort, rows: list[ClientResult]) -> None:
         """Add the updates and their norms to the reports; a norm that a client reported stays."""
-        updates = [self._update(client, row) for client, row in zip(cohort.clients.tolist(), rows, strict=True)]
+        updates, width = [], self._width
+        for client, row in zip(cohort.clients.tolist(), rows, strict=True):
+            updates.append(update := self._update(client, row, width))
+            width = width if update is None else len(update)
         if "update" in self.needs:
-            reports["update"] = np.full((len(rows), self._width), np.nan)  # also in a round without any update
+            reports["update"] = np.full((len(rows), width), np.nan)  # also in a round without any update
             for position, update in enumerate(updates):
                 if update is not None:
                     reports["update"][position] = update
@@ -67,7 +79,7 @@ class RoundReports:
         reported = reports.get("update_norm", norms)
         reports["update_norm"] = np.where(np.isnan(reported), norms, reported)
 
-    def _update(self, client: int, row: ClientResult) -> Values | None:
+    def _update(self, client: int, row: ClientResult, width: int) -> Values | None:
         """The update of a client as a vector; None if it did not train, or only its norm is needed and was reported."""
         if not row.trained or (row.update is None and "update" not in self.needs and "update_norm" in row.reports):
             return None
@@ -75,6 +87,4 @@ class RoundReports:
             raise UsageError(
                 f"results: client {client} has no update, but {self.strategy} needs it; give ClientResult(…, update=…)"
             )
-        values = checked_update(row.update, client, self._width)
-        self._width = len(values)
-        return values
+        return checked_update(row.update, client, width)

@@ -1,6 +1,7 @@
 """Record the decisions of a server of your own, so that FedCohort's commands can explain, measure and compare them."""
 
 import copy
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,10 +21,11 @@ from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow, RoundRow, Run
 from fedcohort.rounds.client_outcomes import ALWAYS
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Outcome
 
 __all__ = ["ServerRecord"]
+
+log = logging.getLogger("fedcohort")
 
 NO_RESULT = "no result"
 """Why a client without a :class:`ClientResult` has no update."""
@@ -82,7 +84,7 @@ class ServerRecord(DecisionRecord):
         self.path, self._chooser = as_path(path, "path"), chooser
         self._check_place()
         self.begin(census, names, chooser.t, named_classes)
-        self._last = chooser.t
+        self._last, self._warned = chooser.t, False
 
     def add(
         self,
@@ -128,6 +130,7 @@ class ServerRecord(DecisionRecord):
         accuracy = at_most_one("test_accuracy", test_accuracy)
         of_classes = class_accuracies(class_accuracy, chooser.census.num_classes)
         of_clients = None if client_accuracy is None else client_accuracies(client_accuracy, chooser.census.num_clients)
+        self._check_bytes(outcome)
         row = self._row(outcome, _storable(note))
         row.add_validation(outcome.accuracy, _mean(outcome.validation_losses))
         row.add_test(accuracy, loss, of_classes.tolist())
@@ -173,11 +176,25 @@ class ServerRecord(DecisionRecord):
                 "or give another directory"
             )
 
+    def _check_bytes(self, outcome: Outcome) -> None:
+        """Warn once if no bytes of models are counted."""
+        if not self._warned and outcome.trained.any() and not self._chooser.ledger.model_bytes:
+            self._warned = True
+            log.warning(
+                "%s: counts 0 bytes for each model that clients receive or send; give chooser.select(…, model_bytes=…)",
+                self.path,
+            )
+
     def _row(self, outcome: Outcome, note: str) -> RoundRow:
         """The record of the round."""
-        chooser, cohort = self._chooser, outcome.cohort
+        chooser, cohort, reasons = self._chooser, outcome.cohort, self._chooser.reasons
+        assert reasons is not None
         rows = self._clients(outcome)
-        uploads = sum(row.status in ("admitted", "diverged") for row in rows)
+        uploaded = np.array([row.status in ("admitted", "diverged") for row in rows], dtype=bool)
+        uploads, models = (
+            int(uploaded.sum()),
+            float(uploaded.sum() if cohort.share is None else cohort.share[uploaded].sum()),
+        )
         billed = sorted(outcome.billed & ALWAYS)
         passes = (
             3.0
@@ -191,7 +208,7 @@ class ServerRecord(DecisionRecord):
         more = sorted({name for row in rows for name in row.reports} | set(billed))
         ledger = copy.deepcopy(chooser.ledger)  # if the round cannot be written, it can be added again
         ledger.training(
-            cohort.clients, uploads=uploads, up=uploads * (ledger.model_bytes + 4 * len(more)), passes=passes,
+            cohort.clients, uploads=uploads, up=round(models * ledger.model_bytes) + 4 * uploads * len(more), passes=passes,
             seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
         )  # fmt: skip
         selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
@@ -210,7 +227,7 @@ class ServerRecord(DecisionRecord):
             train_loss=_mean([row.loss for row in trained]),
             note=self._note(outcome, admitted, note),
             clients=rows,
-            decisions=decisions(cohort),
+            decisions=reasons,
             ledger=ledger.rows,
             wall={"selection": selection, "training": total - selection, "total": total},
         )

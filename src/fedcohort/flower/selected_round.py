@@ -21,7 +21,6 @@ from fedcohort.flower.replies import NUM_EXAMPLES, Checked, as_state, check_repl
 from fedcohort.record import RoundRow
 from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch
-from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort
 from fedcohort.selection.cohort_checks import admitted as admitted_by
 
@@ -86,13 +85,10 @@ class SelectedRound:
         """Let the strategy choose among the connected clients."""
         with self._watch.part("selection"):
             available = self.clients.present(grid)
-            self._available = len(available)
             size = num_bytes([self._start])
             ask = self.clients.asking(grid, self.t, self.arrays)
             self.cohort = self.chooser.select(available, ask, model_bytes=size)
-            self._reasons = decisions(self.cohort)
-        if self.t == 1 and "histogram" in self.chooser.selector.needs:
-            self._bill_histograms()
+            self._available = len(self.chooser.available)
         self._tally = Tally(self.cohort, self._start, self._trainable, self.chooser.selector.needs)
         return self.cohort
 
@@ -211,16 +207,10 @@ class SelectedRound:
             message.content = RecordDict({**message.content, name: MetricRecord(changed)})
         return message
 
-    def _bill_histograms(self) -> None:
-        census = self.chooser.census
-        self.chooser.ledger.add(
-            "Histogram", messages=census.num_clients, down=0, up=4 * census.num_clients * census.num_classes, passes=0.0,
-            seconds=0.0, discloses="its number of samples of each class, once",
-        )  # fmt: skip
-
     def _row(self) -> RoundRow:
         """The record of the round."""
-        tally, cohort, ledger = self._tally, self.cohort, self.chooser.ledger
+        tally, cohort, ledger, reasons = self._tally, self.cohort, self.chooser.ledger, self.chooser.reasons
+        assert reasons is not None
         ledger.training(
             cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes, seconds=self._waited,
             discloses=tally.disclosed,
@@ -239,7 +229,7 @@ class SelectedRound:
             train_loss=_mean([client.loss for client in trained]),
             note=self._notes(len(admitted)),
             clients=tally.rows,
-            decisions=self._reasons,
+            decisions=reasons,
             ledger=ledger.rows,
             wall=self._watch.seconds | {"total": self._watch.total()},
         )

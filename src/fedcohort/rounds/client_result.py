@@ -82,10 +82,7 @@ def check_results(results: Mapping[int, ClientResult], clients: Indices, t: int)
         if not isinstance(result, ClientResult):
             raise UsageError(f"results: that of client {client} is {shown(result)}; give a ClientResult(…)")
         _check_kinds(result, client)
-        _check_number(result.duration, f"the duration of client {client}", "seconds of at least 0, or NaN", least=0.0)
-        _check_number(result.weight, f"the weight of client {client}", "a number of at least 0, or NaN", least=0.0)
-        for name, value in result.reports.items():
-            _check_number(value, f"the report {name!r} of client {client}", "a number, or NaN", least=-math.inf)
+        _check_numbers(result, client)
 
 
 def _check_kinds(result: ClientResult, client: int) -> None:
@@ -93,14 +90,24 @@ def _check_kinds(result: ClientResult, client: int) -> None:
     for name in ("failure", "late"):
         if not isinstance(reason := getattr(result, name), str):
             raise UsageError(f"results: {name} of client {client} is {shown(reason)}; give the reason as text, or ''")
+    if result.failure and result.late:
+        both = f"failure = {shown(result.failure)} and late = {shown(result.late)}"
+        raise UsageError(f"results: client {client} has {both}; give the reason as one of them")
     if not isinstance(result.admitted, bool | np.bool_):
         raise UsageError(f"results: admitted of client {client} is {shown(result.admitted)}; give True or False")
     if not isinstance(result.reports, Mapping) or not all(isinstance(name, str) for name in result.reports):
         raise UsageError(f"results: reports of client {client} is {shown(result.reports)}; give numbers by name")
 
 
-def _check_number(value: object, what: str, wanted: str, least: float) -> None:
-    """Refuse what is no number, or lower than ``least``."""
-    number = as_float(value)
-    if number is None or number < least:
-        raise UsageError(f"results: {what} is {shown(value)}; give {wanted}")
+def _check_numbers(result: ClientResult, client: int) -> None:
+    """Refuse times and weights that are no numbers, negative or infinite, and reports that are no numbers."""
+    wanted = {"duration": "finite seconds of at least 0, or NaN", "weight": "a finite number of at least 0, or NaN"}
+    for name, words in wanted.items():
+        number = as_float(value := getattr(result, name))
+        if number is None or number < 0 or math.isinf(number):
+            raise UsageError(f"results: the {name} of client {client} is {shown(value)}; give {words}")
+    for name, value in result.reports.items():
+        if as_float(value) is None:
+            raise UsageError(
+                f"results: the report {name!r} of client {client} is {shown(value)}; give a number, or NaN"
+            )

@@ -109,6 +109,13 @@ class Ledger:
 
         return ask
 
+    def histograms(self, clients: int, classes: int) -> None:
+        """Bill the label counts that every client sends once, before the first round."""
+        self.add(
+            "Histogram", messages=clients, down=0, up=4 * clients * classes, passes=0.0, seconds=0.0,
+            discloses="its number of samples of each class, once",
+        )  # fmt: skip
+
     def training(
         self, clients: Indices, *, uploads: int, up: int, passes: float, seconds: float, discloses: str
     ) -> None:

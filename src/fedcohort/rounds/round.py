@@ -94,7 +94,8 @@ class _Playing:
         """Let the strategy select clients; it can ask the available ones questions."""
         run_state, clock, t = self.run_state, self.run_state.clock, self.t
         if t == 1 and "histogram" in run_state.selector.needs:
-            self._bill_histograms()
+            census = run_state.selector.census
+            self.ledger.histograms(census.num_clients, census.num_classes)
         with self.watch.part("selection"):
             answers = partial(answer, run_state, t, self.available, self.ledger)
             ask = self.ledger.asking(answers)
@@ -193,14 +194,6 @@ class _Playing:
             by_client = self.run_state.accuracy_by_client(results.test)
             row.client_accuracy = row.client_accuracy if by_client is None else by_client
         return row
-
-    def _bill_histograms(self) -> None:
-        """The cost of class counts, which every client sends once, before the first round."""
-        census = self.run_state.selector.census
-        self.ledger.add(
-            "Histogram", messages=census.num_clients, down=0, up=4 * census.num_clients * census.num_classes, passes=0.0,
-            seconds=0.0, discloses="its number of samples of each class, once",
-        )  # fmt: skip
 
     def _note(self, cohort: Cohort, tally: Tally) -> str:
         """What was special about the round, in words."""

@@ -262,7 +262,8 @@ class Oort(Selector):
     def observe(self, outcome: Outcome) -> None:
         """Store the reported utilities, and their mean for selected clients without one; then run the pacer."""
         clients = outcome.cohort.clients
-        utility = outcome.billed_report("samples") * np.sqrt(outcome.billed_report("square_loss"))
+        with np.errstate(invalid="ignore", over="ignore"):  # clients can report numbers that cannot be
+            utility = outcome.billed_report("samples") * np.sqrt(outcome.billed_report("square_loss"))
         reported = outcome.trained & np.isfinite(utility)
         exploited = reported & np.isfinite(self.utility[clients])
         self.history = [*self.history, _mean(utility[exploited])][-2 * self.pacer_window :]

@@ -85,7 +85,7 @@ class Rizk(Selector):
 
     def observe(self, outcome: Outcome) -> None:
         """Update the running mean of the norm per step of every client that trained."""
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             latest = outcome.billed_report("update_norm") / outcome.billed_report("steps")
         known = outcome.trained & np.isfinite(latest)
         clients, latest = outcome.cohort.clients[known], latest[known]

@@ -375,6 +375,22 @@ def test_a_network_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Pa
     assert where.messages == []
 
 
+@pytest.mark.parametrize(
+    ("data", "model", "reason"),
+    [
+        ("diabetes", "mlp", "data.name = 'diabetes': has numeric labels; a deployment needs"),
+        ("dialogue", "lstm", "data.name = 'dialogue': has sequences of tokens; a deployment needs"),
+    ],
+)
+def test_data_that_sites_do_not_train_on_are_refused_before_sites_are_waited_for(
+    data: str, model: str, reason: str, tmp_path: Path
+) -> None:
+    where = grid(small())
+    where.offline = {0, 1, 2}
+    with pytest.raises(UsageError, match=reason):
+        played(where, small(data={"name": data}, model=model, federation={"clients": 4, "partition": "iid"}), tmp_path)
+
+
 def test_samples_of_another_shape_are_refused_on_first_contact(tmp_path: Path) -> None:
     experiment = small(rounds=1)
     sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)

@@ -18,7 +18,7 @@ from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.sites.envelope import reply_message
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Spent
-from fedcohort.models import Mlp
+from fedcohort.models import Logistic, Mlp
 from fedcohort.selection import Cohort, LocalLoss, UpdateNorm
 from fedcohort.testing import LoopGrid, check_engine
 from fedcohort.testing.base import BROKEN, HEALTHY, ControlVariates, small_federation
@@ -103,14 +103,34 @@ class Shifted(PartlyFrozen):
         return network
 
 
+class FrozenMore(PartlyFrozen):
+    """The network with a frozen bias of the last layer."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        network = super().build(shape, num_classes)
+        network.get_parameter("last.bias").requires_grad_(False)
+        return network
+
+
+class TrainedTeacher(PartlyFrozen):
+    """The network with a trained parameter that the server sends, but does not train."""
+
+    def build(self, shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+        network = super().build(shape, num_classes)
+        network.get_parameter("teacher").requires_grad_()
+        return network
+
+
 @pytest.mark.parametrize(
     ("at_site", "message"),
     [
         (Trained(), "'first.weight' has requires_grad = True here and False at the server"),
         (Shifted(), "'first.weight', which has requires_grad = False and is not sent, has other values here"),
+        (FrozenMore(), "'last.bias' has requires_grad = False here and True at the server"),
+        (TrainedTeacher(), "'teacher' has requires_grad = True here and False at the server"),
         (PartlyFrozen(), ""),
     ],
-    ids=["trained", "shifted", "same"],
+    ids=["trained", "shifted", "frozen", "trained and sent", "same"],
 )
 def test_a_site_says_what_differs_in_its_frozen_part(at_site: PartlyFrozen, message: str) -> None:
     sites = sites_of(FEDERATION, SITES, lambda _: (at_site, TRAINING, FedAvg()))
@@ -119,6 +139,15 @@ def test_a_site_says_what_differs_in_its_frozen_part(at_site: PartlyFrozen, mess
     for update in updates(engine).values():
         assert message in (update.failure or "")
         assert bool(update.failure) == bool(message)
+    engine.close()
+
+
+def test_a_site_with_another_network_is_named() -> None:
+    sites = sites_of(FEDERATION, SITES, lambda _: (Logistic(), TRAINING, FedAvg()))
+    link, roster = met(grid_of(sites), FEDERATION)
+    engine = GridEngine(FEDERATION, Mlp(hidden=8), TRAINING, FedAvg(), 3, 1, link=link, roster=roster)
+    for update in updates(engine).values():
+        assert "which the network here does not have; build the same network at both" in (update.failure or "")
     engine.close()
 
 

@@ -163,6 +163,9 @@ def test_names_and_data_that_contradict_each_other_are_refused(tmp_path: Path) -
     path.write_text(text.replace('"clinic"', '"a\\nb"'))
     with pytest.raises(UsageError, match=r"name = 'a\\nb': has characters that cannot be printed"):
         open_site(path)
+    path.write_text(text.replace('"clinic"', '" St.  Mary"'))
+    with pytest.raises(UsageError, match=r"has spaces at an end, or several in a row; give 'St\. Mary'"):
+        open_site(path)
     path.write_text(f'{text}experiment = "x.toml"\n')
     with pytest.raises(UsageError, match=r"data.experiment: is for a trial without data of your own"):
         open_site(path)

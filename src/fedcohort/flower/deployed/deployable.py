@@ -6,13 +6,15 @@ import time
 from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import is_file_name
 from fedcohort.experiment import Experiment
+from fedcohort.federation.datasets import Dataset
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.rehearsal import requirements
 from fedcohort.flower.roster import introduced
+from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
-__all__ = ["check_experiment", "check_sites", "gather_clients"]
+__all__ = ["check_data", "check_experiment", "check_sites", "gather_clients"]
 
 log = logging.getLogger("fedcohort")
 
@@ -50,6 +52,25 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             raise UsageError(
                 f"{name}.name = {plugin!r}: is a file, and sites do not run files of the server; use a built-in or installed name"
             )
+
+
+def check_data(experiment: Experiment, dataset: Dataset, model: Model) -> None:
+    """Refuse data that sites do not train on: they have floats or images, and classes as labels.
+
+    Raises:
+        UsageError: the data are others.
+    """
+    reads_integers = dataset.train_features.dtype.kind == "i" and not dataset.standardise and model.reads_integers
+    kinds = {
+        "numeric labels": dataset.train_numbers is not None,
+        "sequences of tokens": getattr(dataset, "vocabulary", 0) > 0,
+        "integers as features, which the network reads as they are": reads_integers,
+    }
+    if found := [kind for kind, is_found in kinds.items() if is_found]:
+        raise UsageError(
+            f"data.name = {experiment.data.name!r}: has {found[0]}; a deployment needs tables of floats or images, and classes as "
+            "labels"
+        )
 
 
 def gather_clients(link: GridLink, roster: SiteRoster, expected: int, enough: int, after_patience: int) -> None:

@@ -98,6 +98,7 @@ class GridEngine:
             "standardization": {"shift": federation.shift.double(), "scale": federation.scale.double()},
             "sections": dict(described or {}),
             "omitted": sorted(self._driver.omitted),
+            "trainable": sorted(self.trainable),
             "frozen": sums_of(self._driver.frozen()),
         }
 

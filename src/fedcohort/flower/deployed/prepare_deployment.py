@@ -19,7 +19,7 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.datasets import Dataset
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Partition
-from fedcohort.flower.deployed.deployable import check_experiment, check_sites, gather_clients
+from fedcohort.flower.deployed.deployable import check_data, check_experiment, check_sites, gather_clients
 from fedcohort.flower.deployed.deployment_clocks import ConnectedClock, WallClock
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink
@@ -97,7 +97,9 @@ class Deployment:
         selector, algorithm = plugins_of(experiment, given)
         if algorithm.pools:
             raise UsageError(f"algorithm = {type(algorithm).__name__}: pools the data of all clients; use another one")
-        model, federation = model_of(experiment, given), _server_federation(experiment, given, dataset)
+        model = model_of(experiment, given)
+        check_data(experiment, dataset, model)
+        federation = _server_federation(experiment, given, dataset)
         check_model(experiment, given, model, federation)
         give_tools(algorithm, model, federation, public, experiment.seed)
         roster = self._roster(len(dataset.classes), experiment.federation.clients, federation.sample_shape)

@@ -1,4 +1,7 @@
-"""Whether a site has the frozen parameters of its server. They are not sent, because both build the network, such as from a file."""
+"""Whether a site trains what its server trains, and has the same frozen parameters.
+
+Frozen parameters are not sent, because both build the network, such as from a file.
+"""
 
 from collections.abc import Collection
 
@@ -8,7 +11,7 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.errors import UsageError
 
-__all__ = ["check_sums", "sums_of"]
+__all__ = ["check_sums", "check_trained", "sums_of"]
 
 TOLERANCE = 1e-4
 """Largest difference, relative to the norm of the parameter: initial weights are rounded in other ways on other processors."""
@@ -44,6 +47,30 @@ def check_sums(at_server: Tensors, frozen: ModelState, trainable: Collection[str
                 f"model: the parameter {name!r}, which has requires_grad = False and is not sent, has other values here than at the "
                 "server; build the network with the same weights at both, such as those of one file"
             )
+
+
+def check_trained(at_server: Collection[str], trainable: Collection[str], entries: Collection[str]) -> None:
+    """Compare what a site trains with what the server takes for trained.
+
+    Args:
+        at_server: names of the parameters that the server takes for trained.
+        trainable: names of the parameters that the site trains.
+        entries: names of all entries of the site's network.
+
+    Raises:
+        UsageError: they differ.
+    """
+    for name in sorted({*at_server} ^ {*trainable}):
+        if name not in entries:
+            raise UsageError(
+                f"model: the server trains the parameter {name!r}, which the network here does not have; build the same network at "
+                "both"
+            )
+        here = name in trainable
+        raise UsageError(
+            f"model: the parameter {name!r} has requires_grad = {here} here and {not here} at the server; build the network with the "
+            "same parameters frozen at both"
+        )
 
 
 def _sums(value: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.sites.answer_log import answer_line
-from fedcohort.flower.sites.frozen_sums import check_sums
+from fedcohort.flower.sites.frozen_sums import check_sums, check_trained
 from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Refused, Spent
 from fedcohort.flower.sites.protocol import ASK, HELLO, TRAIN, BadMessage, Words, packed, unpacked
@@ -292,12 +292,14 @@ class Site:
         return self._engines[key], names
 
     def _new_engine(self, setup: Words, federation: Federation) -> LocalEngine:
-        """An engine whose models omit what those of the server omit; frozen parameters must have the server's values."""
+        """An engine that omits and trains what the server's does; frozen parameters must have the server's values."""
         parts, seed = self.plugins(setup), setup.count("seed")
         omitted = setup.names("omitted") if setup.has("omitted") else ()
         engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
         try:
             check_sums(setup.tensors("frozen") if omitted else {}, engine.frozen(), engine.trainable)
+            if setup.has("trainable") and (trained := set(setup.names("trainable"))) != engine.trainable:
+                check_trained(trained, engine.trainable, {*engine.initial_model(), *engine.frozen()})
         except BaseException:
             engine.close()
             raise

@@ -189,6 +189,8 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
         raise UsageError("name: a site with its own data needs a name, which is the name of its client")
     if not file.name.isprintable():
         raise UsageError(f"name = {file.name!r}: has characters that cannot be printed; give another name")
+    if file.name != (plain := " ".join(file.name.split())):  # as messages carry it
+        raise UsageError(f"name = {file.name!r}: has spaces at an end, or several in a row; give {plain!r}")
     features, labels = (_array(folder, name, getattr(file.data, name)) for name in ("features", "labels"))
     if not len(features):
         raise UsageError("data.features: has no samples")

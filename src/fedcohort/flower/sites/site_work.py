@@ -114,6 +114,8 @@ def federation_of(setup: Words, names: Mapping[int, str], clients: Mapping[str, 
     """
     if (number_of_clients := setup.count("clients")) > MOST_CLIENTS:
         raise BadMessage(f"{number_of_clients:,} clients; at most {MOST_CLIENTS:,} are possible")
+    if not names:
+        raise BadMessage("this site has none of the clients that it names")
     sizes = np.zeros((number_of_clients, 2), dtype=np.int64)
     parts: list[Samples] = []
     for number in sorted(names):
