@@ -17,7 +17,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
-from fedcohort.cli.race_options import RACE_OPTIONS, with_names_of_options
+from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 
 __all__ = ["race"]
@@ -28,7 +28,6 @@ __all__ = ["race"]
 @with_options(
     *RACE_OPTIONS, set_option, runs_option, data_dir_option, trust_option, jobs_option, live_option, quiet_option, json_option,
 )  # fmt: skip
-@with_names_of_options()
 def race(
     file: str | None,
     objective: tuple[str, ...],
