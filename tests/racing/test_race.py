@@ -322,3 +322,14 @@ def test_rows_that_are_equal_are_named(tmp_path: Path) -> None:
         "'UCB', 'UCB, c = 3': the same clients were selected in every round, and the test accuracy is the same in every seed: "
     )
     assert "Try: play more rounds, or lower selection.initial_rounds." in " ".join(str(found).split())
+
+
+def test_some_rows_of_an_experiment_race() -> None:
+    """`--strategy` is refused for an experiment with rows of its own, and there was nothing else."""
+    planned = plan(experiment(), Given(), labels=["UCB", "all clients"])
+    assert [row.label for row in planned.rows] == ["all clients", "UCB"]
+    assert len(plan(experiment(), Given()).rows) == 3
+    with pytest.raises(UsageError, match=r"^labels = 'UCBB': no row has this label; did you mean 'UCB'\?"):
+        plan(experiment(), Given(), labels=["UCB", "UCBB"])
+    with pytest.raises(UsageError, match=r"^labels = 'UCB': a race needs at least 2 rows; name more of them$"):
+        plan(experiment(), Given(), labels="UCB")

@@ -6,6 +6,7 @@ __all__ = ["with_option_names"]
 
 _OPTIONS = {
     "folder": "--out",
+    "labels": "--row",
     "margin": "--margin",
     "max_runs": "--max-runs",
     "measure": "--measure",

@@ -4,7 +4,7 @@ import click
 
 from fedcohort.cli.options import Number, Option, over_option
 
-__all__ = ["RACE_OPTIONS"]
+__all__ = ["RACE_OPTIONS", "row_option"]
 
 objective_option: Option = click.option(
     "--objective",
@@ -24,6 +24,10 @@ margin_option: Option = click.option(
 
 strategy_option: Option = click.option(
     "--strategy", "strategies", multiple=True, metavar="NAME", help="Race only these strategies; repeatable."
+)
+
+row_option: Option = click.option(
+    "--row", "labels", multiple=True, metavar="LABEL", help="Race only the rows with these labels; repeatable."
 )
 
 max_seeds_option: Option = click.option(
