@@ -156,7 +156,7 @@ def test_a_run_explains_its_decisions(tmp_path: Path) -> None:
     assert explanation == explain(run, 2)
     client = explanation.candidates[0].client
     assert run.why(2, client).client == client
-    with pytest.raises(UsageError, match=r"^--round 3: .* has no such round; it has rounds 1 to 2$"):
+    with pytest.raises(UsageError, match=r"^round = 3: .* has no such round; it has rounds 1 to 2$"):
         run.why(3)
 
 

@@ -199,3 +199,22 @@ def test_a_comparison_of_runs_is_named_after_their_experiments(tmp_path: Path) -
     assert title("wine", "wine") == "wine"
     assert title("wine", "digits", "wine") == "wine, digits"
     assert title("a", "b", "c", "d", "e") == "a, b, c and 2 more experiments"
+
+
+def test_rows_with_equal_labels_are_told_apart_as_in_compare(tmp_path: Path) -> None:
+    """`fedcohort measures` and `diagnose` had two columns or lines 'uniform' with different numbers, and nothing to tell which."""
+    for k in (1, 2):
+        for seed in (0, 1):
+            written(
+                tmp_path / f"{k}-{seed}",
+                [played(1, [0, 1])],
+                name="wine",
+                seed=seed,
+                label="uniform",
+                selection={"name": "uniform", "k": k},
+                facts={"row": f"uniform {k}"},
+            )
+    for command in (("measures",), ("diagnose",), ("compare", "--partial")):
+        shown = " ".join(call(*command, str(tmp_path)).stdout.split())
+        assert "(k=1)" in shown, command
+        assert "(k=2)" in shown, command

@@ -34,7 +34,7 @@ from fedcohort.selection import Cohort, Question
 from fedcohort.training.answers import answer
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
-from fedcohort.training.stopping_rules import build_rule
+from fedcohort.training.stopping_rules import rules_of
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.trial_training import norm_and_passes
 
@@ -111,13 +111,14 @@ def train(
     site: Site, client: int, epochs: int | None, share: float | None, sampling: str, stop: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A client's update in two parts: words and arrays."""
+    new_rule = rules_of(stop)
     update, memory = site.trainer.train(
         site.model,
         site.t,
         client,
         epochs=epochs,
         sampling=sampling,
-        stop=build_rule(stop),
+        stop=None if new_rule is None else new_rule(),
         received=site.received,
         memory=site.memories.get(client),
     )

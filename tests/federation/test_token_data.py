@@ -1,5 +1,6 @@
 """Data sets of sequences of tokens, and what federations count in them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def test_the_fingerprint_is_that_of_the_content() -> None:
         ((TOKENS, NEXT), {"vocabulary": 0}, "vocabulary = 0: should be a number of tokens"),
         ((TOKENS, NEXT), {"vocabulary": "abcd"}, "vocabulary = 'abcd': should be a number of tokens, or a list"),
         ((TOKENS, NEXT), {"vocabulary": ["a", "b\n", "c", "d"]}, "class 1, .*control characters"),
-        ((TOKENS, NEXT), {"classes": ["a"]}, "with a label for each position, the classes are the tokens"),
+        ((TOKENS, NEXT), {"classes": ["a"]}, "train labels: 3 with 1 classes; must be 0..0"),
         ((TOKENS, CLASSES), {"classes": ["a"]}, "train labels: 1 with 1 classes"),
         ((TOKENS, NEXT), {"clients": [1, 2]}, "4 training sequences but 2 clients"),
         (TOKENS, {}, r"should be a pair \(tokens, labels\)"),
@@ -156,3 +157,22 @@ def test_the_validation_set_of_sequences() -> None:
 def test_public_names() -> None:
     assert fedcohort.from_tokens is from_tokens
     assert fedcohort.from_text([("A", "x" * 40)], window=4).num_train == 8
+
+
+def test_the_labels_of_positions_can_be_classes_of_their_own(tmp_path: Path) -> None:
+    """Tags of words needed as many outputs as there are tokens."""
+    tags = TOKENS % 2
+    data = from_tokens((TOKENS, tags), (TOKENS, tags), vocabulary=40, classes=["even", "odd"], name="tags")
+    assert (data.vocabulary, data.num_classes, data.each_position) == (40, 2, True)
+    assert repr(data).endswith("tokens out of 40, 2 classes, one for each position>")
+    experiment = fedcohort.Experiment(
+        rounds=1,
+        seeds=1,
+        data={"validation": 0.0},
+        federation={"clients": 2, "partition": "iid"},
+        model={"name": "lstm", "embedding": 4, "hidden": 4},
+        selection={"name": "uniform", "k": 2},
+    )
+    run = fedcohort.run(experiment, data=data, runs=tmp_path)
+    assert len(run.summary().class_accuracy) == 2
+    assert 0.0 <= run.rounds["test_accuracy"].iloc[-1] <= 1.0

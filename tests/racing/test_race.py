@@ -303,3 +303,33 @@ def test_the_progress_of_two_objectives_names_the_best_row_in_each(
         "all rows but 'all clients' send the same bytes; uniform is the first"
     )
     assert "resting" not in said[-1]
+
+
+def test_rows_that_are_equal_are_named(tmp_path: Path) -> None:
+    """A race said nothing of rows with the same selections under every seed, which no number of seeds can tell apart."""
+    experiment = Experiment(
+        name="equal",
+        rounds=2,
+        federation={"clients": 4},
+        selection={"name": "uniform", "k": 2},
+        variants=[
+            {"label": "UCB", "selection": {"name": "ucb", "initial_rounds": 2}},
+            {"label": "UCB, c = 3", "selection": {"name": "ucb", "initial_rounds": 2, "c": 3.0}},
+        ],
+    )
+    found = fedcohort.race(experiment, runs=tmp_path, max_seeds=2)
+    assert found.about_equal_rows.startswith(
+        "'UCB', 'UCB, c = 3': the same clients were selected in every round, and the test accuracy is the same in every seed: "
+    )
+    assert "Try: play more rounds, or lower selection.initial_rounds." in " ".join(str(found).split())
+
+
+def test_some_rows_of_an_experiment_race() -> None:
+    """`--strategy` is refused for an experiment with rows of its own, and there was nothing else."""
+    planned = plan(experiment(), Given(), labels=["UCB", "all clients"])
+    assert [row.label for row in planned.rows] == ["all clients", "UCB"]
+    assert len(plan(experiment(), Given()).rows) == 3
+    with pytest.raises(UsageError, match=r"^labels = 'UCBB': no row has this label; did you mean 'UCB'\?"):
+        plan(experiment(), Given(), labels=["UCB", "UCBB"])
+    with pytest.raises(UsageError, match=r"^labels = 'UCB': a race needs at least 2 rows; name more of them$"):
+        plan(experiment(), Given(), labels="UCB")

@@ -1,6 +1,7 @@
 """Tables say which rows are own versions and no published methods."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ import fedcohort
 from fedcohort.algorithms import Algorithm
 from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import card_of
-from fedcohort.selection import Card, Selector, TiFL, Uniform
+from fedcohort.selection import Card, Cohort, Round, Selector, TiFL, Uniform
 from tests.experiments import small
 
 
@@ -34,9 +35,7 @@ def test_an_own_class_is_no_design_of_fedcohort(tmp_path: Path, of_fedcohort: bo
         *([{"label": "TiFL", "selection": "tifl"}] if of_fedcohort else []),
     ]
     compared = fedcohort.compare(fedcohort.Experiment(rounds=1, seeds=1, variants=variants), runs=tmp_path)
-    said = (
-        "Own method: 'mine'. It uses a class that is not part of FedCohort and, as its card says, no published method."
-    )
+    said = "Own method: 'mine'. It uses a class that is not part of FedCohort, and that no card describes as a published method."
     assert said in " ".join(str(compared).split())
     assert said in compared.to_latex()
     assert ("in part a design of FedCohort" in compared.to_latex()) == of_fedcohort
@@ -49,6 +48,21 @@ def test_an_object_is_judged_by_its_own_card(tmp_path: Path, strategy: Selector,
     experiment = fedcohort.Experiment(rounds=1, seeds=1, selection="round_robin")
     text = str(fedcohort.compare(experiment, selector=strategy, runs=tmp_path))
     assert [words for words in ("Own method", "Own version") if words in text] == [said] * bool(said)
+
+
+class Cardless(Selector):
+    """A strategy of the user that extends none, and has no card."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+
+@pytest.mark.parametrize("given", [{"selection": {"name": Cardless, "k": 2}}, {"selector": Cardless()}])
+def test_a_class_without_a_card_is_an_own_method(given: dict[str, Any], tmp_path: Path) -> None:
+    """Tables treated it as a published method."""
+    selector = given.pop("selector", None)
+    compared = fedcohort.compare(fedcohort.Experiment(rounds=1, seeds=1, **given), selector=selector, runs=tmp_path)
+    assert "Own method: 'Cardless'. It uses a class that is not part of FedCohort" in " ".join(str(compared).split())
 
 
 def test_an_own_algorithm_that_is_an_object_is_an_own_method(tmp_path: Path) -> None:

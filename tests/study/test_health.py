@@ -629,3 +629,24 @@ def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
     assert costs == [math.inf, math.inf], "no score is known in any round, and no update diverged"
     chosen = Comparison("x", (good, Row("hot", good.experiment, hot.runs))).target.chosen
     assert chosen == f"{FROM_RESULTS.replace('accuracy', 'R²')} (without rows whose last model diverged: 'hot')"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "advice"),
+    [
+        (["failed", "failed", "late"], "raise systems.deadline, or train fewer epochs: most clients that did not fail were late"),
+        (["failed", "failed", "failed"], "lower systems.dropout, or select more clients"),
+        (["late", "late", "failed"], "raise systems.deadline, or train fewer epochs"),
+    ],
+)  # fmt: skip
+def test_a_deadline_that_no_client_meets_is_named_although_more_clients_fail(
+    statuses: list[Any], advice: str, tmp_path: Path
+) -> None:
+    """With a deadline that no client met, and a dropout of 0.5, the advice was to lower the dropout."""
+    clients = [ClientRow(client, status) for client, status in enumerate(statuses)]
+    (finding,) = (
+        one
+        for one in Comparison("x", (row(tmp_path, "late", played(1, clients, **GOOD)),)).health
+        if one.kind == "no update"
+    )
+    assert finding.advice == advice

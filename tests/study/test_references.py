@@ -126,7 +126,7 @@ def test_the_reference_is_uniform_or_else_the_first_row_or_the_one_asked_for() -
     for wrong in (1, 0, 2.5, True, ["a"]):
         with pytest.raises(UsageError, match=r"^reference = .*: should be the label of a row; valid: a, b, c"):
             check_reference(["a", "b", "c"], wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"--reference 'd': no row has this label; .*valid: a, b, c"):
+    with pytest.raises(UsageError, match=r"^reference = 'd': no row has this label; .*valid: a, b, c"):
         points(rows, "d")
     given = [entry("diverging"), entry("b", "ucb"), entry("uniform")]
     assert points(given)[""][1] == points(given[::-1])[""][1] == "uniform", "in any order in which runs are named"

@@ -16,7 +16,7 @@ from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, Context, Progress, StoppingRule
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.client_hooks import ending
-from fedcohort.training.stopping_rules import ConformalRule, LossesRule, build_rule
+from fedcohort.training.stopping_rules import ConformalRule, LossesRule, rules_of
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
@@ -167,6 +167,30 @@ def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:
     assert found[0] == found[1]
 
 
+def test_each_client_has_a_rule_of_its_own(tmp_path: Path) -> None:
+    """A rule that counts its checks on ``self`` would stop the clients after the first one at their first check."""
+    file = tmp_path / "rules.py"
+    file.write_text(
+        "from fedcohort.selection import StoppingRule, parameters\n\n\n@parameters\nclass Third(StoppingRule):\n"
+        "    checks = 0\n\n    def check(self, progress):\n        self.checks += 1\n"
+        "        return self.checks >= 3, {'checks': float(self.checks)}\n",
+        encoding="utf-8",
+    )
+    clients = np.array(HEALTHY)
+    cohort = Cohort(clients, epochs=np.full(len(clients), 5), stop={"rule": f"{file}:Third"})
+    for workers in (1, 2):
+        engine = LocalEngine(
+            small_federation(trouble=False), Mlp(hidden=8), Training(batch_size=4), FedAvg(), 3, workers, plan="threads"
+        )
+        try:
+            for t in (1, 2):
+                updates = list(engine.train(engine.initial_model(), t, cohort, FedAvg()))
+                assert [update.report["epochs"] for update in updates] == [3.0] * len(clients)
+                assert [update.report["checks"] for update in updates] == [3.0] * len(clients)
+        finally:
+            engine.close()
+
+
 @pytest.mark.parametrize(
     ("stop", "message"),
     [
@@ -177,7 +201,7 @@ def test_the_stacked_plan_trains_clients_that_stop_early_one_by_one() -> None:
 )
 def test_what_is_refused(stop: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        build_rule(stop)
+        rules_of(stop)
     assert str(caught.value).startswith(message)
 
 

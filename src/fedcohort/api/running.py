@@ -204,6 +204,7 @@ def race(
     confidence: float = 0.95,
     strategies: Sequence[str] = (),
     over: Mapping[str, Sequence[object]] | None = None,
+    labels: Sequence[str] = (),
     data: Dataset | None = None,
     model: "AnyModel | None" = None,
     selector: "Selector | Mapping[str, Selector] | None" = None,
@@ -225,6 +226,7 @@ def race(
             other row is better.
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination.
+        labels: labels of the rows that race, in place of all.
         data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.
     """
     from fedcohort.racing.run_race import Limits, plan
@@ -232,7 +234,7 @@ def race(
     planned = plan(
         with_objects(experiment), Given(data=data, model=model, data_dir=data_dir, public=public), objective=objective, margin=margin,
         limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies,
-        over=over,
+        over=over, labels=labels,
     )  # fmt: skip
     return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
 

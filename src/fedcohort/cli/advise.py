@@ -16,7 +16,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
-from fedcohort.cli.race_options import RACE_OPTIONS, with_names_of_options
+from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target, check_writable
@@ -61,7 +61,6 @@ no_race_option: Option = click.option(
     data_option, *RACE_OPTIONS, set_option, save_option, no_race_option, runs_option, data_dir_option, jobs_option, live_option,
     quiet_option, json_option,
 )  # fmt: skip
-@with_names_of_options()
 def advise(
     clients: str,
     data: str,

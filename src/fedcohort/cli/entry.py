@@ -21,6 +21,7 @@ from fedcohort.cli.deploy import deploy, site
 from fedcohort.cli.doctor import doctor
 from fedcohort.cli.errors import Stopped, Wrong, show_anywhere
 from fedcohort.cli.json_schema import schema
+from fedcohort.cli.option_names import with_option_names
 from fedcohort.cli.output import drop_output, end_at_closed_pipe, show_all_characters
 from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
@@ -105,7 +106,7 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except UsageError as error:
-            raise Wrong(str(error)) from None
+            raise Wrong(with_option_names(str(error))) from None
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:  # one line, as for all other errors of users

@@ -17,7 +17,7 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.cli.play_runs import grid_of
-from fedcohort.cli.race_options import RACE_OPTIONS, with_names_of_options
+from fedcohort.cli.race_options import RACE_OPTIONS, row_option
 from fedcohort.cli.watch_runs import watching
 
 __all__ = ["race"]
@@ -26,15 +26,16 @@ __all__ = ["race"]
 @click.command()
 @click.argument("file", required=False)
 @with_options(
-    *RACE_OPTIONS, set_option, runs_option, data_dir_option, trust_option, jobs_option, live_option, quiet_option, json_option,
+    *RACE_OPTIONS, row_option, set_option, runs_option, data_dir_option, trust_option, jobs_option, live_option, quiet_option,
+    json_option,
 )  # fmt: skip
-@with_names_of_options()
 def race(
     file: str | None,
     objective: tuple[str, ...],
     margin: tuple[float, ...],
     strategies: tuple[str, ...],
     over: tuple[str, ...],
+    labels: tuple[str, ...],
     max_seeds: int,
     max_runs: int | None,
     minutes: float | None,
@@ -65,6 +66,7 @@ def race(
         limits=Limits(max_seeds, max_runs, minutes, confidence),
         strategies=strategies,
         over=grid_of(over),
+        labels=labels,
     )
     with watching(planned.cells, quiet, at_most=True, most_runs=planned.most_runs) as progress:
         result = planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)

@@ -1,15 +1,10 @@
 """Options that ``fedcohort race`` and ``fedcohort advise`` share."""
 
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
 from fedcohort.cli.options import Number, Option, over_option
-from fedcohort.core.errors import UsageError
 
-__all__ = ["RACE_OPTIONS", "with_names_of_options"]
+__all__ = ["RACE_OPTIONS", "row_option"]
 
 objective_option: Option = click.option(
     "--objective",
@@ -29,6 +24,10 @@ margin_option: Option = click.option(
 
 strategy_option: Option = click.option(
     "--strategy", "strategies", multiple=True, metavar="NAME", help="Race only these strategies; repeatable."
+)
+
+row_option: Option = click.option(
+    "--row", "labels", multiple=True, metavar="LABEL", help="Race only the rows with these labels; repeatable."
 )
 
 max_seeds_option: Option = click.option(
@@ -68,23 +67,3 @@ RACE_OPTIONS: tuple[Option, ...] = (
     confidence_option,
 )  # fmt: skip
 """What decides a race, which rows race, and when it ends, in the order of the help."""
-
-_OPTIONS = {"objective": "--objective", "margin": "--margin", "strategies": "--strategy"}
-"""The options by the arguments of Python that errors name."""
-
-
-@contextmanager
-def with_names_of_options() -> Iterator[None]:
-    """Errors of the block, or of the command, name an option where :func:`fedcohort.race` names its argument: ``--strategy``, and not
-    ``strategies``.
-
-    A single value stays beside the name. A Python list does not, since no user of the command has written it.
-    """
-    try:
-        yield
-    except UsageError as error:
-        found = re.match(r"(\w+) = (\[.*?\]: )?", str(error))
-        if found is None or found[1] not in _OPTIONS:
-            raise
-        between = ": " if found[2] else " "
-        raise UsageError(f"{_OPTIONS[found[1]]}{between}{str(error)[found.end() :]}") from None

@@ -1,6 +1,7 @@
 """``fedcohort measures``, ``why`` and ``diagnose``: read run directories."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -116,10 +117,12 @@ def _table(
     from fedcohort.report import terminal
     from fedcohort.report.terminal.measures_notes import about_rows
     from fedcohort.study.comparison import Comparison, Row
+    from fedcohort.study.equal_labels import distinct_labels
     from fedcohort.study.summary import over_seeds
 
     columns = _columns(runs, single=bool(sets))
-    labels = [runs[own[0]].meta["label"] for own in columns]
+    labels_of_runs = distinct_labels(runs)
+    labels = [labels_of_runs[own[0]] for own in columns]
     seeds = [_seeds([runs[i] for i in own]) for own in columns]
     same = len(columns) > 1 and len(set(seeds)) == 1 and len(set(labels)) == len(labels)
     names = labels if same else [f"{label}, {own}" for label, own in zip(labels, seeds, strict=True)]
@@ -218,9 +221,10 @@ def _diagnoses(runs: "Sequence[Run]", each: "Sequence[Diagnosis]", width: int) -
     """The diagnosis of one run, or a table of the rows of several runs."""
     from fedcohort.report import terminal
     from fedcohort.study import diagnose_run
+    from fedcohort.study.equal_labels import distinct_labels
 
     if len(each) == 1:
         return terminal.diagnosis(each[0], width)
-    rows_of = _columns(runs, single=False)
-    means = [diagnose_run.over_seeds([each[i] for i in own]) for own in rows_of]
+    rows_of, labels = _columns(runs, single=False), distinct_labels(runs)
+    means = [replace(diagnose_run.over_seeds([each[i] for i in own]), label=labels[own[0]]) for own in rows_of]
     return terminal.diagnoses(means, [_seeds([runs[i] for i in own]) for own in rows_of], width)

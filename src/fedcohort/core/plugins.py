@@ -20,7 +20,7 @@ from fedcohort.core.own_code import about_missing_file, with_place
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
-__all__ = ["Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "short_name"]
+__all__ = ["Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "is_ours", "short_name"]
 
 
 STATUSES = ("paper", "code", "ours")
@@ -71,6 +71,12 @@ def card_of(plugin: object) -> Card | None:
     if owner is cls or "card" in vars(plugin) or cls.__module__.partition(".")[0] == "fedcohort":
         return card
     return replace(card, source=f"own version of {owner.__name__}: {card.source}", status="ours")
+
+
+def is_ours(plugin: object) -> bool:
+    """Whether a strategy or an algorithm has the status ``ours``: no card describes the class or object as a published method."""
+    card = card_of(plugin)
+    return card is None or card.status == "ours"
 
 
 LabelKind = Literal["classes", "numbers"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-__all__ = ["integer", "integers", "numpy_state", "rng", "rngs", "torch_seeded"]
+__all__ = ["integer", "integers", "numpy_state", "rng", "rngs", "torch_seeded", "torch_state"]
 
 FEW = 5
 """For fewer clients than this, :func:`rngs` calls :func:`rng`, which is then faster."""
@@ -136,3 +136,11 @@ def numpy_state() -> dict[str, object]:
     """The state of numpy's global generator, from which only code of others draws: it shows whether they do."""
     state: dict[str, Any] = np.random.get_state(legacy=False)["state"]  # noqa: NPY002 - draws nothing
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in state.items()}
+
+
+def torch_state() -> bytes:
+    """The state of torch's global generator on the CPU, outside of :func:`torch_seeded`: it shows whether code of others draws."""
+    import torch
+
+    with _GLOBAL_GENERATORS:  # no other thread is within a block that restores the state
+        return bytes(torch.default_generator.get_state().numpy())

@@ -9,7 +9,7 @@ from fedcohort.engines.base import naming_client
 from fedcohort.engines.work_splitting import series_of_clients
 from fedcohort.selection import Cohort
 from fedcohort.training.client_memories import Memory
-from fedcohort.training.stopping_rules import build_rule
+from fedcohort.training.stopping_rules import rules_of
 from fedcohort.training.trainer import Trainer
 
 __all__ = ["CohortTrainer"]
@@ -39,7 +39,7 @@ class CohortTrainer:
     ) -> None:
         self.model, self.t, self.cohort, self.received = model, t, cohort, received
         self._trainer, self._memory_of = trainer, memory_of
-        self._stop = build_rule(cohort.stop)
+        self._new_rule = rules_of(cohort.stop)
         self._in_series = self.in_python = False
 
     def parts(self, costs: Values, workers: int) -> list[slice]:
@@ -95,7 +95,8 @@ class CohortTrainer:
         self, trainer: Trainer, client: int, epochs: int | None, memory: Memory
     ) -> tuple[Update, dict[str, Tensors]]:
         with naming_client(client):
+            stop = None if self._new_rule is None else self._new_rule()
             return trainer.train(
-                self.model, self.t, client, epochs=epochs, sampling=self.cohort.sampling, stop=self._stop,
+                self.model, self.t, client, epochs=epochs, sampling=self.cohort.sampling, stop=stop,
                 received=self.received, memory=memory,
             )  # fmt: skip

@@ -21,7 +21,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain
-from fedcohort.core.plugins import card_of, short_name
+from fedcohort.core.plugins import is_ours, short_name
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.handed_over import comments
@@ -174,8 +174,7 @@ class Experiment(Section):
             for section in (self.selection, self.algorithm)
             if section.name in section.table.builtin or not built_in
         ]
-        cards = [(name, card_of(plugin)) for name, plugin in named]
-        return [name for name, card in cards if card is not None and card.status == "ours"]
+        return [name for name, plugin in named if is_ours(plugin)]
 
     def check_needs(self, needs: frozenset[str], plugin: str) -> None:
         """Check that the experiment provides the data that a strategy or an algorithm needs.

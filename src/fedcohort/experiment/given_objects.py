@@ -10,7 +10,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.identity import identity
 from fedcohort.core.parameters import make
 from fedcohort.core.paths import as_path
-from fedcohort.core.plugins import card_of
+from fedcohort.core.plugins import is_ours
 from fedcohort.experiment.handed_over import comments
 from fedcohort.experiment.own_measures import OwnMeasure, check_names
 from fedcohort.federation.datasets import Dataset
@@ -135,8 +135,7 @@ class Given:
         for section, given in ((experiment.selection, self.selector), (experiment.algorithm, self.algorithm)):
             if given is not None:
                 named = [name for name in named if name != section.name]
-                own = (card := card_of(given)) is not None and card.status == "ours"
-                named += [section.table.builtin_name(type(given)) or type(given).__name__] * own
+                named += [section.table.builtin_name(type(given)) or type(given).__name__] * is_ours(given)
         return named
 
     def note(self) -> str:

@@ -23,6 +23,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
+from fedcohort.core.unseeded_draws import warning_of_draws
 
 __all__ = [
     "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "in_words",
@@ -253,12 +254,14 @@ def shift_features(
         begin, end = int(offsets[clients[0]]), int(offsets[clients[-1] + 1])
         if begin == end:
             continue
-        drawn = rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first))
+        with warning_of_draws("federation.feature_shift", rule):
+            drawn = rule.draw(clients, space, random_streams.rng(seed, "feature-shift", client=first))
         rng = random_streams.rng(seed, f"feature-shift-{purpose}", client=first)
         owner = np.repeat(clients - first, np.diff(offsets[first : clients[-1] + 2]))
         for piece in _pieces(begin, end, int(np.prod(space.shape))):
             rows = drawn[owner[piece.start - begin : piece.stop - begin]]
-            changed = rule.change(features[piece].astype(dtype), rows, space, rng)
+            with warning_of_draws("federation.feature_shift", rule):
+                changed = rule.change(features[piece].astype(dtype), rows, space, rng)
             if features.dtype == np.uint8:
                 changed = np.clip(np.rint(changed, out=changed), 0, 255, out=changed)
             features[piece] = changed

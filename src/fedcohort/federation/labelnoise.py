@@ -29,6 +29,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.method_signatures import check_methods
 from fedcohort.core.parameters import parameters
+from fedcohort.core.unseeded_draws import warning_of_draws
 
 __all__ = ["Beta", "Constant", "LabelNoise", "NoLabelNoise", "Noise", "SomeClients", "corrupt", "flip_matrix"]
 
@@ -161,7 +162,8 @@ def corrupt(
     """
     m = len(offsets) - 1
     clean = labels[order]
-    rates = _checked(rule, rule.rates(m, random_streams.rng(seed, "label-noise-rates")), m)
+    with warning_of_draws("federation.label_noise", rule):
+        rates = _checked(rule, rule.rates(m, random_streams.rng(seed, "label-noise-rates")), m)
     if not rates.any():
         return Noise(clean, clean, rates)
     flips = flip_matrix(rule, num_classes)

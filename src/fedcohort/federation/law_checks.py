@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.unseeded_draws import is_own, warning_of_draws
 
 if TYPE_CHECKING:
     from fedcohort.federation.availability import Availability, Mask, Presence
@@ -21,18 +22,22 @@ def times_of(law: "Latency", num_samples: Indices, seed: int) -> "Times":
     Raises:
         UsageError: the law returns something else than a function; the function raises it for other values than times ≥ 0 [m].
     """
-    times, where = law.times(num_samples, seed), f"systems.latency: {type(law).__name__}.times"
+    where = f"systems.latency: {type(law).__name__}.times"
+    with warning_of_draws("systems.latency", law):
+        times = law.times(num_samples, seed)
     _check_function(times, where, f"the round to the times of the {len(num_samples)} clients")
 
     def checked(t: int) -> Values:
-        values = _checked(times(t), where, t, len(num_samples), "numbers", "iuf")
+        with warning_of_draws("systems.latency", law):
+            found = times(t)
+        values = _checked(found, where, t, len(num_samples), "numbers", "iuf")
         if (wrong := np.flatnonzero((num_samples > 0) & ~(values >= 0))).size:
             raise UsageError(
                 f"{where}: the time of client {wrong[0]} in round {t} is {values[wrong[0]]}; times are at least 0"
             )
         return values.astype(np.float64)
 
-    return times if _is_built_in(law) else checked
+    return checked if is_own(law) else times
 
 
 def presence_of(law: "Availability", num_clients: int, rounds: int, seed: int) -> "Presence":
@@ -42,17 +47,17 @@ def presence_of(law: "Availability", num_clients: int, rounds: int, seed: int) -
     Raises:
         UsageError: the law returns something else than a function; the function raises it for other values than bool [m].
     """
-    presence, where = law.presence(num_clients, rounds, seed), f"systems.availability: {type(law).__name__}.presence"
+    where = f"systems.availability: {type(law).__name__}.presence"
+    with warning_of_draws("systems.availability", law):
+        presence = law.presence(num_clients, rounds, seed)
     _check_function(presence, where, f"the round to True or False for each of the {num_clients} clients")
 
     def checked(t: int) -> "Mask":
-        return _checked(presence(t), where, t, num_clients, "True or False", "b")
+        with warning_of_draws("systems.availability", law):
+            found = presence(t)
+        return _checked(found, where, t, num_clients, "True or False", "b")
 
-    return presence if _is_built_in(law) else checked
-
-
-def _is_built_in(law: object) -> bool:
-    return type(law).__module__.startswith("fedcohort.")
+    return checked if is_own(law) else presence
 
 
 def _check_function(given: object, where: str, what: str) -> None:

@@ -21,6 +21,7 @@ from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.federation.infeasible_partition import Infeasible
 from fedcohort.federation.partition_chance import (
     AssignsOnDemand,
@@ -196,7 +197,8 @@ def _one_draw(rule: Rule, labels: Indices, num_clients: int, rng: np.random.Gene
     if defines_with_assign(rule, "assign_on_demand"):
         drawn: Draw = cast("AssignsOnDemand", rule).assign_on_demand(labels, num_clients, rng)
         return drawn
-    clients = rule.assign(labels, num_clients, rng, writers)
+    with warning_of_draws("federation.partition", rule):
+        clients = rule.assign(labels, num_clients, rng, writers)
     _check_assignment(rule, clients, len(labels), num_clients)
     return Draw(np.bincount(clients + 1, minlength=num_clients + 1)[1:], lambda: clients)
 

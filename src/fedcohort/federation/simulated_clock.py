@@ -23,6 +23,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
 from fedcohort.federation.law_checks import presence_of, times_of
@@ -84,7 +85,8 @@ class Clock:
         self._presence = presence_of(self.availability, m, self.rounds, self.seed)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             self._computing = times_of(self.latency, self.num_samples, self.seed)
-            self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
+            with warning_of_draws("systems.network", self.network):
+                self._split = self.network.split(m, self.seed, 2 * self.model_bytes)
             self._check_finite(self.nominal(1))
         if self.deadline is not None:
             self._check(self.deadline)

@@ -52,7 +52,7 @@ class TokenDataset(Dataset):
                     raise UsageError(
                         f"{where}: {split} {part}: must be int64 arrays; make the data set with from_tokens"
                     )
-            _check_pair(tokens, labels, self.vocabulary, f"{where}: {split}")
+            _check_pair(tokens, labels, self.vocabulary, len(self.classes), f"{where}: {split}")
         shapes = [(tokens.shape[1:], labels.shape[1:]) for _, tokens, labels in self._splits()]
         if shapes[0] != shapes[1]:
             raise UsageError(
@@ -70,7 +70,9 @@ class TokenDataset(Dataset):
 
     @property
     def _task(self) -> str:
-        return "a label for each position" if self.each_position else f"{self.num_classes} classes"
+        if self.each_position and self.classes == self.tokens:
+            return "a label for each position"
+        return f"{self.num_classes} classes{', one for each position' * self.each_position}"
 
     @property
     def each_position(self) -> bool:
@@ -93,11 +95,11 @@ def from_tokens(
         train, test: (tokens, labels). Tokens are integers 0..V-1 [N, L]. Labels are
 
             * integers 0..K-1 [N]: the class of each sequence (sequence classification);
-            * integers 0..V-1 [N, L]: the label of each position, such as the token that follows it (next-token prediction).
-              Every position counts: there is no value that marks padding.
+            * integers [N, L]: the label of each position, such as the token that follows it (next-token prediction), 0..V-1; or, with
+              ``classes``, its class, 0..K-1. Every position counts: there is no value that marks padding.
         vocabulary: the number of tokens V, or the name of each; default: the highest token plus one.
-        classes: names of the K classes of sequences; default: ``"0"`` up to the highest label. With a label for each position, the
-            classes are the tokens.
+        classes: names of the K classes; default: ``"0"`` up to the highest label. With a label for each position, the classes are the
+            tokens by default.
         name: name of the data set in messages and tables.
         clients: the client (role, author, device) of each training sequence [N], integers or strings, for
             ``partition = "natural"``.
@@ -118,14 +120,15 @@ def from_tokens(
             arrays.append(check_labels(labels, f"{where}: {split}"))
     train_tokens, train_labels, test_tokens, test_labels = arrays
     each_position = train_labels.ndim == 2
-    names = _token_names(vocabulary, arrays if each_position else [train_tokens, test_tokens], where)
+    labels_are_tokens = each_position and classes is None
+    names = _token_names(vocabulary, arrays if labels_are_tokens else [train_tokens, test_tokens], where)
+    num_classes = len(names)
     if each_position and classes is not None:
-        raise UsageError(
-            f"{where}: classes: with a label for each position, the classes are the tokens; use vocabulary"
-        )
+        check_class_names(classes, where)
+        num_classes = len(classes)
     for split, tokens, labels in (("train", train_tokens, train_labels), ("test", test_tokens, test_labels)):
-        _check_pair(tokens, labels, len(names), f"{where}: {split}")
-    kept = names if each_position else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
+        _check_pair(tokens, labels, len(names), num_classes, f"{where}: {split}")
+    kept = names if labels_are_tokens else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
     ids, client_names = _numbered_clients(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
     return TokenDataset(
@@ -184,8 +187,10 @@ def _token_names(given: int | Sequence[str] | None, arrays: Sequence[NDArray[np.
     return names
 
 
-def _check_pair(tokens: NDArray[np.int64], labels: NDArray[np.int64], vocabulary: int, where: str) -> None:
-    """Refuse tokens outside the vocabulary, and labels that do not fit to them."""
+def _check_pair(
+    tokens: NDArray[np.int64], labels: NDArray[np.int64], vocabulary: int, num_classes: int, where: str
+) -> None:
+    """Refuse tokens outside the vocabulary, and labels that do not fit to them; classes of sequences are checked elsewhere."""
     if tokens.ndim != 2 or 0 in tokens.shape:
         raise UsageError(f"{where} tokens: {list(tokens.shape)}; must be [N, L], and not empty")
     if len(tokens) != len(labels):
@@ -195,10 +200,12 @@ def _check_pair(tokens: NDArray[np.int64], labels: NDArray[np.int64], vocabulary
             f"{where} labels: {list(labels.shape)} for tokens {list(tokens.shape)}; give one label for each sequence [N], or one for "
             "each position [N, L]"
         )
-    for part, array in (("tokens", tokens), ("labels", labels))[: 1 + (labels.ndim == 2)]:
+    limits = ("tokens", tokens, vocabulary), ("labels", labels, num_classes)
+    for part, array, number in limits[: 1 + (labels.ndim == 2)]:
         low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= vocabulary:
+        if low < 0 or high >= number:
             hint = "; no value marks padding: cut windows in which every position has a label" if low < 0 else ""
             raise UsageError(
-                f"{where} {part}: {low if low < 0 else high} with {vocabulary} tokens; must be 0..{vocabulary - 1}{hint}"
+                f"{where} {part}: {low if low < 0 else high} with {number} {'tokens' if number == vocabulary else 'classes'}; must be "
+                f"0..{number - 1}{hint}"
             )

@@ -6,10 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.formatted_values import counted, in_words
 from fedcohort.core.own_code import place_of
-from fedcohort.core.random_streams import numpy_state, torch_seeded
+from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.token_shape import TokenShape
+from fedcohort.core.unseeded_draws import drawn_since, unseeded_states
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -99,7 +100,7 @@ class _Check:
     def all(self) -> None:
         """All checks."""
         self._no_lazy_layers()
-        attributes, numpy_before = _plain_attributes(self.module), numpy_state()
+        attributes, before = _plain_attributes(self.module), unseeded_states()
         from fedcohort.core.network_copies import copy_of
 
         twin = self.module
@@ -108,10 +109,10 @@ class _Check:
         self._evaluation(twin)
         self._parameters()
         self._training(twin, attributes)
-        if numpy_state() != numpy_before:
+        if drawn := drawn_since(before, unseeded_states()):
             warnings.warn(
-                f"model = {self.name}: draws from numpy.random, which FedCohort does not seed, so that a run cannot be repeated; draw "
-                "by functions of PyTorch, such as torch.rand",
+                f"model = {self.name}: draws from {in_words(drawn)}, which FedCohort does not seed, so that a run cannot be repeated; "
+                "draw by functions of PyTorch, such as torch.rand",
                 stacklevel=4,
             )
 

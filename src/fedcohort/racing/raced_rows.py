@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
-__all__ = ["MAX_ROWS", "candidates"]
+__all__ = ["MAX_ROWS", "candidates", "with_labels"]
 
 MAX_ROWS = 500
 """Largest number of rows of a race, since all pairs of rows are compared."""
@@ -66,6 +66,22 @@ def candidates(
         problem = "a race needs at least 2" if len(rows) < 2 else f"at most {MAX_ROWS} can race"
         raise UsageError(f"rows = {len(rows)}: {problem}; change the variants, the sweep or the strategies")
     return rows, skipped
+
+
+def with_labels(rows: Sequence[PlannedRow], labels: Sequence[str]) -> list[PlannedRow]:
+    """The rows with these labels, in the order of ``rows``; all of them without any label.
+
+    Raises:
+        UsageError: no row has one of the labels, or fewer than two rows are left.
+    """
+    known = [row.label for row in rows]
+    for label in labels:
+        if label not in known:
+            raise UsageError(f"labels = {shown(label)}: no row has this label; {nearest(str(label), known)}")
+    chosen = [row for row in rows if not labels or row.label in labels]
+    if len(chosen) < 2:
+        raise UsageError(f"labels = {shown(chosen[0].label)}: a race needs at least 2 rows; name more of them")
+    return chosen
 
 
 def _all_strategies(

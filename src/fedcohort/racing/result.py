@@ -13,7 +13,11 @@ from fedcohort.racing.costs import cost_of
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RANKED
+from fedcohort.study.equal_rows import equal_findings
+from fedcohort.study.failing_rows import Checked
 from fedcohort.study.measured_values import plain
+from fedcohort.study.run_measures import Measured
+from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import about_more_seeds
 
 if TYPE_CHECKING:
@@ -138,6 +142,18 @@ class Race:
             "at the limit, raise rounds."
         )
         return " ".join([*([more_rounds] if early else []), *([_about_late(late)] if late else [])])
+
+    @property
+    def about_equal_rows(self) -> str:
+        """Which rows are equal, why, and what to try, in sentences, as a comparison says it; empty if none are."""
+        alike = [
+            row for row in self.rows if any(row is not other and row.scores == other.scores for other in self.rows)
+        ]
+        checked = [
+            Checked(row.label, [Measured(run) for run in row.runs.values()], 0, Target(math.nan, "")) for row in alike
+        ]
+        found = equal_findings(checked, self.objectives[0].style)
+        return " ".join(f"{one.about}{one.text}. Try: {one.advice}." for one in found)
 
     @property
     def _chosen(self) -> list[RacedRow]:

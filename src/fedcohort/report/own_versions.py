@@ -47,8 +47,8 @@ def about_own_versions(compared: "Comparison") -> str:
     if of_users:
         they = "It uses" if len(of_users) == 1 else "They use"
         sentences.append(
-            f"Own method: {first_in_words(of_users, SHOWN)}. {they} a class that is not part of FedCohort and, as its card says, no "
-            "published method."
+            f"Own method: {first_in_words(of_users, SHOWN)}. {they} a class that is not part of FedCohort, and that no card "
+            "describes as a published method."
         )
     return " ".join(sentences)
 

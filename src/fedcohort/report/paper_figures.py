@@ -73,7 +73,7 @@ def export(
         folder.mkdir(parents=True, exist_ok=True)
         replace_files({**drawn, folder / CAPTIONS: text})
     except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be written ({error.strerror}); give another folder") from None
+        raise UsageError(f"folder = {folder}: cannot be written ({error.strerror}); give another folder") from None
     return list(drawn)
 
 

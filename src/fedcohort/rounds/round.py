@@ -16,6 +16,7 @@ from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.core.tensor_sizes import num_bytes
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally
@@ -104,7 +105,8 @@ class _Playing:
                 t, k, self.available, rng(run_state.seed, "select", t), self.began, read_only(clock.durations), ask,
                 read_only(clock.compute_times), read_only(clock.upload_times),
             )  # fmt: skip
-            return choose(run_state.selector, seen)
+            with warning_of_draws("selection", run_state.selector):
+                return choose(run_state.selector, seen)
 
     def train_and_aggregate(self, cohort: Cohort) -> Tally:
         """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""
@@ -118,7 +120,7 @@ class _Playing:
         start = run_state.model
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
         known = members(run_state, cohort, run_state.k_at(t), t)
-        with self.watch.part("aggregation"):
+        with self.watch.part("aggregation"), warning_of_draws("algorithm", algorithm):
             updates = self.watch.watch("training", self._trained(cohort))
             awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
             updates = clock.settle(
@@ -155,7 +157,8 @@ class _Playing:
         with self.watch.part("selection"):
             duration = run_state.clock.now - self.began
             outcome = tally.outcome(self.t, duration, results.validation if run_state.validates else None)
-            run_state.selector.observe(outcome)
+            with warning_of_draws("selection", run_state.selector):
+                run_state.selector.observe(outcome)
             tally.bill_reports(outcome)
             tally.check_needs(outcome, type(run_state.selector).__name__)
 

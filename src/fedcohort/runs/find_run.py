@@ -52,7 +52,7 @@ def find_run(cell: Cell, given: Given, runs: str | Path) -> Run | None:
     """
     folder = as_path(runs, "runs")
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--runs {folder}: is not a directory; give a directory that can be written")
+        raise UsageError(f"runs = {folder}: is not a directory; give a directory that can be written")
     cell = on_data(on_device(cell), given)
     plans = ("threads", "stacked") if cell.experiment.engine.plan == "auto" else (cell.experiment.engine.plan,)
     keys = [key_of(with_plan(cell, plan).experiment, given) for plan in plans]

@@ -1,12 +1,14 @@
 """Compute the own measures of a run from the evaluation of a model on the test set."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import with_place
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names
@@ -41,12 +43,13 @@ def mean_absolute_error(predictions: "np.ndarray", labels: "np.ndarray") -> floa
     return float(np.abs(predictions - labels).mean())
 
 
-def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation") -> dict[str, float]:
+def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation", *, first: bool = False) -> dict[str, float]:
     """The value of each measure.
 
     Args:
         measures: functions by name. Each gets its own copy of the predictions and the labels.
         evaluation: an evaluation with predictions.
+        first: whether this is the first call in a run, before the training, which warns of functions that draw unseeded numbers.
 
     Raises:
         UsageError: a function raised an error, which is the cause, or returned something else than a number.
@@ -56,7 +59,8 @@ def values_of(measures: Mapping[str, OwnMeasure], evaluation: "Evaluation") -> d
     values = {}
     for name, measure in measures.items():
         try:
-            value = measure(evaluation.predictions.copy(), evaluation.labels.copy())
+            with warning_of_draws("measures.extra", measure) if first else nullcontext():
+                value = measure(evaluation.predictions.copy(), evaluation.labels.copy())
         except (Exception, SystemExit) as error:
             raise UsageError(f"measures.extra: {name} raised {with_place(error)}") from error
         values[name] = _number(name, value)

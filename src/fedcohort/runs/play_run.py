@@ -244,7 +244,7 @@ class _Rounds:
     def _try_measures(self) -> None:
         """Call each own measure once, so that an error in one is found before the first round is trained."""
         if self.measures:
-            values_of(self.measures, self._test()())
+            values_of(self.measures, self._test()(), first=True)
 
     def _test(self) -> "Later":
         """Begin to evaluate the model on the test set."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import check_labels, check_task
@@ -181,7 +182,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         start = engine.initial_model()
         clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
         width = sum(start[name].numel() for name in engine.trainable)
-        selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
+        with warning_of_draws("selection", selector):
+            selector.setup(_census(experiment, selector, algorithm, federation, clock, k, width))
         names = () if algorithm.pools else names_of_clients(federated.dataset, federated.split)
         facts = partial(_portrait, federation, clock, experiment.rounds, names)
         yield (

@@ -1,7 +1,7 @@
 """The contract of a stopping rule, which can end a client's training early; it is called after every epoch (``Cohort.stop``).
 
-A rule is a class marked ``@parameters`` with one method, :meth:`StoppingRule.check`. It keeps no state: everything that it may use is
-in :class:`Progress`, so that one rule serves all clients in all threads. A strategy names it as plain data,
+A rule is a class marked ``@parameters`` with one method, :meth:`StoppingRule.check`. Each client has a new rule in each round: what a
+rule keeps on ``self`` is about one training of one client. A strategy names it as plain data,
 ``Cohort(…, epochs=most, stop={"rule": "conformal", "alpha": 0.1})``. A rule from a user's file, ``"rules.py:Mine"``, or from an
 installed package (entry points ``fedcohort.stopping_rules``) is used in the same way. The update's report contains what the last check
 reported, and ``epochs``, the number of epochs done. The strategy gets the report in ``admit`` and ``observe``, and it is recorded.

@@ -5,9 +5,10 @@ from itertools import chain
 from typing import Any
 
 from fedcohort.experiment.python_objects import in_label
+from fedcohort.record import Run
 from fedcohort.study.comparison_row import Row
 
-__all__ = ["distinct_rows"]
+__all__ = ["distinct_labels", "distinct_rows"]
 
 MOST = 3
 """Largest number of settings in a label; rows that differ in more get numbers."""
@@ -29,6 +30,14 @@ def distinct_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
         for i, text in zip(alike, settings, strict=True):
             named[i] = f"{label} ({text})"
     return tuple(Row(label, row.experiment, row.runs) for label, row in zip(named, rows, strict=True))
+
+
+def distinct_labels(runs: Sequence[Run]) -> list[str]:
+    """The label of the row of each run, where rows with equal labels have those of :func:`distinct_rows`."""
+    keys = [(run.meta["label"], run.meta["row"]) for run in runs]
+    rows = {key: Row(key[0], run.described, {int(run.meta["seed"]): run}) for key, run in zip(keys, runs, strict=True)}
+    labels = dict(zip(rows, (row.label for row in distinct_rows(list(rows.values()))), strict=True))
+    return [labels[key] for key in keys]
 
 
 def _differences(rows: Sequence[Row]) -> list[str]:

@@ -290,7 +290,7 @@ def _round(run: Run, round: int) -> dict[str, Any]:
     row = next((row for row in played if row["round"] == round), None)
     if row is None:
         valid = f"it has rounds 1 to {len(played)}" if played else "it has no finished round yet"
-        raise UsageError(f"--round {round}: {run.path} has no such round; {valid}")
+        raise UsageError(f"round = {round}: {run.path} has no such round; {valid}")
     return row
 
 

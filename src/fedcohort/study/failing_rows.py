@@ -5,11 +5,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
+from fedcohort.study.conformal_advice import conformal_advice
 from fedcohort.study.guessing import diverged_seeds, guessing
 from fedcohort.study.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
@@ -143,44 +142,18 @@ def _words_of_no_update(rows: Sequence[Checked]) -> tuple[str, str]:
 
 def _advice_on_updates(row: Checked) -> str:
     """What to change, by the most frequent reason for which updates did not enter the model."""
-    statuses = [status for run in row.runs for status in run.clients["status"].tolist() if status != "admitted"]
-    reason = max(sorted(set(statuses)), key=statuses.count, default="")
-    experiment = row.runs[0].experiment
-    if reason == "declined" and experiment.selection.name == "conformal":
-        return _conformal_advice(row.runs)
+    statuses = [status for run in row.runs for status in run.clients["status"].tolist()]
+    reason = max(sorted(set(statuses) - {"admitted"}), key=statuses.count, default="")
+    if reason == "failed" and statuses.count("late") > statuses.count("admitted"):
+        return "raise systems.deadline, or train fewer epochs: most clients that did not fail were late"
+    if reason == "declined" and row.runs[0].experiment.selection.name == "conformal":
+        return conformal_advice(row.runs)
     return {
         "diverged": f"{_scaling(row)}lower training.lr",
         "declined": "loosen the rule by which the strategy admits updates",
         "late": "raise systems.deadline, or train fewer epochs",
         "failed": "lower systems.dropout, or select more clients",
     }.get(reason, "look at the statuses of the clients with `fedcohort why`")
-
-
-def _conformal_advice(runs: Sequence[Measured]) -> str:
-    """What to change if conformal participation admits no client: it depends on whether any quantile was finite."""
-    experiment = runs[0].experiment
-    lowest = [quantile for quantile in map(_smallest_quantile, runs) if math.isfinite(quantile)]
-    settings = {name: formatted_values.setting(value) for name, value in experiment.to_dict()["selection"].items()}
-    alpha, theta = settings.get("alpha_cp", "0.1"), settings.get("theta", "0.25")
-    if not lowest:
-        needed = math.ceil(1 / float(alpha)) - 1
-        return (
-            f"raise selection.alpha_cp (at {alpha}, a client needs {needed} held-out samples), or give clients more data: a larger "
-            "federation.holdout, or fewer clients"
-        )
-    quantiles = value_range(lowest, lambda value: formatted_values.number(value, 3))
-    by_seed = ", depending on the seed" if " to " in quantiles else ""
-    return (
-        f"the smallest quantile was {quantiles}{by_seed}, and selection.theta = {theta}; take more steps (a smaller "
-        f"training.batch_size, now {experiment.training.batch_size}, or more selection.max_epochs, now "
-        f"{settings.get('max_epochs', '40')}), raise selection.alpha_cp (now {alpha}) or theta, or give clients more data"
-    )
-
-
-def _smallest_quantile(run: Measured) -> float:
-    """The smallest finite quantile of a run with conformal participation, over all its rounds; inf without any."""
-    values = run.clients["q_hat"].to_numpy(np.float64) if "q_hat" in run.clients else np.zeros(0)
-    return float(values[np.isfinite(values)].min(initial=math.inf))
 
 
 def _dropped(row: Checked) -> tuple[int, int]:

@@ -162,7 +162,7 @@ def check_reference(labels: Iterable[str], reference: str) -> None:
     if not isinstance(reference, str | None):
         raise UsageError(f"reference = {shown(reference)}: should be the label of a row; {nearest('', valid)}")
     if reference and reference not in valid:
-        raise UsageError(f"--reference {reference!r}: no row has this label; {nearest(reference, valid)}")
+        raise UsageError(f"reference = {reference!r}: no row has this label; {nearest(reference, valid)}")
 
 
 def swept_settings(entries: Sequence[Entry]) -> list[dict[str, str]]:

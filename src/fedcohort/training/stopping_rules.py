@@ -1,6 +1,6 @@
 """The built-in stopping rules, and how ``Cohort.stop`` names a rule; the contract is :class:`fedcohort.selection.StoppingRule`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ from fedcohort.core.plugins import Table
 from fedcohort.measures import conformal
 from fedcohort.selection import Progress, StoppingRule
 
-__all__ = ["RULES", "ConformalRule", "LossesRule", "build_rule"]
+__all__ = ["RULES", "ConformalRule", "LossesRule", "rules_of"]
 
 
 @parameters
@@ -120,8 +120,11 @@ RULES = Table(
 """Every rule by name."""
 
 
-def build_rule(stop: Mapping[str, object] | None) -> StoppingRule | None:
-    """The rule that ``Cohort.stop`` describes.
+def rules_of(stop: Mapping[str, object] | None) -> Callable[[], StoppingRule] | None:
+    """Makes the rule that ``Cohort.stop`` describes, a new one at each call; None without a rule.
+
+    Every client gets a rule of its own, because a rule of a user can keep something on ``self``: clients that shared one would stop by
+    what others had done, and by the order in which threads train them.
 
     Raises:
         UsageError: there is no such rule, or it does not have such a setting.
@@ -132,5 +135,11 @@ def build_rule(stop: Mapping[str, object] | None) -> StoppingRule | None:
     name = settings.pop("rule", None)
     if not isinstance(name, str):
         raise UsageError(f"Cohort.stop = {dict(stop)!r}: it does not name a rule; write {{'rule': 'conformal', …}}")
-    rule: StoppingRule = make(RULES.find(name, "Cohort.stop.rule"), settings, f"Cohort.stop ({name})")
+    found = RULES.find(name, "Cohort.stop.rule")
+
+    def rule() -> StoppingRule:
+        made: StoppingRule = make(found, settings, f"Cohort.stop ({name})")
+        return made
+
+    rule()  # so that a wrong setting is found before the first client trains
     return rule

@@ -55,6 +55,7 @@ def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
         result.about_confidence,
         _about_objectives(result, shown="difference [any time]" not in hidden),
         result.about_limits,
+        result.about_equal_rows,
         result.about_cost,
         _about_skipped(result),
         about_hidden(hidden),

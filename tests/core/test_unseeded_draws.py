@@ -1,0 +1,169 @@
+"""Own classes that draw from generators without a seed get one warning; others get none."""
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedcohort
+from fedcohort.algorithms import FedAvg
+from fedcohort.algorithms import parameters as algorithm_parameters
+from fedcohort.core.random_streams import torch_seeded
+from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.federation import Availability, LabelNoise, Latency, parameters
+from fedcohort.selection import Cohort, Round, Uniform
+
+GENERATORS: dict[str, Callable[[], object]] = {
+    "numpy.random": lambda: np.random.rand(),  # noqa: NPY002 - what is warned of
+    "Python's random": random.random,
+    "torch's global generator": lambda: torch.rand(1),
+}
+
+
+def messages(played: Callable[[], object]) -> list[str]:
+    """The warnings of a call about draws."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        played()
+    return [str(one.message) for one in caught if "draws from" in str(one.message)]
+
+
+def play(folder: Any, **arguments: Any) -> Callable[[], object]:
+    """Plays a run of three rounds on four clients."""
+    given = {name: arguments.pop(name) for name in ("selector", "algorithm", "measures") if name in arguments}
+    settings = {"federation": {"clients": 4}, "selection": {"name": "uniform", "k": 2}} | arguments
+    return lambda: fedcohort.run(fedcohort.Experiment(rounds=3, **settings), runs=folder, **given)
+
+
+@pytest.mark.parametrize("generator", GENERATORS)
+def test_each_generator_is_named_once(generator: str) -> None:
+    class Own:
+        """A class of a user."""
+
+    def twice() -> None:
+        for _ in range(2):
+            with warning_of_draws("selection", Own()):
+                GENERATORS[generator]()
+
+    (text,) = messages(twice)
+    assert text == (
+        f"selection: Own draws from {generator}, which FedCohort does not seed, so that a run cannot be repeated; "
+        "draw from round.rng in select"
+    )
+
+
+def test_seeded_draws_and_parts_of_fedcohort_get_no_warning() -> None:
+    class Own:
+        """A class of a user."""
+
+    def seeded() -> None:
+        with warning_of_draws("algorithm", Own()), torch_seeded(0, torch.device("cpu")):
+            torch.rand(1)
+            np.random.default_rng(0).random()
+        with warning_of_draws("selection", Uniform()):
+            np.random.rand()  # noqa: NPY002 - what is warned of
+
+    assert messages(seeded) == []
+
+
+def test_an_own_strategy(tmp_path: Any) -> None:
+    class Careless(Uniform):
+        def select(self, round: Round) -> Cohort:
+            return Cohort(np.random.permutation(round.available)[: round.k])  # noqa: NPY002 - what is warned of
+
+    assert [text.partition(",")[0] for text in messages(play(tmp_path, selector=Careless()))] == [
+        "selection: Careless draws from numpy.random"
+    ]
+
+
+def test_an_own_algorithm(tmp_path: Any) -> None:
+    @algorithm_parameters
+    class OnServer(FedAvg):
+        def end(self, *arguments: Any) -> Any:
+            return {name: value + 1e-3 * torch.randn_like(value) for name, value in super().end(*arguments).items()}
+
+    @algorithm_parameters
+    class OnClients(FedAvg):
+        corrects = True
+
+        def correct(self, problem: Any, gradients: Any) -> None:
+            for gradient in gradients.values():
+                gradient += 1e-3 * random.random()
+
+    @algorithm_parameters
+    class Keyed(FedAvg):
+        corrects = True
+
+        def correct(self, problem: Any, gradients: Any) -> None:
+            for gradient in gradients.values():
+                gradient += 1e-3 * problem.rng.random()
+
+    found = [messages(play(tmp_path, algorithm=algorithm)) for algorithm in (OnServer(), OnClients(), Keyed())]
+    assert [text.partition(",")[0] for texts in found for text in texts] == [
+        "algorithm: OnServer draws from torch's global generator",
+        "algorithm: OnClients draws from Python's random",
+    ]
+
+
+def test_own_laws(tmp_path: Any) -> None:
+    @parameters
+    class Coins(Availability):
+        def presence(self, num_clients: int, rounds: int, seed: int) -> Any:
+            return lambda t: np.random.rand(num_clients) < 0.9  # noqa: NPY002 - what is warned of
+
+    @parameters
+    class Delays(Latency):
+        def times(self, num_samples: Any, seed: int) -> Any:
+            factors = np.random.rand(len(num_samples)) + 1  # noqa: NPY002 - what is warned of
+            return lambda t: num_samples * factors
+
+    @parameters
+    class Rates(LabelNoise):
+        def rates(self, num_clients: int, rng: Any) -> Any:
+            return np.full(num_clients, 0.1 * random.random())
+
+    @parameters
+    class Seeded(Availability):
+        def presence(self, num_clients: int, rounds: int, seed: int) -> Any:
+            return lambda t: np.random.default_rng([seed, t]).random(num_clients) < 0.9
+
+    settings: list[dict[str, Any]] = [
+        {"systems": {"availability": Coins()}},
+        {"systems": {"latency": Delays()}},
+        {"federation": {"clients": 4, "label_noise": Rates()}},
+        {"systems": {"availability": Seeded()}},
+    ]
+    found = [text.partition(",")[0] for each in settings for text in messages(play(tmp_path, **each))]
+    assert found == [
+        "systems.availability: Coins draws from numpy.random",
+        "systems.latency: Delays draws from numpy.random",
+        "federation.label_noise: Rates draws from Python's random",
+    ]
+
+
+def test_an_own_partition(tmp_path: Any) -> None:
+    @parameters
+    class Anywhere:
+        """Any client for each sample."""
+
+        min_size: int = 1
+        evens_out = None
+
+        def assign(self, labels: Any, num_clients: int, rng: Any, writers: Any = None) -> Any:
+            return np.random.randint(0, num_clients, len(labels))  # noqa: NPY002 - what is warned of
+
+    found = messages(play(tmp_path, federation={"clients": 4, "partition": Anywhere()}))
+    assert [text.partition(";")[2] for text in found] == [" draw from the argument rng"]
+
+
+def test_an_own_measure(tmp_path: Any) -> None:
+    def roughly(predictions: Any, labels: Any) -> float:
+        return float((predictions.argmax(axis=1) == labels).mean() + np.random.normal(0, 0.01))  # noqa: NPY002
+
+    assert [text.partition(",")[0] for text in messages(play(tmp_path, measures=[roughly]))] == [
+        "measures.extra: roughly draws from numpy.random"
+    ]
