@@ -344,7 +344,7 @@ def test_the_diagnosis_of_a_regression_names_its_scores(run: fedcohort.Run) -> N
 def test_correlations_of_all_rounds_have_the_bits_of_single_ones(seed: int) -> None:
     draw = np.random.default_rng(seed)
     n, levels = int(draw.integers(0, 2000)) if seed else 0, int(draw.integers(1, 30))
-    rounds: pd.Series[int] = pd.Series(np.sort(draw.integers(1, 40, n)))
+    rounds = pd.Series(np.sort(draw.integers(1, 40, n)), dtype="int64")
     scores = pd.Series(draw.integers(0, levels, n) / levels)
     values = pd.Series(draw.normal(size=n) if seed % 2 else draw.integers(0, levels, n) * 0.1)
     scores[draw.random(n) < 0.05] = np.nan
