@@ -1,11 +1,14 @@
 """What uniform selection among the available clients gives, compared with simulations of single runs and with counts by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedcohort import measures
 from fedcohort.measures import available_chance
 from fedcohort.measures.available_chance import Mask
+from fedcohort.measures.uniform_chance import points_of
 
 
 def shares(m: int, n: int) -> np.ndarray:
@@ -103,3 +106,34 @@ def test_rounds_without_clients_and_with_fewer_than_are_selected() -> None:
     nothing = measures.uniform_chance(4, [0, 0], lambda t: masks[0])
     assert nothing.participation == (1.0, 0.0, 0.0, 0.0)
     assert measures.uniform_chance(4, []).reference == (1.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("late", [1, 7, 400])
+@pytest.mark.parametrize("m", [30, 3000])
+def test_sums_that_the_same_clients_share_have_the_bits_of_sums_of_each_client(
+    m: int, late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cohorts of different sizes among the same clients, and among others from a late round on."""
+    draw = np.random.default_rng(m)
+    numbers, first, others = draw.integers(0, m // 2, 400), draw.random(m) < 0.8, draw.random((400, m)) < 0.5
+    moments, read = available_chance._moments, []
+
+    def counted(*given: Any) -> tuple[float, float]:
+        read.append(given)
+        return moments(*given)
+
+    monkeypatch.setattr(available_chance, "_moments", counted)
+    found = available_chance._Rounds(m, numbers, lambda t: first if t < late else others[t - 1])
+    assert len(read) == len(points_of(400)) == 300
+    present, expected, missed, variance = np.zeros(m, int), np.zeros(m), np.ones(m), np.zeros(m)
+    squares, total = 0.0, 0
+    for t in range(400):
+        mask = first if t + 1 < late else others[t]
+        there, number = int(mask.sum()), min(int(numbers[t]), int(mask.sum()))
+        share, total = number / there, total + number
+        present, expected, missed = present + mask, expected + share * mask, missed * (1 - share * mask)
+        variance, squares = variance + share * (1 - share) * mask, squares + there * (share * (1 - share)) ** 2
+        if t in points_of(400):
+            assert found.moments[t].tolist() == [total, *moments(expected, variance, squares, total)]
+    for own, known in ((found.present, present), (found.expected, expected), (found.missed, missed)):
+        assert own.tolist() == known.tolist()

@@ -1,6 +1,7 @@
 """Decisions are written column by column, as the same rows as one by one."""
 
 import itertools
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.record import equal_decisions
+from fedcohort.record import equal_decisions, own_columns
 from fedcohort.record.database import _decision, _decisions
 from fedcohort.record.equal_decisions import equal_decision, rows_of
+from fedcohort.record.own_columns import numbers_in
 from fedcohort.record.round_rows import Reasons, RoundRow
 from fedcohort.record.writer import create_run, writing
 
@@ -133,3 +135,36 @@ def test_one_round_is_read_alone(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(run.read_decisions(round=t), own)
         chosen = own[own["selected"]].reset_index(drop=True)
         pd.testing.assert_frame_equal(run.read_decisions(round=t, selected_only=True), chosen)
+
+
+def test_texts_that_are_parsed_together_give_the_numbers_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bits of a table of dictionaries, in the order in which names come first, and NaN where a text has no such number."""
+    texts = ['{"a": 0.1, "b": null}', '{"b": 1e-300, "a": 3}', "{}", '{"c": Infinity}', '{"a": NaN, "c": -0.0}'] * 3
+    expected = pd.DataFrame([json.loads(text) for text in texts], dtype=float)
+    for parsed in (1, 2, 4, 100):
+        monkeypatch.setattr(own_columns, "PARSED", parsed)
+        found = numbers_in(texts, "terms")
+        assert list(found) == list(expected)
+        assert all(found[name].tobytes() == expected[name].to_numpy().tobytes() for name in ("b", "c"))
+        assert np.array_equal(found["a"], expected["a"], equal_nan=True)
+    assert numbers_in([], "terms") == {}
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["[]", "{}"],
+        ["1", "{}"],
+        ['{"a": 1}, {"a": 2}'],
+        ['{"a": 1}, {"a": 2}', '{"a": 1', '"b": 2}'],
+        ['{"a": [{}', "{}]}", "{}, {}"],
+        ['{"a": "}', '{"}', "{}, {}"],
+        ['{"a": {}}'],
+        ['{"a": "x"}'],
+        ["", ""],
+    ],
+)
+def test_texts_that_are_no_objects_of_numbers_are_refused(texts: list[str]) -> None:
+    """Even if they are such objects when they are put together."""
+    with pytest.raises((ValueError, TypeError)):
+        numbers_in(texts, "terms")

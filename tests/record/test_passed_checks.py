@@ -1,5 +1,6 @@
 """A database that passed the check is not checked again, unless a bit of it has changed."""
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -136,3 +137,21 @@ def test_small_databases_are_not_remembered(
         Run(path).verify()
     assert len(checks) == 2
     assert not (tmp_path / "cache" / "checked-runs").exists()
+
+
+def test_the_older_half_of_many_databases_is_forgotten(
+    tmp_path: Path, checks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder grew with every run that was ever read."""
+    monkeypatch.setattr(passed_checks, "MOST", 4)
+    folder = tmp_path / "cache" / "checked-runs"
+    folder.mkdir(parents=True)
+    for age in range(4):
+        (folder / f"old {age}").touch()
+        os.utime(folder / f"old {age}", (1000 - age, 1000 - age))
+    path = played(tmp_path)
+    Run(path).verify()
+    assert sorted(mark.name for mark in folder.iterdir() if mark.name.startswith("old")) == ["old 0", "old 1"]
+    assert len(list(folder.iterdir())) == 3
+    Run(path).verify()
+    assert len(checks) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -16,7 +17,15 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, create_run
 from fedcohort.record import Run as RecordedRun
 from fedcohort.report import terminal
-from fedcohort.study.diagnose_run import Correlation, Diagnosis, diagnose, greedy_probability, over_seeds
+from fedcohort.study.diagnose_run import (
+    Correlation,
+    Diagnosis,
+    _correlations,
+    _spearman,
+    diagnose,
+    greedy_probability,
+    over_seeds,
+)
 from tests.experiments import small
 from tests.records import played, written
 
@@ -329,3 +338,19 @@ def test_the_diagnosis_of_a_regression_names_its_scores(run: fedcohort.Run) -> N
     assert "test R²" in text
     assert "accuracy" not in text
     assert "score" in text
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_correlations_of_all_rounds_have_the_bits_of_single_ones(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    n, levels = int(draw.integers(0, 2000)) if seed else 0, int(draw.integers(1, 30))
+    rounds = pd.Series(np.sort(draw.integers(1, 40, n)), dtype="int64")
+    scores = pd.Series(draw.integers(0, levels, n) / levels)
+    values = pd.Series(draw.normal(size=n) if seed % 2 else draw.integers(0, levels, n) * 0.1)
+    scores[draw.random(n) < 0.05] = np.nan
+    values[draw.random(n) < 0.1] = np.nan
+    values[draw.random(n) < 0.02] = np.inf
+    table = pd.DataFrame({"round": rounds, "score": scores, "value": values})
+    each = [(_spearman(own["score"], own["value"]), own["value"].notna().sum()) for _, own in table.groupby("round")]
+    expected = np.array(each, dtype=np.float64).reshape(-1, 2)
+    assert np.array_equal(_correlations(rounds, scores, values), expected, equal_nan=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedcohort
@@ -471,3 +472,20 @@ def test_a_round_is_a_whole_number(given: object, tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1), runs=tmp_path)
     with pytest.raises(UsageError, match=rf"^round = {given!r}: should be a whole number, such as 1$"):
         run.why(given)  # type: ignore[arg-type]
+
+
+def test_only_the_clients_of_the_round_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all rounds took 1 GB for 10,000 rounds of 100 clients."""
+    rounds = [
+        played(t, [ClientRow(t % 3, "admitted", reports={"a" if t % 2 else "b": t}), ClientRow(4, "late")])
+        for t in range(1, 8)
+    ]
+    run = written(tmp_path / "run", rounds)
+    whole = run.clients
+    for t in range(1, 8):
+        own = whole[whole["round"] == t].dropna(axis="columns", how="all").reset_index(drop=True)
+        pd.testing.assert_frame_equal(run.read_clients(t).dropna(axis="columns", how="all"), own)
+    monkeypatch.setattr("fedcohort.record.Run.clients", property(lambda _: pytest.fail("all rounds are read")))
+    found = explain(run, 7, 1)
+    assert found.earlier == [1, 4]
+    assert {each.client: each.outcome.get("a") for each in found.unlisted} == {1: 7.0, 4: None}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from fedcohort.measures.uniform_chance import (
     jain_path,
     over_rounds,
     participation_random,
+    points_of,
     spread_path,
 )
 
@@ -110,61 +112,95 @@ def uniform_chance(
     return found if participation else _with_participation(found, masks.missed)
 
 
+class _Sums(NamedTuple):
+    """Sums over rounds of one client, or of each client [m]: ``present``, ``expected`` and ``missed`` of :class:`_Rounds`, and the
+    variance of how often it is selected."""
+
+    present: Any
+    expected: Any
+    missed: Any
+    variance: Any
+
+    def after(self, share: float, there: Any) -> "_Sums":
+        """The sums after a round that selects a share of the clients that are ``there``."""
+        present, expected, missed, variance = self
+        return _Sums(
+            present + there,
+            expected + share * there,
+            missed * (1 - share * there),
+            variance + share * (1 - share) * there,
+        )
+
+    def of(self, clients: Mask) -> "_Sums":
+        """The sums of each client [m] if these are those of every one of the ``clients``, and others have never been there."""
+        begin = _Sums(0, 0.0, 1.0, 0.0)
+        return _Sums(*(np.where(clients, own, none) for own, none in zip(self, begin, strict=True)))
+
+
 class _Rounds:
     """Sums over the rounds, of each client.
+
+    While all rounds have the same available clients, these have the same sums, which are computed once and not for each of them.
 
     Attributes:
         clients: the available clients of each round, if a simulation needs them.
         numbers: how many of them each round selects, at most all.
         constant: whether all rounds have the same clients, and select the same number. Then only ``numbers``, ``present`` and
-            ``expected`` are computed, because the time for the others is proportional to clients × rounds.
+            ``expected`` are computed.
         present, expected: see :class:`UniformChance`.
         missed: probability that a client is never selected [m].
-        moments: after each round, the number of selections, and mean and variance of Σ(x − T/m)² [n, 3].
+        moments: the number of selections, and mean and variance of Σ(x − T/m)² [n, 3], after the rounds of
+            :func:`~fedcohort.measures.uniform_chance.points_of`; 0 after others.
     """
 
     def __init__(self, m: int, selected: NDArray[np.int64], available: Callable[[int], Mask]) -> None:
         self._keep = FEWEST_DRAWS * m * len(selected) <= MAX_SIMULATED
         self.clients: list[NDArray[np.int64]] = []
         self.numbers: list[int] = []
-        self.present, self.expected, self.missed = np.zeros(m, np.int64), np.zeros(m), np.ones(m)
-        self._variances, self._squares, self._total = np.zeros(m), 0.0, 0
+        self._sums, self._same_clients = _Sums(0, 0.0, 1.0, 0.0), True
+        self._squares, self._total = 0.0, 0
+        self._points = frozenset(points_of(len(selected)).tolist())
         self.moments, self.constant = np.zeros((len(selected), 3)), True
         self._first, self._at_first = np.zeros(m, dtype=bool), 0
         for t, number in enumerate(selected.tolist()):
             self._play(t, np.asarray(available(t + 1), dtype=bool), number)
         if self.constant and self.numbers:
             n, share = len(self.numbers), self.numbers[0] / self._at_first if self._at_first else 0.0
-            self.present = n * self._first.astype(np.int64)
-            self.expected = np.full(n, share).cumsum()[-1] * self._first
+            self._sums = _Sums(n, np.full(n, share).cumsum()[-1], 1.0, 0.0)
+        self.present, self.expected, self.missed, _ = self._of_clients()
 
     def _play(self, t: int, mask: Mask, number: int) -> None:
         """Add round ``t``, from 0, unless it is the same as the first one and all others so far."""
         if t == 0:
             self._first, self._at_first = mask, int(mask.sum())
-        number = min(number, self._at_first if mask is self._first else int(mask.sum()))
-        same = t == 0 or (number == self.numbers[0] and _is_same(mask, self._first))
-        if self.constant and not same:
+        there = self._at_first if mask is self._first else int(mask.sum())
+        number = min(number, there)
+        same_clients = self._same_clients and _is_same(mask, self._first)
+        if self.constant and t and not (same_clients and number == self.numbers[0]):
             self.constant = False
             for earlier, known in enumerate(self.numbers):
-                self._add(earlier, self._first, known)
+                self._add(earlier, self._first, self._at_first, known)
+        if self._same_clients and not same_clients:
+            self._sums, self._same_clients = self._of_clients(), False
         self.numbers.append(number)
         if not self.constant:
-            self._add(t, mask, number)
+            self._add(t, mask, there, number)
 
-    def _add(self, t: int, mask: Mask, number: int) -> None:
-        """Add the sums of round ``t``, from 0."""
-        there = int(mask.sum())
+    def _add(self, t: int, mask: Mask, there: int, number: int) -> None:
+        """Add the sums of round ``t``, from 0, in which ``there`` clients are available."""
         share = number / there if there else 0.0
-        self.present += mask
-        self.expected += share * mask
-        self.missed *= 1 - share * mask
-        self._variances += share * (1 - share) * mask
+        self._sums = self._sums.after(share, 1 if self._same_clients else mask)
         self._squares += there * (share * (1 - share)) ** 2
         self._total += number
         if self._keep:
             self.clients.append(np.flatnonzero(mask))
-        self.moments[t] = self._total, *_moments(self.expected, self._variances, self._squares, self._total)
+        if t in self._points:
+            sums = self._of_clients()
+            self.moments[t] = self._total, *_moments(sums.expected, sums.variance, self._squares, self._total)
+
+    def _of_clients(self) -> _Sums:
+        """The sums of each client so far."""
+        return self._sums.of(self._first) if self._same_clients else self._sums
 
 
 def _is_same(mask: Mask, other: Mask) -> bool:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcohort.core import random_streams
 from fedcohort.core.errors import UsageError
@@ -17,6 +18,7 @@ __all__ = [
     "jain_random",
     "over_rounds",
     "participation_random",
+    "points_of",
     "spread_path",
 ]
 
@@ -90,18 +92,23 @@ MOST_POINTS = 300
 """Largest number of rounds at which distributions are computed; between them, they are interpolated."""
 
 
+def points_of(rounds: int) -> NDArray[np.int64]:
+    """The rounds, from 0, at which distributions of so many rounds are computed."""
+    return np.unique(np.linspace(0, rounds - 1, min(rounds, MOST_POINTS)).round().astype(np.int64))
+
+
 def spread_path(m: int, totals: Values, mean: Values, variance: Values) -> Values:
     """The distribution of J after each round [n, 4], if the spread Q = Σ(x − T/m)² has a Gamma distribution.
 
     Args:
         m: number of clients.
         totals: T, the number of selections up to each round [n].
-        mean, variance: those of Q after each round [n].
+        mean, variance: those of Q after each round [n]; only those of :func:`points_of` are read.
     """
     from scipy.special import gammaincinv  # slow to import
 
     n = len(totals)
-    at = np.unique(np.linspace(0, n - 1, min(n, MOST_POINTS)).round().astype(np.int64))
+    at = points_of(n)
     levels = np.concatenate([[0.95, 0.5, 0.05], (np.arange(LEVELS) + 0.5) / LEVELS])  # a large spread is a small J
     total, middle, var = totals[at, None], mean[at, None], variance[at, None]
     known = (var > 0) & (middle > 0)

@@ -5,13 +5,13 @@ A round of a small network takes a millisecond, and it can have a thousand candi
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices
-from fedcohort.record.own_columns import with_own_columns
+from fedcohort.record.own_columns import numbers_in
 from fedcohort.record.round_rows import Reasons
 
 if TYPE_CHECKING:
@@ -97,36 +97,60 @@ def decision_table(
     conditions = ["selected = 1"] * selected_only + ([] if round is None else [f"round = {int(round)}"])
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     # the texts of each part become numbers before the next part is read: they take much more memory
-    parts = [
-        with_own_columns(part.astype({"selected": bool, "score": float}), "terms")
-        for part in _in_parts(connection, f"SELECT * FROM decisions {where} ORDER BY round, position")
-    ]
+    columns = "round, position, client, selected, score, terms"
+    parts = list(_in_parts(connection, f"SELECT {columns} FROM decisions {where} ORDER BY round, position"))
     equal = [row for row in stored_equal_decisions(connection) if round is None or row[0] == round]
-    parts += [_table_of(row, selected_only) for row in equal]
+    parts += [_table_of(equal, selected_only)] if equal else []
     filled = [part for part in parts if len(part)] or parts[:1]
-    table = pd.concat(filled).sort_values(["round", "position"], ignore_index=True)
+    table = pd.concat(filled, ignore_index=True)
+    if not table[
+        "round"
+    ].is_monotonic_increasing:  # a round has rows in one of the two tables only, ordered by their positions
+        table = table.sort_values("round", kind="stable", ignore_index=True)
     return table.drop(columns="position")
 
 
 def _in_parts(connection: sqlite3.Connection, query: str) -> Iterator["pd.DataFrame"]:
-    """The rows that a query returns, as tables of :data:`PART` rows; one empty table if there are none."""
-    import pandas as pd
-
+    """The rows of ``decisions`` that a query returns, as tables of :data:`PART` rows; one empty table if there are none."""
     cursor = connection.execute(query)
-    names = [column[0] for column in cursor.description]
     rows = cursor.fetchmany(PART)
-    yield pd.DataFrame(rows, columns=names)
+    yield _with_terms(rows)
     while rows := cursor.fetchmany(PART):
-        yield pd.DataFrame(rows, columns=names)
+        yield _with_terms(rows)
 
 
-def _table_of(equal: EqualRow, selected_only: bool) -> "pd.DataFrame":
-    """The rows of :func:`rows_of` as a table."""
+def _with_terms(rows: list[DecisionRow]) -> "pd.DataFrame":
+    """Rows of ``decisions`` as a table with one column for each term, see :func:`~fedcohort.record.own_columns.with_own_columns`."""
     import pandas as pd
 
-    round_, candidates, selected, score = equal
-    clients = _candidates(candidates)[: selected if selected_only else None]
-    position = np.arange(len(clients))
+    columns = {
+        "round": np.array([row[0] for row in rows], dtype=np.int64),
+        "position": np.array([row[1] for row in rows], dtype=np.int64),
+        "client": np.array([row[2] for row in rows], dtype=np.int64),
+        "selected": np.array([row[3] for row in rows], dtype=bool),
+        "score": np.array([row[4] for row in rows], dtype=np.float64),
+    }
+    terms = [row[5] for row in rows]
+    if any(text != "{}" for text in terms):
+        own = numbers_in(terms, "terms")
+        columns |= {f"{name}_" if name in columns else name: values for name, values in own.items()}
+    return pd.DataFrame(columns)
+
+
+def _table_of(equal: Sequence[EqualRow], selected_only: bool) -> "pd.DataFrame":
+    """The rows of :func:`rows_of` for each of these rows, as one table."""
+    import pandas as pd
+
+    each = [_candidates(candidates)[: chosen if selected_only else None] for _, candidates, chosen, _ in equal]
+    lengths = np.array([len(clients) for clients in each])
+    position = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+    rounds, selected, scores = (np.repeat([row[i] for row in equal], lengths) for i in (0, 2, 3))
     return pd.DataFrame(
-        {"round": round_, "position": position, "client": clients, "selected": position < selected, "score": score}
+        {
+            "round": rounds,
+            "position": position,
+            "client": np.concatenate(each),
+            "selected": position < selected,
+            "score": scores,
+        }
     )

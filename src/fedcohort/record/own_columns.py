@@ -1,13 +1,51 @@
 """Columns that strategies and algorithms named: the terms of scores, and the further reports of clients; and own measures."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fedcohort.core.arrays import Values
+
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measures_table", "with_own_columns", "without_unknown_steps"]
+__all__ = ["measures_table", "numbers_in", "with_own_columns", "without_unknown_steps"]
+
+
+PARSED = 2_000
+"""Number of JSON texts that are parsed by one call. It takes half the time of one call for each, and the objects of so few texts are
+freed before Python's garbage collector looks at them."""
+
+
+def numbers_in(texts: Sequence[str], column: str) -> dict[str, Values]:
+    """The numbers of JSON objects by name, each float64 [n], with NaN where an object has none.
+
+    Args:
+        texts: one JSON object for each row of a table [n].
+        column: name of the column of the table, for messages.
+
+    Returns:
+        the numbers, in the order in which their names come first.
+
+    Raises:
+        ValueError, TypeError: a text is no JSON object of numbers.
+    """
+    numbers: dict[str, Values] = {}
+    for begin in range(0, len(texts), PARSED):
+        part = texts[begin : begin + PARSED]
+        closed = all(
+            text.startswith("{") and text.endswith("}") for text in part
+        )  # none is the beginning of the next one
+        rows = json.loads(f"[{','.join(part)}]") if closed else []
+        if len(rows) != len(part) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError(f"a text in the column {column} is no JSON object")
+        for name in dict.fromkeys(itertools.chain.from_iterable(rows)):
+            values = numbers.setdefault(name, np.full(len(texts), np.nan))
+            values[begin : begin + PARSED] = np.array([row.get(name) for row in rows], dtype=np.float64)
+    return numbers
 
 
 def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
@@ -22,11 +60,9 @@ def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
 
     if (frame[column] == "{}").all() and len(frame):
         return frame.drop(columns=column)
-    rows = [json.loads(text) for text in frame.pop(column)]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"a text in the column {column} is no JSON object")
-    numbers = pd.DataFrame(rows, index=frame.index, dtype=float)
-    return pd.concat([frame, numbers.rename(columns={name: f"{name}_" for name in numbers if name in frame})], axis=1)
+    numbers = numbers_in(frame.pop(column).tolist(), column)
+    named = {f"{name}_" if name in frame else name: values for name, values in numbers.items()}
+    return pd.concat([frame, pd.DataFrame(named, index=frame.index)], axis=1)
 
 
 def measures_table(rows: "Sequence[tuple[Any, ...]]") -> "pd.DataFrame":

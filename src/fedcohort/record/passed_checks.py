@@ -19,6 +19,9 @@ __all__ = ["LEAST", "check_once"]
 LEAST = 2**18
 """Bytes from which a database is remembered; checking a smaller one takes about ten milliseconds."""
 
+MOST = 10_000
+"""Largest number of databases that are remembered; if there are more, the older half is forgotten."""
+
 CHECKS = 1
 """Version of the checks: with another one, every database is checked again. A change that finds more damage than before raises it."""
 
@@ -40,6 +43,17 @@ def check_once(database: Path, check: Callable[[], None]) -> None:
     if passed is not None and _mark(database) == passed:  # otherwise, another process has changed it in the meantime
         with suppress(OSError):  # the cache cannot be written, or its disk is full
             passed.touch()
+            _forget_older(passed.parent)
+
+
+def _forget_older(folder: Path) -> None:
+    """Delete the older half of the marks if there are more than :data:`MOST`, such as those of runs that were deleted long ago."""
+    marks = list(folder.iterdir())
+    if len(marks) <= MOST:
+        return
+    by_age = sorted((mark.stat().st_mtime_ns, mark) for mark in marks)
+    for _, path in by_age[: len(by_age) // 2]:
+        path.unlink(missing_ok=True)  # another process may do the same
 
 
 def _mark(database: Path) -> Path | None:

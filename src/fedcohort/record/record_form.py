@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import kind_of
 from fedcohort.record.database import SEALED, TABLES, damaged
 
-__all__ = ["check_kinds", "check_logs", "check_tables", "naming_damage"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["check_kinds", "check_logs", "check_tables", "naming_damage", "read_table"]
 
 _STORED = {"INTEGER": "'integer'", "REAL": "'real', 'null'", "TEXT": "'text'", "BLOB": "'blob'"}
 """How SQLite stores the values of a column, by its declared type. Only numbers can be unknown."""
@@ -97,6 +101,31 @@ def _columns() -> dict[str, dict[str, str]]:
         }
     finally:
         connection.close()
+
+
+def read_table(connection: sqlite3.Connection, database: Path, query: str) -> "pd.DataFrame":
+    """The rows that a query of one table returns; columns of numbers that are all unknown hold NaN.
+
+    Args:
+        connection: a connection to the database.
+        database: its file, for messages.
+        query: the query, with ``FROM`` and the name of the table.
+
+    Raises:
+        UsageError: the table cannot be read.
+    """
+    import pandas as pd
+
+    try:
+        frame = pd.read_sql_query(query, connection)
+    except pd.errors.DatabaseError as error:
+        raise damaged(database, error) from None
+    table = query.split(" FROM ")[1].split()[0]
+    declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
+    # pandas reads a column that holds only NULLs as objects
+    kinds = zip(frame.columns, frame.dtypes.tolist(), strict=True)
+    empty = [name for name, kind in kinds if declared.get(name) == "REAL" and kind != "float64"]
+    return frame.astype(dict.fromkeys(empty, "float64")) if empty else frame
 
 
 @contextmanager

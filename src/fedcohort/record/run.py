@@ -19,7 +19,7 @@ from fedcohort.record.database import FORMAT, client_accuracies, damaged, number
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions
 from fedcohort.record.own_columns import measures_table, with_own_columns, without_unknown_steps
 from fedcohort.record.passed_checks import check_once
-from fedcohort.record.record_form import check_logs, check_tables, naming_damage
+from fedcohort.record.record_form import check_logs, check_tables, naming_damage, read_table
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.recorded_portrait import recorded_portrait
 from fedcohort.record.round_rows import Portrait
@@ -161,7 +161,14 @@ class Run:
     @property
     def clients(self) -> "pd.DataFrame":
         """One row for each selected client of each round, with one column for each further number that clients reported."""
-        frame = self._frame("SELECT * FROM clients ORDER BY round, position").drop(columns="position")
+        return self._clients("")
+
+    def read_clients(self, round: int) -> "pd.DataFrame":
+        """The rows of :attr:`clients` of one round, with the numbers that were reported in it; other rounds are not read."""
+        return self._clients(f"WHERE round = {int(round)}")
+
+    def _clients(self, where: str) -> "pd.DataFrame":
+        frame = self._frame(f"SELECT * FROM clients {where} ORDER BY round, position").drop(columns="position")
         with naming_damage(self._database):
             return without_unknown_steps(with_own_columns(frame, "reports"), self.clock)
 
@@ -324,19 +331,8 @@ class Run:
             return dict(connection.execute("SELECT key, value FROM meta").fetchall())
 
     def _frame(self, query: str) -> "pd.DataFrame":
-        import pandas as pd
-
         with self._reading() as connection:
-            try:
-                frame = pd.read_sql_query(query, connection)
-            except pd.errors.DatabaseError as error:
-                raise damaged(self._database, error) from None
-            table = query.split(" FROM ")[1].split()[0]
-            declared = {name: kind for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table})")}
-        # pandas reads a column that holds only NULLs as objects
-        kinds = zip(frame.columns, frame.dtypes.tolist(), strict=True)
-        empty = [name for name, kind in kinds if declared.get(name) == "REAL" and kind != "float64"]
-        return frame.astype(dict.fromkeys(empty, "float64")) if empty else frame
+            return read_table(connection, self._database, query)
 
 
 def open_run(path: str | Path) -> Run:

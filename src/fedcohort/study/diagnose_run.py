@@ -149,7 +149,8 @@ def diagnose(run: Run) -> Diagnosis:
 
 def _choose(predicted: "pd.DataFrame") -> bool:
     """Whether the predictions of some round differ; if all are equal, they choose between no clients, as with uniform selection."""
-    return bool((predicted.groupby("round")["prediction"].nunique() > 1).any())
+    of_rounds = predicted.groupby("round")["prediction"]
+    return bool((of_rounds.min() < of_rounds.max()).any())
 
 
 def _unscored(decisions: "pd.DataFrame", predicted: "pd.DataFrame") -> float:
@@ -271,14 +272,18 @@ def _agreement(predicted: "pd.DataFrame", available: "pd.Series[int]", cut: Coll
         cut: rounds whose record does not have all candidates.
     """
     greedy, chance, unknown = [], [], 0
-    for t, candidates in predicted.groupby("round"):
-        selected = candidates["selected"].to_numpy(bool)
+    values, chosen = predicted["prediction"].to_numpy(np.float64), predicted["selected"].to_numpy(bool)
+    rounds, starts = np.unique(
+        predicted["round"].to_numpy(np.int64), return_index=True
+    )  # a record is in the order of rounds
+    for t, candidates in zip(rounds.tolist(), map(slice, starts, [*starts[1:], len(values)]), strict=True):
+        selected = chosen[candidates]
         count = int(selected.sum())
-        unknown += t in cut and count == len(candidates)
-        if 0 < count < len(candidates):
-            probability = greedy_probability(candidates["prediction"].to_numpy(np.float64), count)
+        unknown += t in cut and count == len(selected)
+        if 0 < count < len(selected):
+            probability = greedy_probability(values[candidates], count)
             greedy.append(float(probability[selected].mean()))
-            chance.append(count / (int(available[t]) if t in cut else len(candidates)))
+            chance.append(count / (int(available[t]) if t in cut else len(selected)))
     return _Agreement(greedy, chance, unknown)
 
 
@@ -289,12 +294,36 @@ def _with_outcomes(scored: "pd.DataFrame", clients: "pd.DataFrame") -> list[Corr
     both = chosen.merge(clients[["round", "client", *names]], on=["round", "client"])
     found = []
     for name in names:
-        each = [(_spearman(part["score"], part[name]), part[name].notna().sum()) for _, part in both.groupby("round")]
-        known = [(value, number) for value, number in each if math.isfinite(value)]
-        if known:
+        each = _correlations(both["round"], both["score"], both[name])
+        known = each[np.isfinite(each[:, 0])]
+        if len(known):
             mean, number = np.mean(known, axis=0).tolist()
             found.append(Correlation(name, mean, len(known), number))
     return found
+
+
+def _correlations(rounds: "pd.Series[int]", a: "pd.Series[Any]", b: "pd.Series[Any]") -> Values:
+    """Spearman's rank correlation of pairs in each round, see :func:`_spearman`, and the number of values of ``b`` that are no NaN,
+    float64 [rounds, 2].
+
+    Centred ranks are multiples of a half, so that the sums of their products are exact, in whatever order they are added.
+    """
+    import pandas as pd
+
+    x, y = a.to_numpy(np.float64), b.to_numpy(np.float64)
+    of_pair = np.unique(rounds.to_numpy(np.int64), return_inverse=True)[1]
+    count = int(of_pair.max(initial=-1)) + 1
+    values = np.bincount(of_pair[~np.isnan(y)], minlength=count)
+    known = np.isfinite(x) & np.isfinite(y)
+    pairs = np.bincount(of_pair[known], minlength=count)
+    own = of_pair[known]
+    ranks = [pd.Series(side[known]).groupby(own).rank().to_numpy() - (pairs[own] + 1) / 2 for side in (x, y)]
+    sums = [np.bincount(own, ranks[i] * ranks[j], minlength=count) for i, j in ((0, 1), (0, 0), (1, 1))]
+    covariance, *variances = (each * np.true_divide(1, np.maximum(pairs, 2) - 1) for each in sums)
+    varies = (pairs >= FEWEST) & (variances[0] > 0) & (variances[1] > 0)
+    deviations = [np.sqrt(np.where(varies, variance, 1.0)) for variance in variances]
+    correlation = np.where(varies, np.clip(covariance / deviations[0] / deviations[1], -1, 1), math.nan)
+    return np.column_stack([correlation, values])
 
 
 def _with_gain(scored: "pd.DataFrame", accuracy: "pd.Series[Any]") -> list[Correlation]:

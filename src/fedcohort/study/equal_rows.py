@@ -1,8 +1,7 @@
 """Find rows of a comparison that are equal under every seed: the same clients in every round, and the same test accuracies."""
 
-from collections.abc import Hashable, Iterator, Sequence
-
-import numpy as np
+import hashlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.parameters import describe
@@ -26,18 +25,28 @@ def equal_rows(rows: Sequence[Sequence[Measured]]) -> list[list[int]]:
     Equal rows have the same seeds. In each round of each seed, they have selected the same clients and have the same test accuracy,
     which is known in at least one round.
     """
+    tested = {position: runs for position, runs in enumerate(rows) if all(run.tested for run in runs)}
+    alike = [positions for positions in _sets(tested, _accuracies) if len(positions) > 1]
+    found = [own for positions in alike for own in _sets({i: tested[i] for i in positions}, _selections)]
+    return sorted(positions for positions in found if len(positions) > 1)
+
+
+def _sets(rows: Mapping[int, Sequence[Measured]], trace: Callable[[Measured], Hashable]) -> list[list[int]]:
+    """The positions of rows by the traces of their runs."""
     found: dict[Hashable, list[int]] = {}
-    for position, runs in enumerate(rows):
-        if all(run.tested for run in runs):
-            found.setdefault(frozenset(map(_trace, runs)), []).append(position)
-    return [positions for positions in found.values() if len(positions) > 1]
+    for position, runs in rows.items():
+        found.setdefault(frozenset(map(trace, runs)), []).append(position)
+    return list(found.values())
 
 
-def _trace(run: Measured) -> Hashable:
-    """What is the same in equal runs: the seed, the clients of each round, and the accuracies."""
-    clients = run.clients[["round", "client"]].to_numpy(np.int64)
-    ordered = clients[np.lexsort((clients[:, 1], clients[:, 0]))]
-    return run.experiment.seed, ordered.tobytes(), run.series("test_accuracy").tobytes()
+def _accuracies(run: Measured) -> Hashable:
+    """The seed and the accuracies of a run; only of rows that agree in them, the clients are read."""
+    return run.experiment.seed, run.series("test_accuracy").tobytes()
+
+
+def _selections(run: Measured) -> Hashable:
+    """The seed, and a hash of the clients of each round."""
+    return run.experiment.seed, hashlib.sha256(run.selected_clients().tobytes()).digest()
 
 
 def equal_findings(rows: Sequence[Checked], score: ScoreStyle) -> Iterator[Finding]:

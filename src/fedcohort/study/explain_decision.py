@@ -248,9 +248,9 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         UsageError: the run has no such round or client, or the client was not available in that round.
     """
     row = _round(run, round)
-    clients, decisions = run.clients, run.read_decisions(round=round)
+    clients, decisions = run.read_clients(round), run.read_decisions(round=round)
     names = run.portrait.names
-    selected = {c["client"]: c for c in _rows(clients[clients["round"] == round])}
+    selected = {c["client"]: c for c in _rows(clients)}
     candidates = _candidates(decisions, selected, names)
     listed = {candidate.client for candidate in candidates}
     unlisted = [
@@ -263,7 +263,8 @@ def explain(run: Run, round: int, client: int | str | None = None) -> Explanatio
         client = number_of(client, names)
     if client is not None:
         known = check_client(run, row, client, sorted(listed | selected.keys()))
-        earlier = [int(t) for t in clients[(clients["client"] == client) & (clients["round"] < round)]["round"]]
+        before = f"SELECT round FROM clients WHERE client = {int(client)} AND round < {int(round)} ORDER BY round"
+        earlier = [int(t) for (t,) in run.query(before)]
     return Explanation(
         label=f"{run.meta['label']}, seed {run.meta['seed']}",
         strategy=strategy_in_words(run, round),

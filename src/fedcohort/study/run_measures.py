@@ -1,7 +1,8 @@
 """Measures of one run that comparisons and summaries share."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -265,10 +266,21 @@ class Measured:
 
     @cached_property
     def _of_clients(self) -> "_OfClients":
-        clients = self.clients
-        admitted = clients.loc[clients["status"] == "admitted"]
-        statuses = {str(status): int(number) for status, number in clients["status"].value_counts().items()}
-        return _OfClients(statuses, evenness(self._counts(clients)), evenness(self._counts(admitted)))
+        counts = self.run.query(
+            f"SELECT client, status, COUNT(*) FROM clients WHERE round <= {self.num_rounds} GROUP BY client, status"
+        )
+        statuses = Counter[str]()
+        for _, status, number in counts:
+            statuses[status] += number
+        admitted = [row for row in counts if row[1] == "admitted"]
+        return _OfClients(statuses, evenness(self._counts(counts)), evenness(self._counts(admitted)))
+
+    def selected_clients(self) -> Indices:
+        """Round and client of each selection, ordered by round and client, int64 [selections, 2]."""
+        pairs = self.run.query(
+            f"SELECT round, client FROM clients WHERE round <= {self.num_rounds} ORDER BY round, client"
+        )
+        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
     @cached_property
     def chance(self) -> Chance:
@@ -287,15 +299,18 @@ class Measured:
             measures.bytes_to(tested, self.bytes_per_round, target),
         )
 
-    def _counts(self, clients: "pd.DataFrame") -> Indices:
-        counts: Indices = np.bincount(clients["client"].to_numpy(np.int64), minlength=self.num_clients)
-        return counts
+    def _counts(self, counts: Sequence[tuple[int, str, int]]) -> Indices:
+        """How often each client is counted, from rows with its id and a number [m]."""
+        found: Indices = np.zeros(max(self.num_clients, 1 + max((row[0] for row in counts), default=0)), dtype=np.int64)
+        for client, _, number in counts:
+            found[client] += number
+        return found
 
 
 class _OfClients(NamedTuple):
     """What is computed from the table of clients: the number of rows with each status, and how evenly clients take part."""
 
-    statuses: dict[str, int]
+    statuses: Mapping[str, int]
     selected: Participation
     admitted: Participation
 
