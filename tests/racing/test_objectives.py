@@ -253,6 +253,9 @@ def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
     ):
         objectives("accuracy@rounds=2")[0].check("UCB", rare)
     objectives("accuracy@rounds=3")[0].check("UCB", rare)
+    objectives("accuracy@rounds=2")[0].check(
+        "UCB", small(rounds=2, measures={"evaluate_every": 3})
+    )  # after the last round
 
 
 def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
