@@ -65,6 +65,16 @@ def test_utilities_are_clipped_by_those_of_all_clients_and_scaled_by_those_of_th
     assert terms["statistical"] == pytest.approx([(5 - 4.995) / (9 - 4.995), 1.0])
 
 
+def test_weights_of_new_clients_by_hand() -> None:
+    """By speed, 1/time, with the median 4 of the known times for an unknown one; by size, at most the samples of a round."""
+    selector = ready([10, 20, 30, 40], 2)
+    clients, seconds = np.arange(4), np.array([1.0, np.nan, 4.0, 16.0])
+    assert selector._exploration_weights(clients, seconds.copy(), math.inf, 2).tolist() == [1, 0.25, 0.25, 0.0625]
+    by_size = ready([10, 20, 30, 40], 2, exploration="size", samples_per_round=25)
+    assert by_size._exploration_weights(clients, seconds, math.inf, 2).tolist() == [10, 20, 25, 25]
+    assert by_size._exploration_weights(clients, seconds, 8.0, 2).tolist() == [10, 20, 25, 25 * (8 / 16) ** 2]
+
+
 def test_new_clients_take_the_places_that_too_few_explored_ones_leave() -> None:
     """ε·k is a quarter of a place, but only one of the five available clients is explored."""
     selector = explored([10.0] * 5, epsilon=0.0625, epsilon_min=0.0625)

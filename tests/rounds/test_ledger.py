@@ -164,11 +164,11 @@ class WeighsByPlace(Selector):
         return (update for update in updates if update.client != 9)
 
 
-def test_only_clients_whose_updates_enter_the_model_remember_the_round() -> None:
+def test_only_clients_whose_updates_enter_the_model_remember_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     committed: list[list[int]] = []
     given = Given(selector=WeighsByPlace(), algorithm=FedAvg(weights="cohort"))
     with a_run_state(given, selection={"name": "uniform", "k": 4}) as run_state:
-        run_state.engine.commit = lambda clients: committed.append(list(clients))  # type: ignore[method-assign]
+        monkeypatch.setattr(run_state.engine, "commit", lambda clients: committed.append(list(clients)))
         row = play_round(run_state, 1, test=False)
     assert committed == [[2, 7]]
     assert [client.status for client in row.clients] == ["admitted", "declined", "admitted", "declined"]

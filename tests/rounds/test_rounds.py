@@ -178,8 +178,8 @@ def test_the_wall_time_of_training_is_no_part_of_that_of_aggregation() -> None:
     with a_run_state() as run_state:
         train = run_state.engine.train
 
-        def slow(*arguments: Any) -> Iterator[Update]:
-            for update in train(*arguments):
+        def slow(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+            for update in train(model, t, cohort, algorithm):
                 time.sleep(0.1)
                 yield update
 

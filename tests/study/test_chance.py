@@ -127,7 +127,7 @@ def test_one_round_without_a_client_limits_uniform_selection(tmp_path: Path) -> 
     some = Measured(written(tmp_path / "some", rounds, **values, systems={"availability": law})).chance
     whole = Measured(written(tmp_path / "all", [played(t, [0], available=2) for t in range(1, 9)], **values)).chance
     assert [(chance.known, chance.limited) for chance in (some, whole)] == [(True, True), (True, False)]
-    assert some.uniform.present.tolist() == sum(present(t).astype(int) for t in range(1, 9)).tolist()  # type: ignore[union-attr]
+    assert some.uniform.present.tolist() == sum(present(t).astype(int) for t in range(1, 9)).tolist()
     assert about_chance([whole, some]) == " among the available clients with data"
     assert about_chance([whole]) == ""
 
