@@ -172,6 +172,27 @@ def test_the_strategy_sees_what_the_server_says() -> None:
     assert selector.rounds[0].available.tolist() == [3, 5, 9]
 
 
+class Halves(Uniform):
+    """Selects the first three clients for half of the nominal epochs."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[:3], epochs=np.full(3, 2))
+
+
+def test_known_times_are_those_of_nominal_work() -> None:
+    """Half of the work took client 0 three seconds; of client 1, which is late, it is only known how long the server waited."""
+    chooser = Chooser(Halves(), dataclasses.replace(CENSUS, epochs=4), k=3)
+    for waited in (None, 5.0):
+        chooser.select(range(M))
+        late = ClientResult(late="too slow", duration=8.0)
+        outcome = chooser.outcome({0: ClientResult(duration=3.0), 1: late}, duration=waited)
+        assert outcome.duration == (waited or 8.0)
+        chooser.observe(outcome)
+        assert chooser.durations[:2].tolist() == [6.0, 8.0]
+        assert np.isnan(chooser.durations[2])
+    assert chooser.clock == 13.0
+
+
 def test_a_million_ids_are_checked_in_a_fraction_of_a_second() -> None:
     ids = np.random.default_rng(0).permutation(10**6)
     begin = time.process_time()

@@ -1,6 +1,7 @@
 """The record of a server of one's own: what the chooser decided, and what came back; continued after a restart."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import pytest
 import fedcohort
 from fedcohort import Chooser, ClientResult, ServerRecord
 from fedcohort.rounds.recorded_decision import decisions
-from fedcohort.selection import STRATEGIES, Census, Cohort, Round
+from fedcohort.selection import STRATEGIES, Census, Cohort, Outcome, Round
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
@@ -104,6 +105,41 @@ def test_costs_are_those_of_questions_and_training(tmp_path: Path) -> None:
         == "its update and number of samples, done, held_out_loss, q_hat, training_loss"
     )
     assert ledger.loc["training", "passes"] == 3 * K
+
+
+class ReadsSteps(Uniform):
+    """Reads the number of steps, which clients send only to strategies that read it, and declines those of one step."""
+
+    def admit(self, updates: Any) -> Any:
+        return (update for update in updates if update.report["steps"] > 1)
+
+    def observe(self, outcome: Outcome) -> None:
+        outcome.billed_report("steps")
+
+
+def test_reports_cost_four_bytes_for_each_client_that_sent_them(tmp_path: Path) -> None:
+    """Those of declined clients cost bytes, too; those that a client did not send, that failed, or of a diverged one do not."""
+    own = Chooser(ReadsSteps(), CENSUS, 0, k=5)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        a, b, c, d, e = own.select(range(M), model_bytes=100).clients.tolist()
+        results = {
+            a: ClientResult({"steps": 4.0, "loss": 0.5, "q_hat": 0.1}),
+            b: ClientResult({"steps": 1.0, "loss": 0.5, "q_hat": 0.2, "done": 1.0}),
+            c: ClientResult({"steps": 5.0}),
+            d: ClientResult({"steps": 5.0, "q_hat": 0.1}, failure="lost"),
+            e: ClientResult({"steps": 5.0, "q_hat": 0.1}, update=[math.nan]),
+        }
+        assert own.admits(results) == [a, c]
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.clients["status"].tolist() == ["admitted", "declined", "admitted", "failed", "diverged"]
+    (training,) = run.ledger.to_dict("records")
+    assert training["messages"] == 5 + 3, "a diverged update was sent, too"
+    assert (training["bytes_down"], training["bytes_up"]) == (5 * 100, 3 * 100 + 4 * (3 + 3))
+    assert training["passes"] == 4 * 3
+    assert training["discloses"] == "its update and number of samples, done, q_hat, steps"
 
 
 def test_decisions_are_explained(tmp_path: Path) -> None:

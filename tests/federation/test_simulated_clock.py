@@ -90,6 +90,20 @@ def test_with_a_network_bytes_take_time_and_work_does_not_change_that() -> None:
     assert c.upload_times.tolist() == [5.0, 5.0]
 
 
+def test_what_the_algorithm_sends_besides_models_counts_for_the_known_times() -> None:
+    """12 bytes down, and 8 of the model and 16 more up; with work 2, what is known afterwards is for nominal work."""
+    network = LogNormalBandwidth(bandwidth=4.0, sigma=0.0)
+    for cohort in (None, np.array([1, 0])):
+        for work in (1.0, 2.0):
+            c = clock([10, 20], network=network, model_bytes=8)
+            sent = updates([1, 0], work=work)
+            sent[0].extra = {"control": {"w": torch.zeros(4)}}
+            settled = list(c.settle(1, sent, bytes_down=12, cohort=cohort))
+            assert [u.duration for u in settled] == [20 * work + 36 / 4, 10 * work + 20 / 4]
+            assert c.compute_times.tolist() == [10.0, 20.0]
+            assert c.upload_times.tolist() == [5.0, 9.0]
+
+
 def test_a_part_of_the_update_takes_less_to_send() -> None:
     c = clock([10], network=LogNormalBandwidth(bandwidth=1.0, sigma=0.0))
     [update] = updates([0])
@@ -98,13 +112,14 @@ def test_a_part_of_the_update_takes_less_to_send() -> None:
     assert settled.duration == 18.0
 
 
+@pytest.mark.parametrize("cohort", [None, np.array([0])], ids=["alone", "in one call"])
 @pytest.mark.parametrize("work", [1.0, 2.0])
-def test_after_a_part_of_an_update_the_time_for_the_whole_is_known(work: float) -> None:
+def test_after_a_part_of_an_update_the_time_for_the_whole_is_known(work: float, cohort: Any) -> None:
     """A client sends 8 of 408 bytes; strategies compare the times of complete models."""
     c = clock([10], network=LogNormalBandwidth(bandwidth=1.0, sigma=0.0), model_bytes=408)
     [update] = updates([0], work=work)
     update.state["b"], update.sent = torch.zeros(100), frozenset({"w"})
-    [settled] = c.settle(1, [update], bytes_down=408, in_parts=True)
+    [settled] = c.settle(1, [update], bytes_down=408, in_parts=True, cohort=cohort)
     assert settled.duration == 10.0 * work + 408 + 8
     assert (c.compute_times.tolist(), c.upload_times.tolist()) == ([10.0], [816.0])
     assert c.durations.tolist() == c.nominal(1).tolist() == [826.0]
@@ -130,10 +145,10 @@ def test_dropout_share_and_who_drops_out_depends_on_round_and_client_only() -> N
 
 
 def test_the_server_does_not_wait_for_drop_outs() -> None:
-    c = clock([10, 20, 30], dropout=1.0, deadline=15.0)
+    c = clock([10, 20, 30], dropout=1.0, deadline=15.0, idle_time=7.0)
     settled = list(c.settle(1, updates([0, 1, 2])))
     assert set(fate(settled).values()) == {"failed"}
-    assert c.now == 0
+    assert c.now == 0, "the idle time is that of a round without available clients"
     assert np.isnan(c.durations).all()
 
 
@@ -170,6 +185,9 @@ def test_what_is_known_of_a_late_client_is_a_lower_bound_for_nominal_work() -> N
     assert c.durations[2] == 24.0
     list(c.settle(3, updates([2], work=2.0)))
     assert c.durations[2] == 24.0  # what was known is not forgotten
+    other = clock([10, 30], deadline=12.0)
+    list(other.settle(1, updates([1], work=0.5)))
+    assert other.durations[1] == 12.0  # it needs 15 for half of the work, of which sending may be the most
 
 
 @pytest.mark.parametrize(
@@ -196,6 +214,7 @@ def test_of_the_invited_k_are_wanted_whatever_the_rounding(c: float, k: int) -> 
 
 def test_a_strategy_that_takes_everybody_keeps_its_share() -> None:
     assert clock([1], overcommit=1.5).number_to_await(12, 3) == 8
+    assert clock([1], overcommit=1.1).number_to_await(33, 3) == 30  # 33/1.1 is a little less in floating point
 
 
 def test_over_commitment_keeps_the_fastest_in_cohort_order() -> None:

@@ -1,5 +1,6 @@
 """What uniform selection among the available clients gives, compared with simulations of single runs and with counts by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,22 @@ def test_it_agrees_with_runs_that_draw_among_the_available_clients(
     assert found.histogram == pytest.approx(mean_histogram, abs=0.02 * m)
     assert np.abs(found.quantile(0.95) - np.quantile(counts, 0.95, axis=0)).max() <= 1
     assert measures.jain_random(m, k, n).mean > found.reference.mean + 0.06
+
+
+def test_after_one_round_the_index_is_certain_where_it_is_approximated() -> None:
+    """100 of 30,000 clients have one selection, whichever they are: J = k²/(m·k)."""
+    assert measures.uniform_chance(30_000, [100, 200]).jain[0] == pytest.approx([100 / 30_000] * 4, rel=1e-9)
+
+
+def test_the_histogram_of_many_kinds_of_clients_is_that_of_an_even_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(available_chance, "FEWEST_DRAWS", 10**9)  # without a simulation
+    masks, numbers = shares(150, 40), [12 + t % 2 for t in range(40)]
+    whole = measures.uniform_chance(150, numbers, lambda t: masks[t - 1])
+    sample = replace(whole)  # nothing is computed yet
+    assert whole.histogram.sum() == pytest.approx(150)
+    monkeypatch.setattr(available_chance, "LAWS", 50)
+    assert sample.histogram.sum() == pytest.approx(150)
+    assert sample.histogram == pytest.approx(whole.histogram, abs=0.02 * 150)
 
 
 @pytest.mark.parametrize("n", [1, 5, 12])

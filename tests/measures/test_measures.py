@@ -30,6 +30,7 @@ from fedcohort.measures import (
     largest_drop,
     macro_accuracy,
     mean_sd,
+    over_clients,
     overall_accuracy,
     paired_interval,
     paired_p_value,
@@ -81,6 +82,15 @@ def test_worst_accuracy_by_hand():
         worst_accuracy([NAN])
 
 
+def test_accuracy_over_clients_by_hand():
+    """Of 11 clients with data, the worst tenth is two; the standard deviation has the divisor 11."""
+    found = over_clients([0.0, 0.25, NAN, *[0.5] * 7, 0.75, 1.0])
+    assert (found.mean, found.worst) == (0.5, 0.125)
+    assert found.sd == pytest.approx(math.sqrt((2 * 0.5**2 + 2 * 0.25**2) / 11), rel=1e-12)
+    assert np.isnan(over_clients([NAN, NAN])).all()
+    assert np.isnan(over_clients([])).all()
+
+
 def test_accuracy_without_samples_is_nan():
     assert math.isnan(macro_accuracy([0, 0], [0, 0]))
     assert math.isnan(overall_accuracy([0, 0], [0, 0]))
@@ -109,7 +119,8 @@ def test_best_and_final_accuracy_ignore_rounds_without_a_measurement():
         ([0.1, 0.5, 0.4, 0.3, 0.9], 2, 0.0, 2, 4),  # stops before a later improvement
         ([0.1, 0.5, 0.4, 0.6, 0.3], 2, 0.0, 4, 5),  # improves in the last round that patience allows
         ([0.5, 0.5, 0.5], 100, 0.0, 1, 3),  # of equal rounds, the first counts
-        ([0.5, 0.5, 0.5], 2, 0.0, 1, 3),
+        ([0.5, 0.5, 0.5, 0.5], 2, 0.0, 1, 3),  # equal rounds are no improvement, and use up patience
+        ([0.5, 0.75, 0.5, 0.5], 2, 0.25, 2, 3),  # neither is a difference of exactly min_delta
         ([0.5, 0.4, 0.9], 1, 0.0, 1, 2),
         ([0.50, 0.51, 0.52, 0.53, 0.54], 2, 0.05, 3, 3),  # improvements below min_delta: keeps the best round so far
         ([0.50, 0.53, 0.56, 0.53, 0.54], 2, 0.05, 3, 5),  # two small improvements together exceed min_delta
@@ -211,6 +222,11 @@ def test_the_limit_distribution_for_many_rounds_agrees_with_simulation(m, k, rou
     for level, quantile in zip((0.05, 0.5, 0.95), reference[1:], strict=True):
         assert np.mean(values <= quantile) == pytest.approx(level, abs=0.035)
         assert quantile == pytest.approx(np.quantile(values, level), rel=0.005)
+
+
+def test_after_one_round_of_the_limit_distribution_the_index_is_certain():
+    """k of m clients have one selection, whichever they are: J = k²/(m·k)."""
+    assert jain_path(100_000, 10, 40)[0] == pytest.approx([1e-4] * 4, rel=1e-12)
 
 
 def test_simulated_counts_have_the_exact_mean_and_variance_of_the_limit_distribution():
@@ -530,6 +546,11 @@ def test_p_value_of_many_pairs_is_near_that_of_the_normal_distribution(n):
     assert paired_p_value(d, np.zeros(n)) == pytest.approx(expected, abs=0.02)
     assert paired_p_value(d, np.zeros(n)) == paired_p_value(d, np.zeros(n))
     assert paired_p_value(np.ones(n), np.zeros(n)) == pytest.approx(1 / 10_000, abs=1.1e-4)
+
+
+def test_p_value_of_many_equal_pairs_is_one():
+    """All 9,999 drawn signs are hits."""
+    assert paired_p_value([0.5] * 15, [0.5] * 15) == 1.0
 
 
 def test_without_a_difference_p_values_are_at_most_a_level_as_often_as_the_level():

@@ -41,6 +41,8 @@ def test_valuations_are_asked_once_and_grow_with_samples() -> None:
     assert asked == [(LocalLoss(), [0, 1, 2]), (LocalLoss(), [3])]
     selector.observe(an_outcome([0, 1, 3], reports={"loss": [3.0, math.nan, 1.0]}, trained=[True, True, False]))
     assert selector.valuation.tolist() == [6.0, 6.0, -math.inf, 2.5]
+    selector.observe(an_outcome([1, 2], reports={"loss": [4.0, 0.5]}, admitted=[True, False]))
+    assert selector.valuation.tolist() == [6.0, 12.0, 2.0, 2.5], "a declined client trained, too"
 
 
 def test_the_law_of_the_draws() -> None:

@@ -41,6 +41,21 @@ def test_worked_probabilities(rho: float, expected: tuple[float, ...]) -> None:
         assert objective(q, A, T, rho) == pytest.approx(2.124374, abs=5e-7)
 
 
+def test_stored_norms_are_those_per_step_of_all_clients_that_trained() -> None:
+    """Client 1 was declined, client 2 failed, and client 3 made no step."""
+    selector: FEEL = make(FEEL, {"gradient": "cached"}, "selection")
+    selector.setup(a_census([10] * 5, 2))
+    selector.observe(
+        an_outcome(
+            [0, 1, 2, 3],
+            reports={"update_norm": [6.0, 8.0, 9.0, 1.0], "steps": [3.0, 2.0, 3.0, 0.0]},
+            trained=[True, True, False, True],
+            admitted=[True, False, False, True],
+        )
+    )
+    assert selector.last_norm.tolist() == pytest.approx([2.0, 4.0, np.nan, np.nan, np.nan], nan_ok=True)
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     clients=some.lists(some.tuples(some.floats(1e-3, 1e3), some.floats(1e-3, 1e3)), min_size=1, max_size=20),

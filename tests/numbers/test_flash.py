@@ -349,6 +349,83 @@ def test_an_answer_that_is_not_finite_ranks_last_and_changes_nothing() -> None:
     assert cohort.clients.tolist() != [0]
     assert sorted(cohort.clients.tolist()) == [1, 2]
     assert the_why(cohort).scores[0] == -np.inf
+    assert np.isfinite(the_why(stage.play(4)).scores).all(), "it has answered in round 3"
+
+
+def test_a_client_without_a_finite_answer_is_not_explored_either() -> None:
+    """Forced exploration takes the least selected clients, and client 0 was never selected."""
+    losses = LOSSES.copy()
+    losses[1, 0] = np.nan
+    stage = Stage(name="restless", k=2, losses=losses)
+    stage.play(1, available=[1, 2])
+    cohort = stage.play(2)
+    assert the_why(cohort).note == "forced exploration: least selected"
+    assert sorted(cohort.clients.tolist()) == [1, 2]
+
+
+def test_a_client_whose_reward_is_unknown_is_not_rewarded_for_a_later_round() -> None:
+    """Client 0 takes part in round 1 without an answer; it answers in round 2, in which another client takes part."""
+    losses = LOSSES.copy()
+    losses[0, 0] = np.nan
+    stage = Stage(head="greedy", losses=losses)
+    stage.play(1)
+    cohort = stage.play(2)
+    state = stage.selector.learned
+    assert state is not None
+    before, old, player = stage.selector.context.copy(), state["b"].copy(), int(cohort.clients[0])
+    assert player != 0
+    stage.play(3)
+    np.testing.assert_allclose(state["b"] - old, before[player] * stage.selector.reward[player])
+
+
+def test_printed_credit_is_not_given_again_for_an_old_reward() -> None:
+    """All three take part in round 3, but client 0 has no finite answer: its reward is that of round 2."""
+    losses = LOSSES.copy()
+    losses[2, 0] = np.nan
+    stage = Stage(name="flash_printed", head="greedy", k=3, losses=losses)
+    stage.play(1)
+    stage.play(2)
+    state = stage.selector.learned
+    assert state is not None
+    old = state["b"].copy()
+    stage.play(3)
+    x, rewards = stage.selector.context, np.array([0.0, 0.1, 0.2]) / TIMES
+    np.testing.assert_allclose(state["b"] - old, rewards @ x)
+
+
+def test_the_unit_of_time_is_the_median_of_the_first_measured_times_of_clients_with_samples() -> None:
+    """Before any is measured, sizes stand for times: those of clients with samples have the median 20."""
+    stage = Stage()
+    stage.selector.setup(a_census([10, 20, 40, 0], 1))
+    stage.times = np.full(4, np.nan)
+    stage.play(1)
+    assert stage.selector.context[:3, 2].tolist() == [0.5, 1.0, 2.0]
+    stage.times[:3] = [100.0, 400.0, 800.0]
+    stage.play(2)
+    assert stage.selector.context[:3, 2].tolist() == [0.25, 1.0, 2.0]
+
+
+def test_rewards_are_divided_by_the_largest_of_all_rounds() -> None:
+    """The largest is 1 in rounds 2 and 3; those of round 4 are 0.1/0.5, 0.9/1 and 0.1/2."""
+    stage = Stage()
+    for t in (1, 2, 3, 4):
+        stage.play(t)
+    np.testing.assert_allclose(stage.selector.reward, [0.2, 0.9, 0.05])
+
+
+def test_gamma_is_that_of_the_round_of_the_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLASH counts rounds from 0, and chooses in round t by the contexts of the round before."""
+    seen: list[int] = []
+
+    def noted(_: Flash, t: int) -> float:
+        seen.append(t)
+        return 1.0
+
+    monkeypatch.setattr(Flash, "gamma", noted)
+    stage = Stage(head="lin_ucb")
+    for t in (1, 2, 3, 4):
+        stage.play(t)
+    assert seen == [0, 1, 2]
 
 
 def test_a_first_loss_of_zero_makes_a_ratio_of_one() -> None:

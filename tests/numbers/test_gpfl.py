@@ -37,6 +37,18 @@ def test_projections_match_hand_computed_values() -> None:
     assert selector.select(a_round(1, 3, t=2)).clients.tolist() == [2]
 
 
+def test_the_mean_client_with_an_update_has_the_fit_1_beside_clients_without_one() -> None:
+    """Client 1 was selected without sending an update: its fit is 1."""
+    selector: GPFL = make(GPFL, {"a": 0.0}, "selection")
+    selector.setup(a_census([10, 20, 70], 1))
+    sent = [True, False, True]
+    selector.observe(an_outcome([0, 1, 2], reports={"update": UPDATES}, trained=sent))
+    fit = the_why(selector.select(a_round(1, 3, t=2))).terms["fit"]
+    assert fit[1] == 1
+    assert fit[[0, 2]].sum() == pytest.approx(2)
+    assert fit[0] < 1 < fit[2]
+
+
 def test_only_admitted_updates_enter_the_global_update() -> None:
     selector = GPFL()
     selector.setup(a_census([10, 20, 70], 1))

@@ -58,6 +58,34 @@ def test_utilities_match_worked_values() -> None:
     assert 0.95 * np.sort(why.scores)[-2] == pytest.approx(0.362638, abs=5e-7)
 
 
+def test_utilities_are_clipped_by_those_of_all_clients_and_scaled_by_those_of_the_available_ones() -> None:
+    """Of (1, 5, 9, 100), position ⌊0.5·4⌋ is 9; of the available ones, clipped to 5 and 9, the smallest is 5."""
+    selector = explored([1, 5, 9, 100], clip_quantile=0.5)
+    _, terms = selector.utilities(1, np.array([1, 3]), np.full(4, np.nan), math.inf)
+    assert terms["statistical"] == pytest.approx([(5 - 4.995) / (9 - 4.995), 1.0])
+
+
+def test_weights_of_new_clients_by_hand() -> None:
+    """By speed, 1/time, with the median 4 of the known times for an unknown one; by size, at most the samples of a round."""
+    selector = ready([10, 20, 30, 40], 2)
+    clients, seconds = np.arange(4), np.array([1.0, np.nan, 4.0, 16.0])
+    assert selector._exploration_weights(clients, seconds.copy(), math.inf, 2).tolist() == [1, 0.25, 0.25, 0.0625]
+    by_size = ready([10, 20, 30, 40], 2, exploration="size", samples_per_round=25)
+    assert by_size._exploration_weights(clients, seconds, math.inf, 2).tolist() == [10, 20, 25, 25]
+    assert by_size._exploration_weights(clients, seconds, 8.0, 2).tolist() == [10, 20, 25, 25 * (8 / 16) ** 2]
+
+
+def test_new_clients_take_the_places_that_too_few_explored_ones_leave() -> None:
+    """ε·k is a quarter of a place, but only one of the five available clients is explored."""
+    selector = explored([10.0] * 5, epsilon=0.0625, epsilon_min=0.0625)
+    selector.utility[1:] = np.nan
+    selected = selector.select(a_round(4, 5, t=2, durations=[1.0] * 5, speeds=np.full((5, 2), np.nan)))
+    assert the_why(selected).note.startswith("1 by utility, 3 exploring, preferred duration 1")
+    assert "blacklist" not in the_why(selected).note
+    assert selected.clients[0] == 0
+    assert len(set(selected.clients.tolist())) == 4
+
+
 def test_exploited_clients_are_drawn_by_utility_above_the_cut_off() -> None:
     """W = {3, 2, 0}: the first of the two draws has the probabilities 0.617006, 0.193854 and 0.189140 (chi-square test)."""
     selector = explored(UTILITY, LAST, epsilon=0.0, epsilon_min=0.0, round_threshold=50.0)

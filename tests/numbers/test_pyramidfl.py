@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import Cohort
+from fedcohort.selection.client_speed import computing_and_sending
 from fedcohort.selection.pyramidfl import PyramidFL
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
@@ -41,6 +42,35 @@ def test_epochs_and_upload_shares_match_worked_values() -> None:
     assert terms["epochs"].tolist() == [21, 11, 5]
     assert terms["drop"] == pytest.approx(drop)
     assert terms["gradient"].tolist() == [9, 1, 5]
+
+
+def test_clients_with_small_gradients_leave_out_more() -> None:
+    selector = ready()
+    selector.gradient[:] = [1, 9, 5]  # ranks 2, 0, 1
+    drop = 1 - of(selector.select(a_round(3, 3)), "share")
+    assert drop == pytest.approx([0.1 + 2 * 0.5 / 3, 0.1, 0.1 + 0.5 / 3])
+
+
+def test_times_are_measured_parts_or_stated_or_shares_of_the_measured_time() -> None:
+    """Client 1 was late, and client 2 as well, before it stated its times; nothing is known of client 3."""
+    stated = np.array([[7.0, 7.0], [3.0, 4.0], [np.nan, np.nan], [np.nan, np.nan]])
+    one = a_round(
+        2,
+        4,
+        durations=[9.0, 20.0, 10.0, np.nan],
+        compute_times=[8.0, np.nan, np.nan, np.nan],
+        upload_times=[1.0, np.nan, np.nan, np.nan],
+    )
+    computing, sending = computing_and_sending(one, stated, np.array([3, 2, 1, 0]))
+    assert computing.tolist() == pytest.approx([np.nan, 8.0, 3.0, 8.0], nan_ok=True)
+    assert sending.tolist() == pytest.approx([np.nan, 2.0, 4.0, 1.0], nan_ok=True)
+
+
+def test_the_gradient_utility_of_a_declined_client_is_updated() -> None:
+    selector = ready()
+    reports = {"update_norm": [2.0, 3.0], "samples": [50.0, 40.0], "square_loss": [1.0, 1.0]}
+    selector.observe(an_outcome([0, 2], reports=reports, admitted=[True, False]))
+    assert selector.gradient == pytest.approx([1.0, 100.0, 1.2])
 
 
 def test_the_gradient_utility_starts_with_the_size_and_is_updated_by_trained_clients() -> None:

@@ -34,7 +34,7 @@ def test_the_norm_per_step_is_a_running_mean_over_trained_rounds() -> None:
     selector = ready()
     observe(selector, [0, 1], [6.0, 8.0], [3.0, 2.0])
     assert selector.norm[:2].tolist() == [2.0, 4.0]
-    observe(selector, [0, 2], [4.0, 5.0], [1.0, 5.0])
+    observe(selector, [0, 2], [4.0, 5.0], [1.0, 5.0], admitted=[True, False])  # a declined client trained, too
     assert selector.norm[:3].tolist() == [3.0, 4.0, 1.0]
     observe(selector, [0, 1, 2], [np.nan, 9.0, 9.0], [1.0, 0.0, 1.0], trained=[True, True, False])
     assert selector.norm[:3].tolist() == [3.0, 4.0, 1.0]

@@ -57,6 +57,27 @@ def test_measured_times_replace_stated_ones_when_tiers_are_formed() -> None:
     assert selector.tier.tolist() == [0, 1, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
+def test_clients_stay_in_their_tiers_although_one_never_states_its_time() -> None:
+    speeds = SPEEDS.copy()
+    speeds[9] = np.nan
+    selector = ready(tiers=3)
+    selector.select(a_round(2, 10, speeds=speeds))
+    first = [2, 2, 2, 1, 1, 1, 0, 0, 0, -1]
+    assert selector.tier.tolist() == first
+    durations = np.append(np.arange(1.0, 10.0), np.nan)  # clients turn out to be as fast as others were
+    selector.select(a_round(2, 10, t=2, speeds=speeds, durations=durations))
+    assert selector.tier.tolist() == first
+
+
+def test_a_tier_without_an_answer_keeps_its_accuracy() -> None:
+    selector = ready(tiers=2)
+    selector.tier[:] = np.arange(10) // 5
+    selector.accuracy[:] = [0.2, 0.7]
+    selector._rank_tiers(a_round(2, list(range(5)), m=10, accuracies=[0.25, 0.5, 0.75, np.nan, 0.5, *[0.0] * 5]))
+    assert selector.accuracy.tolist() == [0.5, 0.7]
+    assert selector.wanted == pytest.approx([2 / 3, 1 / 3])
+
+
 def test_tiers_have_static_probabilities_and_their_clients_are_equally_likely() -> None:
     selector, counts = ready(1, policy="static", tiers=2, probabilities=[3.0, 1.0]), np.zeros(10)
     for seed in range(4000):

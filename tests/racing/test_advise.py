@@ -1,5 +1,6 @@
 """Advice on a federation: the twin of a table, a quick race on it, and what it says."""
 
+import itertools
 import json
 import math
 import sqlite3
@@ -61,6 +62,32 @@ def test_the_twin_has_the_clients_of_the_table() -> None:
     assert experiment.systems.network.parameters == {"times_of_clients": [1.0, 0.5, 0.0, 1.0, 1.0, 1.0]}
     assert experiment.systems.availability.parameters == {"shares": [1.0, 1.0, 0.9, 0.8, 1.0, 0.5]}
     assert experiment.selection.k == 3
+
+
+def test_each_class_of_the_table_has_its_counterpart_in_the_data() -> None:
+    """Three classes in any order of their sizes, which all fit: the counts of the twin are those of the table, class by class."""
+    orders = set()
+    for sizes in itertools.permutations([3, 6, 9]):
+        counts = np.array([sizes, [1, 2, 1]])
+        columns = {f"class:{name}": counts[:, i] for i, name in enumerate("xyz")}
+        made = twin(pd.DataFrame({"samples": counts.sum(axis=1), **columns}))
+        held = np.array(made.experiment.federation.partition.parameters["counts"])
+        assert made.scale == 1
+        assert held[:, made.order].tolist() == counts.tolist()
+        assert made.stands_for == {name: str(made.order[i]) for i, name in enumerate("xyz")}
+        orders.add(tuple(made.order.tolist()))
+    assert len(orders) == 6
+
+
+def test_the_class_that_limits_the_sizes_is_the_one_with_too_few_samples_of_its_counterpart() -> None:
+    """146 of 148 samples of "ill" are there, of class 1, and 142 of 145 of "well", of class 0."""
+    made = twin(pd.DataFrame({"samples": [148, 145], "class:ill": [148, 0], "class:well": [0, 145]}))
+    assert made.because == "digits has 288 training samples, 142 of class '0', which stands for 'well'"
+
+
+def test_without_communication_times_communication_takes_no_time() -> None:
+    network = twin(FRAME.drop(columns="communication_seconds")).experiment.systems.network
+    assert (network.name, network.parameters) == ("share", {"share": 0.0})
 
 
 @pytest.mark.parametrize(("clients", "k"), [(2, 1), (3, 1), (5, 2), (6, 3), (8, 3), (60, 6)])

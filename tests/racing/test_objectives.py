@@ -9,7 +9,10 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from fedcohort.racing.costs import cost_of
 from fedcohort.racing.objectives import Objective, objectives
+from fedcohort.racing.round_costs import round_cost
+from fedcohort.racing.row_results import RacedRow
 from fedcohort.record import LedgerRow, Run
 from fedcohort.study.run_measures import Measured
 from tests.experiments import small
@@ -66,6 +69,19 @@ def test_an_objective_reads_the_record(run: Run, text: str, value: float) -> Non
     one_more = text == "disclosure"  # which can be 0
     assert objective.score(run) == pytest.approx(-math.log(value + one_more) if objective.is_cost else value)
     assert objective.reached(run) == (text != "time@accuracy=0.9")
+
+
+def test_costs_of_a_round_are_means_over_rounds_and_seeds(run: Run, tmp_path: Path) -> None:
+    """Four rounds of 1000 bytes, 2 passes, 10 units of time, and 9 numbers; and one of the second seed, which costs 240 bytes."""
+    other = written(
+        tmp_path / "run",
+        [played(1, [0], simulated_time=4.0, ledger=[LedgerRow("training", 2, 200, 40, 6.0, 0.1, "its update")])],
+        facts={"model bytes": "100"},
+        seed=1,
+    )
+    one, both = (round_cost(RacedRow("a", runs, (), "best")) for runs in ({1: other}, {1: other, 0: run}))
+    assert dataclasses.astuple(one) == ("a", 1.0, 2.4, 240.0, 6.0, 4.0, 0.0)
+    assert dataclasses.astuple(both) == ("a", 1.5, 6.2, 620.0, 4.0, 7.0, 4.5)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +186,7 @@ def test_a_run_that_cost_nothing_has_a_finite_score(tmp_path: Path) -> None:
     assert math.isfinite(nothing)
     assert nothing > -math.log(1)
     assert objective.shown(nothing) == "0 B"
+    assert cost_of("bytes", nothing) == 0
 
 
 def test_declined_clients_disclose_their_reports(tmp_path: Path) -> None:
@@ -253,6 +270,9 @@ def test_what_a_run_will_not_have_is_refused_before_it_is_played() -> None:
     ):
         objectives("accuracy@rounds=2")[0].check("UCB", rare)
     objectives("accuracy@rounds=3")[0].check("UCB", rare)
+    objectives("accuracy@rounds=2")[0].check(
+        "UCB", small(rounds=2, measures={"evaluate_every": 3})
+    )  # after the last round
 
 
 def test_a_run_without_the_number_is_refused(tmp_path: Path) -> None:
@@ -273,6 +293,9 @@ def test_a_regression_that_diverges_counts_as_a_low_score(tmp_path: Path) -> Non
         for text in ("accuracy", "accuracy@time=35", "accuracy@time=15")
     ]
     assert found == [-1.0, 0.3, 0.0]
+    lost = [played(t, [0], test_accuracy=score) for t, score in enumerate((math.nan, 0.3, math.nan), 1)]
+    last = written(tmp_path / "lost", lost, measures={"evaluate_every": 2})
+    assert dataclasses.replace(objectives("accuracy")[0], labels="numbers").score(last) == -1.0, "also without a score"
     low = written(tmp_path / "low", [played(1, [0], test_accuracy=-40.0)])
     assert dataclasses.replace(objectives("accuracy")[0], labels="numbers").score(low) == -1.0
 

@@ -78,13 +78,18 @@ def test_damage_is_not_remembered(tmp_path: Path, checks: list[Path]) -> None:
 
 
 def test_a_database_with_a_log_is_always_checked(tmp_path: Path, checks: list[Path]) -> None:
+    """The file itself stays as it was: what has changed is in the log."""
     path = played(tmp_path)
-    Run(path).verify()
     connection = sqlite3.connect(path / "run.sqlite")
     connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    whole = (path / "run.sqlite").read_bytes()
+    Run(path).verify()
+    connection = sqlite3.connect(path / "run.sqlite")
     connection.execute("UPDATE rounds SET test_accuracy = 0.99")
     connection.commit()
     assert (path / "run.sqlite-wal").stat().st_size
+    assert (path / "run.sqlite").read_bytes() == whole
     for _ in range(2):
         with pytest.raises(UsageError, match="differs from what was recorded"):
             Run(path).verify()
@@ -120,10 +125,13 @@ def test_a_cache_that_cannot_be_made_is_no_error(
     assert len(checks) == 2
 
 
-def test_other_checks_are_made_again(tmp_path: Path, checks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "other"), [("CHECKS", passed_checks.CHECKS + 1), ("__version__", "0.0.0")])
+def test_other_checks_are_made_again(
+    tmp_path: Path, checks: list[Path], monkeypatch: pytest.MonkeyPatch, name: str, other: object
+) -> None:
     path = played(tmp_path)
     Run(path).verify()
-    monkeypatch.setattr(passed_checks, "CHECKS", passed_checks.CHECKS + 1)
+    monkeypatch.setattr(passed_checks, name, other)
     Run(path).verify()
     assert len(checks) == 2
 

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -105,6 +106,8 @@ def test_the_note_names_rounds_with_fewer_than_k_available_clients() -> None:
         assert (f"short round: {row.available} of 4 available" in row.note) == (row in short and row.available > 0)
     with a_run_state(selection={"name": "all", "k": 12}, systems=rarely_available) as run_state:
         assert "short" not in play_round(run_state, 1, test=False).note
+    with a_run_state(selection={"name": "uniform", "k": 10}, systems={"overcommit": 1.5}) as run_state:
+        assert "short" not in play_round(run_state, 1, test=False).note, "15 are wanted, and all 12 are there"
 
 
 def test_without_a_strategy_that_needs_it_validation_is_measured_only_in_rounds_with_a_test(
@@ -168,6 +171,24 @@ def test_the_ledger_counts_messages_bytes_and_passes() -> None:
         9.0,
     )
     assert "loss of the current model" in asked.discloses
+
+
+def test_the_wall_time_of_training_is_no_part_of_that_of_aggregation() -> None:
+    """Clients train while the server aggregates what has arrived: the parts of a round do not overlap."""
+    with a_run_state() as run_state:
+        train = run_state.engine.train
+
+        def slow(model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
+            for update in train(model, t, cohort, algorithm):
+                time.sleep(0.1)
+                yield update
+
+        run_state.engine.train = slow  # type: ignore[method-assign]
+        wall = play_round(run_state, 1, test=True).wall
+    assert wall["training"] >= 0.3
+    parts = ("selection", "training", "aggregation", "evaluation")
+    assert wall["aggregation"] >= 0
+    assert sum(wall[part] for part in parts) <= wall["total"]
 
 
 @pytest.mark.parametrize("name", ["uniform", "rpowd", "ucb"])

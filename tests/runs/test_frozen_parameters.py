@@ -307,6 +307,19 @@ def test_every_bit_of_a_frozen_parameter_counts() -> None:
         frozen.check()
 
 
+def test_a_frozen_parameter_that_begins_in_the_middle_of_eight_bytes_is_read() -> None:
+    """It shares its memory with other values, which are not frozen."""
+    memory = torch.arange(9.0)
+    module = nn.Module()
+    module.register_parameter("w", nn.Parameter(memory[1:], requires_grad=False))
+    frozen = FrozenParameters(module, {"w"})
+    memory[0] = 7.0
+    frozen.check()
+    memory[8] += 1.0
+    with pytest.raises(UsageError, match="changed the parameter 'w'"):
+        frozen.check()
+
+
 def test_a_frozen_parameter_of_repeated_numbers_is_read() -> None:
     module = nn.Module()
     value = torch.ones(1)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
+from fedcohort.study.chance import about_chance
 from fedcohort.study.run_measures import Measured
 from tests.experiments import small
 from tests.records import played, written
@@ -112,6 +114,22 @@ def test_where_availability_is_not_recorded_the_caption_says_what_is_assumed(tmp
     figure = selections(gather([known]), PAGE)
     assert figure is not None
     assert "Uniform chance gives a Jain's index of" in figure.note
+
+
+def test_one_round_without_a_client_limits_uniform_selection(tmp_path: Path) -> None:
+    """Of two clients, both are available in most rounds; a caption of several runs says so if it is so for one of them."""
+    law = {"name": "bernoulli", "probability": 0.8}
+    values: dict[str, Any] = {"federation": {"clients": 2}, "selection": {"name": "uniform", "k": 1}, "rounds": 8}
+    present = small(**values, systems={"availability": law}).systems.availability.build().presence(2, 8, 0)
+    available = [int(present(t).sum()) for t in range(1, 9)]
+    assert max(available) == 2 > min(available)
+    rounds = [played(t, [0][:number], available=number) for t, number in enumerate(available, 1)]
+    some = Measured(written(tmp_path / "some", rounds, **values, systems={"availability": law})).chance
+    whole = Measured(written(tmp_path / "all", [played(t, [0], available=2) for t in range(1, 9)], **values)).chance
+    assert [(chance.known, chance.limited) for chance in (some, whole)] == [(True, True), (True, False)]
+    assert some.uniform.present.tolist() == sum(present(t).astype(int) for t in range(1, 9)).tolist()
+    assert about_chance([whole, some]) == " among the available clients with data"
+    assert about_chance([whole]) == ""
 
 
 def test_clients_without_data_are_not_called_unavailable(tmp_path: Path) -> None:

@@ -26,3 +26,13 @@ def test_all_classes_count_if_all_have_samples() -> None:
     found = guessing([measured(1.0, 0.0, 0.0, 0.0, 0.0)])
     assert found is not None
     assert found == (5, True)
+
+
+def test_how_far_above_chance_a_mean_must_be() -> None:
+    """Of three classes, chance is 0.333; a quarter of the excess that counts ends at 0.389, and half of it at 0.444."""
+    assert guessing([measured(0.38, 0.40, 0.385)]) == (3, True)
+    assert guessing([measured(0.38, 0.42, 0.40)]) == (3, False), "one seed"
+    assert guessing([measured(0.46, 0.44, 0.45)]) is None
+    assert guessing([measured(0.46, float("nan"), 0.44, float("nan"), 0.45)]) is None, "without samples of two classes"
+    assert guessing([measured(*[mean] * 3) for mean in (0.36, 0.40, 0.44)]) == (3, False), "0.301 to 0.499"
+    assert guessing([measured(*[mean] * 3) for mean in (0.395, 0.40, 0.405)]) is None, "0.388 to 0.412"

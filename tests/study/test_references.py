@@ -15,7 +15,7 @@ from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.references import Entry, Group, _name_of_federation, check_reference, grouped
 from fedcohort.study.summary import summaries
-from fedcohort.study.targets import Target, about_targets
+from fedcohort.study.targets import Target, about_targets, group_targets
 from tests.experiments import UCB, small
 from tests.records import played, written
 from tests.report.pages import Page
@@ -233,6 +233,18 @@ def test_every_federation_has_a_target_of_its_own(swept: Comparison) -> None:
     said = swept.to_json()
     assert said["target"]["accuracy"] is None
     assert [(one["point"], one["accuracy"]) for one in said["targets"]] == [("alpha=0.1", 0.33), ("alpha=1.0", 0.83)]
+
+
+def test_a_target_that_is_set_is_that_of_the_reference_or_of_any_row_of_the_federation() -> None:
+    """Rows 0 and 1 and rows 2 and 3 are two points of one federation, row 4 is another one."""
+    groups = [Group("a", (0, 1), 1, "x"), Group("b", (2, 3), 2, "x"), Group("c", (4,), 4, "y")]
+
+    def found(*given: float | None) -> list[float]:
+        return [one.accuracy for one in group_targets(list("abcde"), [[]] * 5, given, groups)]
+
+    assert found(0.5, 0.7, 0.8, 0.9, 0.2) == [0.7, 0.7, 0.2]
+    assert found(0.5, None, 0.8, 0.9, 0.2) == [0.5, 0.5, 0.2]
+    assert found(None, None, None, 0.9, 0.2) == [0.9, 0.9, 0.2]
 
 
 def test_the_note_on_targets_says_the_rule_once() -> None:

@@ -392,6 +392,34 @@ def test_early_stop_chooses_among_tested_rounds(tmp_path: Path) -> None:
     assert found.early_stop_accuracy == tested[found.early_stop_round]
 
 
+def test_early_stopping_names_the_round_that_it_chooses_not_the_one_in_which_it_stops(tmp_path: Path) -> None:
+    """With a patience of 2, round 4 is the last one; the best validation accuracy until then is that of round 2."""
+    validated, tested = [0.2, 0.9, 0.5, 0.5, 0.95], [0.3, 0.6, 0.7, 0.8, 0.9]
+    rounds = [
+        played(t, [0], validation_accuracy=own, test_accuracy=accuracy)
+        for t, (own, accuracy) in enumerate(zip(validated, tested, strict=True), start=1)
+    ]
+    found = written(tmp_path / "run", rounds, measures={"patience": 2}).summary()
+    assert (found.early_stop_round, found.early_stop_accuracy) == (2, 0.6)
+
+
+def test_seeds_of_a_row_have_one_target_and_a_deviation_of_their_last_accuracy(tmp_path: Path) -> None:
+    """Best accuracies 0.8 and 0.9 have the mean 0.85, a target that one of the two reaches; the last ones are 0.5 and 0.7."""
+    runs = [
+        written(
+            tmp_path / str(seed),
+            [played(t, [0], test_accuracy=accuracy) for t, accuracy in enumerate(own, 1)],
+            seed=seed,
+        )
+        for seed, own in enumerate(([0.8, 0.5], [0.9, 0.7]))
+    ]
+    each = summaries(runs)
+    assert [(one.target, one.rounds_to_target) for one in each] == [(0.85, math.inf), (0.85, 1)]
+    row = over_seeds(each)
+    assert (row.seeds, row.reached) == (2, 1)
+    assert row.accuracy_sd == pytest.approx(0.2 / math.sqrt(2))
+
+
 def test_where_no_client_was_selected_it_is_not_known_how_evenly(tmp_path: Path) -> None:
     """It was perfectly even: Jain's index 1.000, with 1.000 under chance, beside an entropy and a coverage of 0."""
     run = written(tmp_path / "run", [played(t, [], available=0) for t in (1, 2)])

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
+from scipy import stats
 
 from fedcohort.record import ClientRow, Run
 from fedcohort.report.compared_rows import compared_rows
@@ -14,7 +15,15 @@ from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.summary import summary
 from fedcohort.study.targets import shown_cost
-from fedcohort.study.verdicts import Verdict, about_verdicts, corrected_for, lowest_p_holm, needed_seeds, verdicts
+from fedcohort.study.verdicts import (
+    Verdict,
+    about_verdicts,
+    corrected_for,
+    difference_columns,
+    lowest_p_holm,
+    needed_seeds,
+    verdicts,
+)
 from tests.records import played, written
 
 FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
@@ -37,6 +46,12 @@ def test_worked_verdicts_of_three_differences() -> None:
     assert (worse.p_value, worse.p_holm, worse.words) == (2 / 256, 6 / 256, "worse")
     assert mixed.words == "not clear"
     assert mixed.p_holm == mixed.p_value > 0.5
+
+
+def test_a_p_value_of_exactly_the_level_is_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for p, words in ((0.05, "better"), (0.0501, "not clear")):
+        monkeypatch.setattr("fedcohort.measures.paired_p_value", lambda *_, p=p: p)
+        assert paired(FIRST, BETTER)[1].words == words
 
 
 def test_a_difference_that_is_clear_alone_may_not_be_clear_among_many() -> None:
@@ -117,11 +132,15 @@ def test_differences_that_are_still_to_come_count_as_if_their_p_values_were_1() 
     assert [row.p_value for row in alone[1:]] == [row.p_value for row in planned[1:]]
     assert (alone[1].p_holm, planned[1].p_holm) == (4 / 256, 12 / 256)
     assert planned[2].p_holm == min(1.0, 5 * planned[2].p_value)
+    assert lowest_p_holm(planned, 1, 6) == 12 / 256
     assert verdicts(rows, planned=2)[1:] == alone[1:], "no more than there are"
     assert (corrected_for(alone), corrected_for(planned, 6), corrected_for(alone[:1], 6)) == (2, 6, 0)
     assert "p corrected by Holm for 6 comparisons, 4 of them to come; better" in about_verdicts(planned, 6)
     uneven = verdicts([*rows, ([], [])], uneven=[3])
     assert (uneven[1].p_holm, uneven[3].words, corrected_for(uneven)) == (6 / 256, "unequal rounds", 3)
+    points = verdicts([*rows[:2], ([], []), ([], [])], references=[0, 0, 2, 2], uneven=[2, 3])
+    assert [row.words for row in points] == ["baseline", "better", "baseline", "unequal rounds"]
+    assert (points[1].p_holm, corrected_for(points)) == (4 / 256, 2), "a reference that waits is no comparison"
 
 
 def test_the_lowest_p_value_of_a_row_depends_on_its_own_seeds_and_on_other_rows() -> None:
@@ -134,6 +153,19 @@ def test_the_lowest_p_value_of_a_row_depends_on_its_own_seeds_and_on_other_rows(
         assert note.endswith("Rows with at most 4 seeds cannot be clear, however large their differences are.")
     assert lowest_p_holm(verdicts(few), 1) == 4 / 16
     assert "Rows with at most" not in about_verdicts(verdicts(few)), "no row can be clear, as the note says"
+
+
+def test_corrected_intervals_are_wider_and_end_where_no_larger_difference_is_possible() -> None:
+    """Differences 0.7, 0.9 and 0.8: 0.8 ± 4.303·0.1/√3, and ± 7.649·0.1/√3 for the level 0.05/3."""
+    own, first = [0.8, 0.9, 0.8], [0.1, 0.0, 0.0]
+    found = difference_columns(own, first, (-1.0, 1.0), 3)
+    alone, corrected = (stats.t.isf(level / 2, 2) * 0.1 / math.sqrt(3) for level in (0.05, 0.05 / 3))
+    assert found["difference"] == pytest.approx(0.8)
+    assert (found["difference_low"], found["difference_high"]) == (pytest.approx(0.8 - alone), 1.0)
+    assert (found["corrected_low"], found["corrected_high"]) == (pytest.approx(0.8 - corrected), 1.0)
+    untested = difference_columns(own, first, (-1.0, 1.0), 0)
+    assert math.isnan(untested["corrected_low"])
+    assert untested["difference_low"] == found["difference_low"]
 
 
 @pytest.mark.parametrize(("comparisons", "needed"), [(1, 6), (2, 7), (3, 7), (4, 8), (10, 9)])

@@ -206,13 +206,15 @@ class ServerRecord(DecisionRecord):
             )
         )
         more = sorted({name for row in rows for name in row.reports} | set(billed))
+        trained = [row for row in rows if row.status in ("admitted", "declined")]
+        own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]
+        sent = sum(len(row.reports) for row in trained) + sum(name in reports for reports in own for name in billed)
         ledger = copy.deepcopy(chooser.ledger)  # if the round cannot be written, it can be added again
         ledger.training(
-            cohort.clients, uploads=uploads, up=round(models * ledger.model_bytes) + 4 * uploads * len(more), passes=passes,
+            cohort.clients, uploads=uploads, up=round(models * ledger.model_bytes) + 4 * sent, passes=passes,
             seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
         )  # fmt: skip
         selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
-        trained = [row for row in rows if row.status in ("admitted", "declined")]
         admitted = sum(row.status == "admitted" for row in rows)
         return RoundRow(
             round=outcome.t,

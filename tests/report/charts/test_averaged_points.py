@@ -9,9 +9,10 @@ import pytest
 from fedcohort.record import Run
 from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.averaged_points import about_points, each_is_mean
+from fedcohort.report.charts.means_and_bands import thinned
 from fedcohort.report.figure import Figure
 from fedcohort.report.page_sections import figures
-from fedcohort.report.report_data import POINTS, gather
+from fedcohort.report.report_data import POINTS, blocks, gather
 from tests.experiments import UCB
 from tests.records import played, written
 
@@ -58,6 +59,17 @@ def test_rounds_without_a_test_do_not_count(said: dict[str, dict[str, str]]) -> 
     """The number of rounds was taken from the longest run, tested or not: each of its tests has a point."""
     for note in (said["loss"]["test loss"], *said["accuracy"].values(), *said["client-accuracy"].values()):
         assert "is the mean of" not in note
+
+
+def test_points_of_long_lines_are_means_of_blocks_of_rounds() -> None:
+    """Seven rounds at three points: two blocks of three, and one round that is left."""
+    frame = pd.DataFrame({"x": [1.0, 2, 3, 4, 5, 6, 7], "mean": [0.0, 3, 6, 1, 1, 4, 9], "seeds": 2})
+    assert blocks(7, 3).tolist() == [0, 0, 0, 1, 1, 1, 2]
+    found = thinned(frame, 3)
+    assert found["x"].tolist() == [2, 5, 7]
+    assert found["mean"].tolist() == [3, 2, 9]
+    assert found["averaged"].tolist() == [3, 3, 1]
+    assert thinned(frame, 7) is frame
 
 
 def test_rows_are_named_with_what_their_points_are() -> None:
