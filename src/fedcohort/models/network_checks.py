@@ -241,6 +241,8 @@ class _Check:
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
                 "under torch.no_grad()"
             )
+        if twin is not self.module:
+            self._gradients(outputs)
         now = _plain_attributes(twin).items()
         changed = [
             name for name, value in now if _differ(before.get(name), value) and name.rpartition(".")[2] not in self.kept
@@ -252,19 +254,25 @@ class _Check:
                 stacklevel=5,
             )
 
+    def _gradients(self, outputs: "Tensor") -> None:
+        """Gradients can be computed: PyTorch's error in a client's backward pass would name no line of the network."""
+        try:
+            outputs.sum().backward()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition(" Hint:")[0]
+            raise UsageError(
+                f"model = {self.name}: its gradients cannot be computed: {reason}{place_of(error)}"
+            ) from error
+
     def _called(self, twin: "nn.Module", samples: "Tensor", mode: str) -> object:
         """The outputs for some samples."""
         try:
             outputs: object = twin(samples)
         except Exception as error:
-            integers = (
-                ""
-                if samples.is_floating_point()
-                else "; the samples are int64: convert them in the network (x.float())"
-            )
+            integers = "; the samples are int64: convert them in the network (x.float())"
             raise UsageError(
                 f"model = {self.name}: cannot process samples of shape {self.shape}{mode}: {type(error).__name__}: "
-                f"{error}{place_of(error)}{integers}"
+                f"{error}{place_of(error)}{integers * (not samples.is_floating_point())}"
             ) from error
         return outputs
 
