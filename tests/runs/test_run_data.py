@@ -18,6 +18,7 @@ from fedcohort.federation.load_dataset import load as load_data
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.play_run import run_cell
+from fedcohort.runs.prepare_run import federate
 from fedcohort.runs.run_data import key_of, on_data
 
 LOADER = """
@@ -317,6 +318,13 @@ def test_clients_of_the_data_become_the_clients(caplog):
     assert experiment.federation.partition.parameters == {"min_size": 1}
     assert said(caplog) == ["federation.partition: not given, so 'natural': the 4 clients of the data"]
     assert settled(Experiment(federation={"clients": 3}), iris(clients=ids)).federation.clients == 3
+
+
+def test_more_clients_than_the_data_have_are_not_said_to_be_of_the_data(caplog):
+    ids = [f"h{i % 4}" for i in range(60)]
+    with pytest.raises(UsageError, match=r"^federation\.clients = 9: the data have 4 clients, "):
+        federate(settled(Experiment(federation={"clients": 9}), iris(clients=ids)), Given(data=iris(clients=ids)))
+    assert said(caplog) == []
 
 
 def test_fewer_clients_than_k_select_all_of_them():
