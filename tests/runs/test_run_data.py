@@ -356,6 +356,19 @@ def test_k_may_be_as_large_as_the_number_of_clients_in_a_table(federation):
         experiment.with_overrides({"federation": {"partition": "iid"}})
 
 
+@pytest.mark.parametrize("clients", [{}, {"clients": 7}], ids=["all", "given"])
+def test_toml_leaves_a_partition_that_was_not_given_to_the_data(clients):
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 9}).to_csv("t.csv")
+    experiment = Experiment(data={"name": "t.csv"}, federation=clients)
+    read = settled(Experiment(**tomllib.loads(experiment.to_toml())), None)
+    assert read == settled(experiment, None)
+    assert read.federation.partition.name == "natural"
+
+
+def test_toml_of_built_in_data_has_the_partition():
+    assert "[federation.partition]" in Experiment(federation={"clients": 7}).to_toml()
+
+
 def test_a_row_that_selects_too_many_clients_of_a_table_is_refused_before_the_first_run(tmp_path):
     pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 30}).to_csv("t.csv")
     experiment = Experiment(data={"name": "t.csv"}, sweep={"selection.k": [20, 31]}, seeds=1)
