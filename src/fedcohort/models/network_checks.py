@@ -14,7 +14,7 @@ from fedcohort.core.token_shape import TokenShape
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["check_network", "refuse_complex"]
+__all__ = ["check_network", "refuse_complex", "refuse_lazy"]
 
 ONE_TO = 1e-3
 """Largest distance from 1 of the sum of probabilities; half precision is exact to about 5e-4."""
@@ -73,6 +73,17 @@ def refuse_complex(module: "nn.Module", name: str) -> None:
         )
 
 
+def refuse_lazy(module: "nn.Module", name: str) -> None:
+    """Refuse a network with parameters that have no shape yet, for which ``name`` stands in the message."""
+    from torch.nn.parameter import is_lazy
+
+    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
+        raise UsageError(
+            f"model = {name}: has lazy layers, which get their sizes in a first forward pass; use layers with sizes, such as "
+            "nn.Linear for nn.LazyLinear"
+        )
+
+
 class _Check:
     """The check of one network; for the arguments see :func:`check_network`."""
 
@@ -98,7 +109,7 @@ class _Check:
 
     def all(self) -> None:
         """All checks."""
-        self._no_lazy_layers()
+        refuse_lazy(self.module, self.name)
         attributes, numpy_before = _plain_attributes(self.module), numpy_state()
         from fedcohort.core.network_copies import copy_of
 
@@ -139,16 +150,6 @@ class _Check:
         wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
         if wrong:
             raise UsageError(f"model = {self.name}: {wrong[0]} has NaN or infinite entries before the training")
-
-    def _no_lazy_layers(self) -> None:
-        """All parameters have known shapes."""
-        from torch.nn.parameter import is_lazy
-
-        if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
-            raise UsageError(
-                f"model = {self.name}: has lazy layers, which get their sizes in a first forward pass; use layers with sizes, such as "
-                "nn.Linear for nn.LazyLinear"
-            )
 
     def _evaluation(self, twin: "nn.Module") -> None:
         """Outputs in evaluation mode have the right shape, for one sample as well, and nothing is changed by them."""
