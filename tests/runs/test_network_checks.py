@@ -66,6 +66,13 @@ class Detached(Base):
         return super().forward(x).detach()
 
 
+class ChangedInPlace(Base):
+    """Changes what the backward pass of ReLU needs."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x).relu_().mul_(0.5)
+
+
 class Averaging(Base):
     mean: Tensor
 
@@ -250,6 +257,10 @@ WRONG: list[tuple[type[nn.Module], str]] = [
     ),
     (Squeezed, r"^model = own: returns \[3\] for 1 sample of 3 classes; it should return logits \[1, 3\]$"),
     (Detached, r"^model = own: its outputs do not depend on parameters that are trained; "),
+    (
+        ChangedInPlace,
+        r"^model = own: its gradients cannot be computed: RuntimeError: .* modified by an inplace operation: .* instead\.$",
+    ),
     (SparseGradients, r"^model = own: embedding has sparse gradients, which clients cannot send; use sparse=False$"),
     (
         WithExtraState,

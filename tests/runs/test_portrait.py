@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import fedcohort
+from fedcohort.core.errors import UsageError
 from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.prepare_run import federate, look
 from tests.experiments import cell, small
@@ -33,3 +35,9 @@ def test_a_run_keeps_who_its_clients_are(values: dict[str, Any], tmp_path: Path)
     np.testing.assert_allclose(kept.facts["time"], survey.time)
     np.testing.assert_allclose(kept.facts["sending"], survey.sending)
     np.testing.assert_allclose(kept.facts["presence"], survey.presence)
+
+
+def test_a_network_without_sizes_is_refused_in_a_look_at_the_clients() -> None:
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
+    with pytest.raises(UsageError, match=r"^model = Sequential: has lazy layers, .* use layers with sizes"):
+        look(cell(small()).experiment, Given(model=lazy))

@@ -18,6 +18,7 @@ from fedcohort.federation.load_dataset import load as load_data
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.play_run import run_cell
+from fedcohort.runs.prepare_run import federate
 from fedcohort.runs.run_data import key_of, on_data
 
 LOADER = """
@@ -319,6 +320,13 @@ def test_clients_of_the_data_become_the_clients(caplog):
     assert settled(Experiment(federation={"clients": 3}), iris(clients=ids)).federation.clients == 3
 
 
+def test_more_clients_than_the_data_have_are_not_said_to_be_of_the_data(caplog):
+    ids = [f"h{i % 4}" for i in range(60)]
+    with pytest.raises(UsageError, match=r"^federation\.clients = 9: the data have 4 clients, "):
+        federate(settled(Experiment(federation={"clients": 9}), iris(clients=ids)), Given(data=iris(clients=ids)))
+    assert said(caplog) == []
+
+
 def test_fewer_clients_than_k_select_all_of_them():
     experiment = settled(Experiment(), iris(clients=np.arange(60) % 2))
     assert (experiment.federation.clients, experiment.selection.k) == (2, 2)
@@ -346,6 +354,19 @@ def test_k_may_be_as_large_as_the_number_of_clients_in_a_table(federation):
         UsageError, match=r"selection\.k = 20: more than federation\.clients = 12; .* or set federation\.clients$"
     ):
         experiment.with_overrides({"federation": {"partition": "iid"}})
+
+
+@pytest.mark.parametrize("clients", [{}, {"clients": 7}], ids=["all", "given"])
+def test_toml_leaves_a_partition_that_was_not_given_to_the_data(clients):
+    pd.DataFrame({"a": np.arange(90.0), "label": np.arange(90) % 2, "client": np.arange(90) % 9}).to_csv("t.csv")
+    experiment = Experiment(data={"name": "t.csv"}, federation=clients)
+    read = settled(Experiment(**tomllib.loads(experiment.to_toml())), None)
+    assert read == settled(experiment, None)
+    assert read.federation.partition.name == "natural"
+
+
+def test_toml_of_built_in_data_has_the_partition():
+    assert "[federation.partition]" in Experiment(federation={"clients": 7}).to_toml()
 
 
 def test_a_row_that_selects_too_many_clients_of_a_table_is_refused_before_the_first_run(tmp_path):

@@ -139,14 +139,14 @@ class Experiment(Section):
         many clients there are, :meth:`settled` checks k."""
         k, steps, clients = self.selection.k, self.selection.k_steps, self.federation.clients
         is_default = "federation.clients" in self.unnamed
-        if self.left_to_data or not is_capped(k, steps, clients, given, is_default=is_default):
+        if "federation.clients" in self.left_to_data or not is_capped(k, steps, clients, given, is_default=is_default):
             return
         object.__setattr__(self, "selection", self.selection.model_copy(update={"k": clients}))
         self.__dict__["_unnamed"] -= {"selection.k"}  # variants keep the number
 
     @property
     def left_to_data(self) -> frozenset[str]:
-        """The settings that a user's own files decide, if they decide the number of clients."""
+        """The settings that were not given and that a user's own files decide."""
         return settings_of_data(self.unnamed, self.data.name, self.federation.partition)
 
     @classmethod

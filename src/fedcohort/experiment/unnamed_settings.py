@@ -50,17 +50,19 @@ class _Partition(Protocol):
 
 
 def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
-    """The settings in ``unnamed`` if a user's own files decide how many clients there are, and otherwise none.
+    """The settings in ``unnamed`` that a user's own files decide; none for other data.
 
-    They decide it unless the number is given, or a partition that divides the samples anew.
+    The files decide the number of clients unless it is given, or a partition that divides the samples anew. If it is given, they still
+    decide the partition.
 
     Args:
         unnamed: the settings that were not given.
         data: the name of the data set.
         partition: the partition.
     """
-    keeps_clients = (
-        "federation.partition" in unnamed or partition.name == "natural" or partition.parameters.get("natural") is True
-    )
-    is_file = is_own(data) or is_text(data) or (Path(data).is_absolute() and is_folder(Path(data)))
-    return unnamed if "federation.clients" in unnamed and keeps_clients and is_file else frozenset()
+    if not (is_own(data) or is_text(data) or (Path(data).is_absolute() and is_folder(Path(data)))):
+        return frozenset()
+    if "federation.clients" not in unnamed:
+        return unnamed & {"federation.partition"}
+    natural = partition.name == "natural" or partition.parameters.get("natural") is True
+    return unnamed if "federation.partition" in unnamed or natural else frozenset()

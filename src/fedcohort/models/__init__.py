@@ -1,6 +1,6 @@
 """Models: networks by name, and what makes a model of a user's own network."""
 
-from fedcohort.models.network_checks import check_network, refuse_complex
+from fedcohort.models.network_checks import check_network, refuse_complex, refuse_lazy
 from fedcohort.models.networks import (
     MODELS,
     AnyModel,
@@ -29,4 +29,5 @@ __all__ = [
     "check_network",
     "parameters",
     "refuse_complex",
+    "refuse_lazy",
 ]

@@ -15,7 +15,7 @@ from fedcohort.core.unseeded_draws import drawn_since, unseeded_states
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["check_network", "refuse_complex"]
+__all__ = ["check_network", "refuse_complex", "refuse_lazy"]
 
 ONE_TO = 1e-3
 """Largest distance from 1 of the sum of probabilities; half precision is exact to about 5e-4."""
@@ -74,6 +74,17 @@ def refuse_complex(module: "nn.Module", name: str) -> None:
         )
 
 
+def refuse_lazy(module: "nn.Module", name: str) -> None:
+    """Refuse a network with parameters that have no shape yet, for which ``name`` stands in the message."""
+    from torch.nn.parameter import is_lazy
+
+    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
+        raise UsageError(
+            f"model = {name}: has lazy layers, which get their sizes in a first forward pass; use layers with sizes, such as "
+            "nn.Linear for nn.LazyLinear"
+        )
+
+
 class _Check:
     """The check of one network; for the arguments see :func:`check_network`."""
 
@@ -99,7 +110,7 @@ class _Check:
 
     def all(self) -> None:
         """All checks."""
-        self._no_lazy_layers()
+        refuse_lazy(self.module, self.name)
         attributes, before = _plain_attributes(self.module), unseeded_states()
         from fedcohort.core.network_copies import copy_of
 
@@ -140,16 +151,6 @@ class _Check:
         wrong = [name for name, value in self.module.named_parameters() if not bool(value.isfinite().all())]
         if wrong:
             raise UsageError(f"model = {self.name}: {wrong[0]} has NaN or infinite entries before the training")
-
-    def _no_lazy_layers(self) -> None:
-        """All parameters have known shapes."""
-        from torch.nn.parameter import is_lazy
-
-        if any(map(is_lazy, [*self.module.parameters(), *self.module.buffers()])):
-            raise UsageError(
-                f"model = {self.name}: has lazy layers, which get their sizes in a first forward pass; use layers with sizes, such as "
-                "nn.Linear for nn.LazyLinear"
-            )
 
     def _evaluation(self, twin: "nn.Module") -> None:
         """Outputs in evaluation mode have the right shape, for one sample as well, and nothing is changed by them."""
@@ -242,6 +243,8 @@ class _Check:
                 f"model = {self.name}: its outputs do not depend on parameters that are trained; do not detach them, or compute them "
                 "under torch.no_grad()"
             )
+        if twin is not self.module:
+            self._gradients(outputs)
         now = _plain_attributes(twin).items()
         changed = [
             name for name, value in now if _differ(before.get(name), value) and name.rpartition(".")[2] not in self.kept
@@ -253,19 +256,25 @@ class _Check:
                 stacklevel=5,
             )
 
+    def _gradients(self, outputs: "Tensor") -> None:
+        """Gradients can be computed: PyTorch's error in a client's backward pass would name no line of the network."""
+        try:
+            outputs.sum().backward()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".partition(" Hint:")[0]
+            raise UsageError(
+                f"model = {self.name}: its gradients cannot be computed: {reason}{place_of(error)}"
+            ) from error
+
     def _called(self, twin: "nn.Module", samples: "Tensor", mode: str) -> object:
         """The outputs for some samples."""
         try:
             outputs: object = twin(samples)
         except Exception as error:
-            integers = (
-                ""
-                if samples.is_floating_point()
-                else "; the samples are int64: convert them in the network (x.float())"
-            )
+            integers = "; the samples are int64: convert them in the network (x.float())"
             raise UsageError(
                 f"model = {self.name}: cannot process samples of shape {self.shape}{mode}: {type(error).__name__}: "
-                f"{error}{place_of(error)}{integers}"
+                f"{error}{place_of(error)}{integers * (not samples.is_floating_point())}"
             ) from error
         return outputs
 

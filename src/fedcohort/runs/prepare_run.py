@@ -133,6 +133,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.describe_federation import names_of_clients, survey
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
+    from fedcohort.models import refuse_lazy
     from fedcohort.training.model_states import DTYPES, state_of
     from fedcohort.training.omitted_entries import omitted_entries
 
@@ -142,6 +143,7 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     build = partial(build_module, model_of(experiment, given), federation, seed, DTYPES[experiment.training.precision])
     first = build()
+    refuse_lazy(first, repr(experiment.model.name) if given.model is None else type(first).__name__)
     left_out = omitted_entries(first, build, federation)
     start = {name: value for name, value in state_of(first).items() if name not in left_out}
     clock = clock_of(experiment, experiment.systems, federation.num_samples, algorithm, start, Clock)

@@ -179,7 +179,8 @@ def _natural(experiment: Experiment, given: Given, dataset: Dataset) -> Mapping[
     known = dataset.num_writers
     number = known if "federation.clients" in experiment.unnamed else experiment.federation.clients
     kept = f"the {counted(number, 'client')}" if number == known else f"{number} of {known} clients"
-    _say(given, f"federation.partition: not given, so 'natural': {kept} of the data")
+    if number <= known:  # the partition reports a larger number
+        _say(given, f"federation.partition: not given, so 'natural': {kept} of the data")
     return {**_with_clients(experiment, number), "federation.partition": {"name": "natural", "min_size": 1}}
 
 

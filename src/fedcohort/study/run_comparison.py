@@ -109,7 +109,7 @@ class PlannedRow:
             selector if selector is not None else self.experiment.selection.build(),
             algorithm if algorithm is not None else self.experiment.algorithm.build(),
         )
-        if self.experiment.left_to_data:
+        if "federation.clients" in self.experiment.left_to_data:
             (first,) = self.cells([self.experiment.seed])
             on_data(first, self.given)
 

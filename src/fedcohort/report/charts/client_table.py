@@ -68,7 +68,8 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
     )
     if len(reading.portrait.names) == len(clients):
         frame.insert(2, "name", list(reading.portrait.names))
-    if len(measured := reading.client_accuracy):
+    measured = reading.client_accuracy  # of one client if the algorithm pools all data
+    if len(measured) and measured.shape[1] == len(clients):
         frame.insert(list(frame).index("samples") + 1, "last", measured.iloc[-1].to_numpy(np.float64) * unit)
     ordered = frame.sort_values("selected", ascending=False, kind="stable").head(MOST)
     kept = ordered if reading.num_clients > MOST else frame
