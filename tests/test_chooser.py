@@ -193,6 +193,16 @@ def test_known_times_are_those_of_nominal_work() -> None:
     assert chooser.clock == 13.0
 
 
+def test_the_time_of_an_update_with_nan_is_known() -> None:
+    """It came back, unlike an update that is late: the last time counts, not the longest one."""
+    chooser = Chooser(Uniform(), CENSUS, k=M)
+    for duration in (7.0, 4.0):
+        chooser.select(range(M))
+        spoilt = ClientResult(duration=duration, update=[1.0, float("nan")])
+        chooser.observe(chooser.outcome({0: spoilt, 1: ClientResult(late="too slow")}, duration=duration))
+    assert chooser.durations[:2].tolist() == [4.0, 7.0]
+
+
 def test_a_million_ids_are_checked_in_a_fraction_of_a_second() -> None:
     ids = np.random.default_rng(0).permutation(10**6)
     begin = time.process_time()

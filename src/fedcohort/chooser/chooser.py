@@ -240,9 +240,8 @@ class Chooser:
                 self.selector.observe(outcome)
                 derived = frozenset({"update", "update_norm"})
                 check_reported(outcome, results, derived, type(self.selector).__name__)
-            remember(
-                KnownTimes(self.durations, self.compute_times, self.upload_times), outcome, self.census.epochs, uploads
-            )
+            known = KnownTimes(self.durations, self.compute_times, self.upload_times)
+            remember(known, outcome, results, self.census.epochs, uploads)
             self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
             self._reports.keep_length(results)
             self.results, self._outcomes, self._waiting = results, [], None

@@ -1,10 +1,12 @@
 """The times of clients that a server knows, from the outcomes of its rounds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcohort.core.arrays import Values
+from fedcohort.rounds.client_result import ClientResult
 from fedcohort.selection import Outcome
 
 __all__ = ["KnownTimes", "remember"]
@@ -24,20 +26,24 @@ class KnownTimes:
     upload_times: Values
 
 
-def remember(known: KnownTimes, outcome: Outcome, epochs: int, upload: Values | None) -> None:
+def remember(
+    known: KnownTimes, outcome: Outcome, results: Mapping[int, ClientResult], epochs: int, upload: Values | None
+) -> None:
     """Keep the times of the clients of a round; a late client needs at least the time that the server waited.
 
     Args:
         known: the times so far.
         outcome: the outcome of the round.
+        results: its results by client; a client whose update has NaN or infinite entries has replied, too.
         epochs: epochs of nominal work.
         upload: communication of each client, aligned with the cohort; None if unknown.
     """
     clients, cohort = outcome.cohort.clients, outcome.cohort
     work = np.ones(len(cohort)) if cohort.epochs is None else np.asarray(cohort.epochs) / epochs
     times = outcome.durations / work
-    done = outcome.trained & np.isfinite(times)
-    late = ~outcome.trained & np.isfinite(times)
+    in_time = [(own := results.get(client)) is not None and own.replied for client in clients.tolist()]
+    replied = outcome.trained | np.array(in_time, dtype=bool)
+    done, late = replied & np.isfinite(times), ~replied & np.isfinite(times)
     known.durations[clients[done]] = times[done]
     waited = outcome.durations[late] / np.maximum(work[late], 1.0)
     known.durations[clients[late]] = np.fmax(known.durations[clients[late]], waited)

@@ -44,7 +44,12 @@ class ClientResult:
     @property
     def trained(self) -> bool:
         """Whether an update came back in time, without NaN and infinite entries."""
-        return not self.failure and not self.late and (self.update is None or _is_finite(self.update))
+        return self.replied and (self.update is None or _is_finite(self.update))
+
+    @property
+    def replied(self) -> bool:
+        """Whether an update came back in time, whatever it contains."""
+        return not self.failure and not self.late
 
 
 def _is_finite(update: Any) -> bool:
