@@ -134,9 +134,7 @@ class Chooser:
             )  # fmt: skip
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
-            self.reasons = decisions(
-                cohort
-            )  # now, because they may share arrays that the strategy changes when it observes
+            self.reasons = decisions(cohort)  # now: they may share arrays that the strategy changes when it observes
             self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
             self._outcomes = []
         return cohort

@@ -34,7 +34,7 @@ def remember(
     Args:
         known: the times so far.
         outcome: the outcome of the round.
-        results: its results by client; a client whose update has NaN or infinite entries has replied, too.
+        results: its results by client. They tell clients whose update has NaN or infinite entries from clients that were late.
         epochs: epochs of nominal work.
         upload: communication of each client, aligned with the cohort; None if unknown.
     """

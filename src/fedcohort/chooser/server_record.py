@@ -191,10 +191,8 @@ class ServerRecord(DecisionRecord):
         assert reasons is not None
         rows = self._clients(outcome)
         uploaded = np.array([row.status in ("admitted", "diverged") for row in rows], dtype=bool)
-        uploads, models = (
-            int(uploaded.sum()),
-            float(uploaded.sum() if cohort.share is None else cohort.share[uploaded].sum()),
-        )
+        uploads = int(uploaded.sum())
+        models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
         billed = sorted(outcome.billed & ALWAYS)
         passes = (
             3.0

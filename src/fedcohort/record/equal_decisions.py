@@ -103,9 +103,8 @@ def decision_table(
     parts += [_table_of(equal, selected_only)] if equal else []
     filled = [part for part in parts if len(part)] or parts[:1]
     table = pd.concat(filled, ignore_index=True)
-    if not table[
-        "round"
-    ].is_monotonic_increasing:  # a round has rows in one of the two tables only, ordered by their positions
+    # a round has rows in one of the two tables only, ordered by their positions
+    if not table["round"].is_monotonic_increasing:
         table = table.sort_values("round", kind="stable", ignore_index=True)
     return table.drop(columns="position")
 

@@ -36,9 +36,8 @@ def numbers_in(texts: Sequence[str], column: str) -> dict[str, Values]:
     numbers: dict[str, Values] = {}
     for begin in range(0, len(texts), PARSED):
         part = texts[begin : begin + PARSED]
-        closed = all(
-            text.startswith("{") and text.endswith("}") for text in part
-        )  # none is the beginning of the next one
+        # no text is the first half of an object that the next one completes
+        closed = all(text.startswith("{") and text.endswith("}") for text in part)
         rows = json.loads(f"[{','.join(part)}]") if closed else []
         if len(rows) != len(part) or not all(isinstance(row, dict) for row in rows):
             raise ValueError(f"a text in the column {column} is no JSON object")

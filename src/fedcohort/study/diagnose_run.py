@@ -273,9 +273,8 @@ def _agreement(predicted: "pd.DataFrame", available: "pd.Series[int]", cut: Coll
     """
     greedy, chance, unknown = [], [], 0
     values, chosen = predicted["prediction"].to_numpy(np.float64), predicted["selected"].to_numpy(bool)
-    rounds, starts = np.unique(
-        predicted["round"].to_numpy(np.int64), return_index=True
-    )  # a record is in the order of rounds
+    # a record is in the order of rounds
+    rounds, starts = np.unique(predicted["round"].to_numpy(np.int64), return_index=True)
     for t, candidates in zip(rounds.tolist(), map(slice, starts, [*starts[1:], len(values)]), strict=True):
         selected = chosen[candidates]
         count = int(selected.sum())

@@ -27,8 +27,7 @@ Network = TypeVar("Network", bound=nn.Module)
 LARGE = 2**20
 """Minimum number of multiplications in a layer's product for which oneDNN is faster despite its longer call."""
 LARGE_BEFORE = 2**22
-"""The same on AMD's processors before :data:`FAMILY`. On family 25, model 17, each of the three products of a layer from 784 to 200
-numbers takes 95 µs by MKL and 105 µs by oneDNN for 20 samples, and oneDNN is faster from about this number on."""
+"""The same on AMD's processors before :data:`FAMILY`: on family 25, model 17, MKL is faster below about this number."""
 SHORT, NARROW = 64, 2048
 """Maximum number of samples, and of inputs of a layer, for which PyTorch's own product may compute the gradient of its weights faster.
 Both libraries add up the samples of such a batch one after another, so the results have the same bits."""

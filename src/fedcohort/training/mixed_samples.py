@@ -12,6 +12,7 @@ from fedcohort.algorithms.losses import Loss
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
+from fedcohort.core.unseeded_draws import is_own
 from fedcohort.federation.federation import Federation
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.random_layers import advances_generators
@@ -53,7 +54,7 @@ def passes(samples: int, most: int, least: int) -> list[slice]:
 
 def loss_draws(loss: Loss, federation: Federation, dtype: torch.dtype) -> bool:
     """Whether a loss draws, or may draw, from torch's generators. Its own errors are ignored; the training raises them."""
-    if _is_built_in(loss):
+    if not is_own(loss):
         return False
     with suppress(Exception), torch.no_grad():
         trial, rows = copy.deepcopy(loss), _rows(loss, federation, dtype)
@@ -63,7 +64,7 @@ def loss_draws(loss: Loss, federation: Federation, dtype: torch.dtype) -> bool:
 
 def _loss_mixes(loss: Loss, federation: Federation, dtype: torch.dtype) -> bool:
     """Whether what a loss gives for a sample depends on the others of the batch, or on their number."""
-    if _is_built_in(loss):
+    if not is_own(loss):
         return False
     with suppress(Exception):
         trial, (logits, labels, outputs) = copy.deepcopy(loss), _rows(loss, federation, dtype)
@@ -87,10 +88,6 @@ def why_loss_cannot_stack(loss: Loss, federation: Federation, training: Training
     if _loss_mixes(loss, federation, dtype):
         return f"the loss {name} of a sample depends on the others of its batch"
     return None
-
-
-def _is_built_in(loss: Loss) -> bool:
-    return type(loss).__module__.startswith("fedcohort.")
 
 
 def _rows(loss: Loss, federation: Federation, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None]:
