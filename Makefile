@@ -91,7 +91,7 @@ bench: $(VENV)/.dev ## compare the plans with a bare loop, measure growth and ov
 	@$(BIN)/python benchmarks/bench.py $(QUICK)
 	@$(BIN)/python benchmarks/overheads.py $(QUICK)
 
-bench-cases: $(VENV)/.dev ## compare many networks, algorithms and cohorts with bare loops in ten minutes (ONLY="w2 lstm" TURNS=3); needs an idle machine
+bench-cases: $(VENV)/.dev ## compare many networks, algorithms and cohorts with bare loops in half an hour (ONLY="w2 lstm" TURNS=3); needs an idle machine
 	@$(BIN)/python -m benchmarks.cases $(if $(ONLY),--only $(ONLY)) $(if $(TURNS),--turns $(TURNS))
 	@$(BIN)/python docs/generate.py
 
