@@ -177,6 +177,7 @@ def test_a_second_signal_while_a_process_is_found_to_have_ended(
 ) -> None:
     """The error of its handler came before Python had noted the end of the process, for which the command then waited for ever."""
     reaped: list[int] = []
+    found_here = threading.Event()
 
     def interrupt() -> None:
         while len(list(tmp_path.iterdir())) < 2:
@@ -185,9 +186,15 @@ def test_a_second_signal_while_a_process_is_found_to_have_ended(
         os.kill(os.getpid(), signal.SIGINT)
 
     def waitpid(pid: int, options: int, real: Any = os.waitpid) -> tuple[int, int]:
+        here = threading.current_thread() is threading.main_thread()
+        if not here and not found_here.is_set():  # the thread of the pool could find the end first
+            if options & os.WNOHANG:
+                return 0, 0  # not ended
+            found_here.wait(20)
         found: tuple[int, int] = real(pid, options)
-        if found[0] and threading.current_thread() is threading.main_thread():
+        if found[0] and here:
             reaped.append(found[0])
+            found_here.set()
             os.kill(os.getpid(), signal.SIGINT)
         return found
 
