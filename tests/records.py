@@ -14,7 +14,7 @@ from fedcohort.record import ClientRow, LedgerRow, Portrait, Reasons, RoundRow, 
 from fedcohort.record.database import SqlRow, checkpoints_hash, first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
-__all__ = ["Candidate", "decision_rows", "exchange", "played", "reasons_of", "seal_again", "written"]
+__all__ = ["Candidate", "candidates_of", "decision_rows", "exchange", "played", "reasons_of", "seal_again", "written"]
 
 Candidate = tuple[int, bool, float, Mapping[str, float]]
 """A candidate of a decision: its id, whether it was selected, its score, and the terms of the score."""
@@ -47,31 +47,32 @@ def reasons_of(candidates: Sequence[Candidate]) -> Reasons:
     )
 
 
+def candidates_of(reasons: Reasons) -> list[Candidate]:
+    """The candidates of a decision one by one; selected clients that were no candidates come last, without a score."""
+    terms = [{name: values[i].item() for name, values in reasons.terms.items()} for i in range(len(reasons.clients))]
+    columns = reasons.clients.tolist(), reasons.selected, reasons.scores.tolist(), terms
+    return [*zip(*columns, strict=True), *((client, True, math.nan, {}) for client in reasons.strangers.tolist())]
+
+
 def decision_rows(t: int, reasons: Reasons) -> list[SqlRow]:
     """The rows of the table ``decisions`` for a decision, made one by one; FedCohort makes them column by column."""
 
     def known(value: float) -> float | None:
         return None if math.isnan(value) else float(value) + 0.0
 
-    rows: list[SqlRow] = []
-    for i, client in enumerate(reasons.clients.tolist()):
-        terms = {name: known(values[i].item()) for name, values in reasons.terms.items()}
-        rows.append((t, i, client, int(reasons.selected[i]), known(reasons.scores[i]), json.dumps(terms)))
-    return rows + [(t, len(rows) + i, client, 1, None, "{}") for i, client in enumerate(reasons.strangers.tolist())]
+    return [
+        (t, i, client, int(selected), known(score), json.dumps({name: known(value) for name, value in terms.items()}))
+        for i, (client, selected, score, terms) in enumerate(candidates_of(reasons))
+    ]
 
 
-def played(
-    t: int,
-    clients: Sequence[int] | Sequence[ClientRow] = (),
-    *,
-    decisions: Sequence[Candidate] = (),
-    **values: Any,
-) -> RoundRow:
+def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: Any) -> RoundRow:
     """The record of round ``t`` with the selected ``clients``, all admitted unless their rows give another status.
 
     By default, a round takes one unit of simulated time, the test accuracy is 0.5, and the ledger is empty. Other ``values`` override
-    the fields of the row.
+    the fields of the row; ``decisions`` is a list of :data:`Candidate`.
     """
+    decisions = reasons_of(values.pop("decisions", ()))
     rows = [one if isinstance(one, ClientRow) else ClientRow(one, "admitted") for one in clients]
     usual: dict[str, Any] = {
         "available": 12, "selected": len(rows), "trained": len(rows), "simulated_time": float(t), "round_time": 1.0,
@@ -79,7 +80,7 @@ def played(
         "train_loss": math.nan, "note": "", "ledger": [], "test_accuracy": 0.5, "class_accuracy": [0.5],
         "wall": dict.fromkeys(("selection", "training", "aggregation", "evaluation", "recording", "total"), 0.0),
     }  # fmt: skip
-    return RoundRow(round=t, clients=rows, decisions=reasons_of(decisions), **(usual | values))
+    return RoundRow(round=t, clients=rows, decisions=decisions, **(usual | values))
 
 
 def written(
