@@ -97,7 +97,7 @@ def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
 
 
 def paper_rows_height(each: int, labels: Iterable[str], look: Look) -> float:
-    """The same for papers, which show the rows of all points."""
+    """As :func:`rows_height`, for papers, which show the rows of all points."""
     number = len(set(labels))
     return number * _row_height(each, number, look)
 
