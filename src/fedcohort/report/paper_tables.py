@@ -170,7 +170,7 @@ def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if all(math.isnan(row["personal_accuracy"]) for row in rows):
+    if not _measured(rows, "personal_accuracy"):
         return []
     headings = {
         "Personal (%)" if score.unit else "Personal": "personal_accuracy",
