@@ -254,7 +254,7 @@ def test_earlier_rounds_are_those_before(tmp_path: Path) -> None:
     rows = [(4, "admitted"), (0, "admitted"), (4, "failed"), (4, "late"), (1, "admitted"), (4, "admitted")]
     rounds = []
     for t, (selected, status) in enumerate(rows, start=1):
-        decisions = [(client, client == selected, float(client), {}) for client in (0, 1, 4)]
+        decisions: list[Any] = [(client, client == selected, float(client), {}) for client in (0, 1, 4)]
         rounds.append(played(t, [ClientRow(selected, status)], decisions=decisions))
     run = written(tmp_path / "run", rounds)
     earlier = [list(explain(run, t, 4).earlier) for t in range(1, 7)]
