@@ -1,17 +1,23 @@
 """Run records that tests write or change by hand, with valid hashes."""
 
+import json
 import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fedcohort
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
-from fedcohort.record.database import checkpoints_hash, first_seal, seal_of, sealed_rows
+from fedcohort.record import ClientRow, LedgerRow, Portrait, Reasons, RoundRow, create_run, writing
+from fedcohort.record.database import SqlRow, checkpoints_hash, first_seal, seal_of, sealed_rows
 from tests.experiments import small
 
-__all__ = ["exchange", "played", "seal_again", "written"]
+__all__ = ["Candidate", "candidates_of", "decision_rows", "exchange", "played", "reasons_of", "seal_again", "written"]
+
+Candidate = tuple[int, bool, float, Mapping[str, float]]
+"""A candidate of a decision: its id, whether it was selected, its score, and the terms of the score."""
 
 
 def seal_again(database: sqlite3.Connection) -> None:
@@ -29,20 +35,52 @@ def exchange(bytes_down: int, bytes_up: int, kind: str = "training") -> LedgerRo
     return LedgerRow(kind, 2, bytes_down, bytes_up, 1.0, 0.5, "its update")
 
 
+def reasons_of(candidates: Sequence[Candidate]) -> Reasons:
+    """The decision about these candidates; a term that one of them lacks is NaN."""
+    names = dict.fromkeys(name for *_, terms in candidates for name in terms)
+    return Reasons(
+        np.array([client for client, *_ in candidates], dtype=np.int64),
+        [selected for _, selected, *_ in candidates],
+        np.array([score for _, _, score, _ in candidates], dtype=np.float64),
+        {name: np.array([terms.get(name, math.nan) for *_, terms in candidates], dtype=np.float64) for name in names},
+        np.zeros(0, dtype=np.int64),
+    )
+
+
+def candidates_of(reasons: Reasons) -> list[Candidate]:
+    """The candidates of a decision one by one; selected clients that were no candidates come last, without a score."""
+    terms = [{name: values[i].item() for name, values in reasons.terms.items()} for i in range(len(reasons.clients))]
+    columns = reasons.clients.tolist(), reasons.selected, reasons.scores.tolist(), terms
+    return [*zip(*columns, strict=True), *((client, True, math.nan, {}) for client in reasons.strangers.tolist())]
+
+
+def decision_rows(t: int, reasons: Reasons) -> list[SqlRow]:
+    """The rows of the table ``decisions`` for a decision, made one by one; FedCohort makes them column by column."""
+
+    def known(value: float) -> float | None:
+        return None if math.isnan(value) else float(value) + 0.0
+
+    return [
+        (t, i, client, int(selected), known(score), json.dumps({name: known(value) for name, value in terms.items()}))
+        for i, (client, selected, score, terms) in enumerate(candidates_of(reasons))
+    ]
+
+
 def played(t: int, clients: Sequence[int] | Sequence[ClientRow] = (), **values: Any) -> RoundRow:
     """The record of round ``t`` with the selected ``clients``, all admitted unless their rows give another status.
 
     By default, a round takes one unit of simulated time, the test accuracy is 0.5, and the ledger is empty. Other ``values`` override
-    the fields of the row.
+    the fields of the row; ``decisions`` is a list of :data:`Candidate`.
     """
+    decisions = reasons_of(values.pop("decisions", ()))
     rows = [one if isinstance(one, ClientRow) else ClientRow(one, "admitted") for one in clients]
     usual: dict[str, Any] = {
         "available": 12, "selected": len(rows), "trained": len(rows), "simulated_time": float(t), "round_time": 1.0,
         "admitted": sum(row.status == "admitted" for row in rows), "steps": 0, "local_accuracy": math.nan,
-        "train_loss": math.nan, "note": "", "decisions": [], "ledger": [], "test_accuracy": 0.5, "class_accuracy": [0.5],
+        "train_loss": math.nan, "note": "", "ledger": [], "test_accuracy": 0.5, "class_accuracy": [0.5],
         "wall": dict.fromkeys(("selection", "training", "aggregation", "evaluation", "recording", "total"), 0.0),
     }  # fmt: skip
-    return RoundRow(round=t, clients=rows, **(usual | values))
+    return RoundRow(round=t, clients=rows, decisions=decisions, **(usual | values))
 
 
 def written(

@@ -29,8 +29,7 @@ PERMITTED: dict[str, set[str]] = {
     "rounds": {"core", "algorithms", "federation", "selection", "training", "engines", "record"},
     "runs": {"core", "algorithms", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds"},
     "study": {
-        "core", "algorithms", "measures", "models", "federation", "selection", "experiment", "training", "engines", "record", "rounds",
-        "runs",
+        "core", "algorithms", "measures", "federation", "selection", "experiment", "training", "engines", "record", "rounds", "runs",
     },
     "racing": {"core", "algorithms", "measures", "federation", "selection", "experiment", "record", "runs", "study"},
     "report": {"core", "measures", "federation", "experiment", "record", "runs", "study", "racing"},

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.report.headline import headline
 from fedcohort.report.report_data import find_runs, gather
 from tests.docs.pages import ROOT, blocks, read
+from tests.report.pages import headline
 
 PAGE = ROOT / "docs" / "tutorials" / "first-comparison.md"
 

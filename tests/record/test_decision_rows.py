@@ -11,11 +11,12 @@ import pandas as pd
 import pytest
 
 from fedcohort.record import equal_decisions, own_columns
-from fedcohort.record.database import _decision, _decisions
+from fedcohort.record.database import _decisions
 from fedcohort.record.equal_decisions import equal_decision, rows_of
 from fedcohort.record.own_columns import numbers_in
 from fedcohort.record.round_rows import Reasons, RoundRow
 from fedcohort.record.writer import create_run, writing
+from tests.records import decision_rows, reasons_of
 
 ODD = [0.0, -0.0, 1.5, np.nan, np.inf, -np.inf, 1e-300, 0.1]
 
@@ -33,11 +34,10 @@ def test_columns_give_the_rows_of_single_decisions(terms: dict[str, np.ndarray],
     selected: list[Any] = [True, False, np.True_, False, False, True, False, False]
     clients = np.array([3, 1, 7, 0, 2, 5, 6, 8])
     reasons = Reasons(clients, selected, np.array(ODD), terms, np.array(strangers, dtype=np.int64))
-    expected = [_decision(4, position, reason) for position, reason in enumerate(reasons)]
+    expected = decision_rows(4, reasons)
     found = _decisions(4, reasons)
     assert repr(found) == repr(expected)  # the seal is the hash of this text
     assert [type(x) for x in itertools.chain(*found)] == [type(x) for x in itertools.chain(*expected)]
-    assert repr(_decisions(4, list(reasons))) == repr(expected)
 
 
 @pytest.mark.parametrize("largest", [2**31 - 1, 2**31])
@@ -49,7 +49,7 @@ def test_equal_scores_are_one_row_that_stands_for_the_rows_of_single_decisions(
     clients = np.array([30, 1, largest, 0, 2])
     chosen = [place < selected for place in range(5)]
     reasons = Reasons(clients, chosen, np.full(5, score), {}, np.zeros(0, dtype=np.int64))
-    expected = [_decision(4, position, reason) for position, reason in enumerate(reasons)]
+    expected = decision_rows(4, reasons)
     row = equal_decision(4, reasons)
     assert (row is not None) == (np.isfinite(score) and largest < 2**31)
     assert row is None or repr(list(rows_of(row))) == repr(expected)
@@ -103,11 +103,9 @@ def test_the_table_does_not_depend_on_how_many_rows_are_read_at_a_time(
     """The texts of all terms together took 3 GB for 5,000 rounds with 1,000 candidates."""
     run = create_run(tmp_path / "run", "x = 1", FACTS)
     rounds = [round_with(t, scores) for t, scores in enumerate([*ROUNDS, [0.7, 0.2, 0.4]], start=1)]
-    rounds[-1].decisions = [
-        (4, True, 0.7, {"loss": 0.5, "age": 0.2}),
-        (1, False, 0.2, {"loss": 0.2}),
-        (0, False, 0.4, {}),
-    ]
+    rounds[-1].decisions = reasons_of(
+        [(4, True, 0.7, {"loss": 0.5, "age": 0.2}), (1, False, 0.2, {"loss": 0.2}), (0, False, 0.4, {})]
+    )
     with writing(run) as writer:
         writer.record(rounds)
     whole = run.decisions

@@ -85,8 +85,8 @@ def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) 
 
 def test_clients_that_reported_nothing_more_have_no_further_columns() -> None:
     frame = pd.DataFrame({"client": [3, 5], "loss": [0.1, np.nan], "reports": ["{}", "{}"]})
-    pd.testing.assert_frame_equal(with_own_columns(frame, "reports"), frame[["client", "loss"]])
-    told = with_own_columns(frame.assign(reports=["{}", '{"loss": 2}']), "reports")
+    pd.testing.assert_frame_equal(with_own_columns(frame), frame[["client", "loss"]])
+    told = with_own_columns(frame.assign(reports=["{}", '{"loss": 2}']))
     assert list(told) == ["client", "loss", "loss_"]
     assert told["loss_"].tolist() == pytest.approx([np.nan, 2.0], nan_ok=True)
-    assert list(with_own_columns(frame[:0].copy(), "reports")) == ["client", "loss"]
+    assert list(with_own_columns(frame[:0].copy())) == ["client", "loss"]

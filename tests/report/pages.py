@@ -5,6 +5,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from fedcohort.report.figure import Figure
+from fedcohort.report.headline import answers
+from fedcohort.report.report_data import Story
 
 __all__ = ["Page", "caption"]
 
@@ -82,3 +84,8 @@ class Page(HTMLParser):
 def caption(figure: Figure) -> str:
     """What the caption says about the figure and all its views."""
     return " ".join([figure.note, *(view.note for view in figure.views if view.note)])
+
+
+def headline(story: Story) -> list[str]:
+    """All sentences of the answers at the head of a page, about the first point of a sweep."""
+    return [sentence for _, sentences in answers(story)[0].answers for sentence in sentences]

@@ -12,7 +12,6 @@ from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.cost_notes import HIDDEN_BYTES, NO_TIME, TWO_DOWNLOADS
-from fedcohort.report.headline import headline
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.paper_figures import composed, draw
@@ -22,7 +21,7 @@ from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
 from tests.records import exchange, played, written
-from tests.report.pages import Page
+from tests.report.pages import Page, headline
 from tests.report.test_answers import BETTER, FIRST, runs_of
 
 

@@ -16,7 +16,7 @@ from fedcohort.record import LedgerRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.asking_clients import answer as answer_of_clients
 from fedcohort.rounds.ledger import Ledger
-from fedcohort.rounds.run_state import members
+from fedcohort.rounds.round_facts import members
 from fedcohort.selection import Card, Cohort, LocalLoss, LossChange, Question, Round, Selector, Speed, UpdateNorm
 from tests.run_states import a_run_state
 
@@ -124,7 +124,8 @@ def test_algorithms_know_all_samples_and_the_numbers_of_the_cohort() -> None:
         np.array([7, 2]), multiplicity=np.array([1, 3]), inclusion=np.array([0.5, 0.25]), weights=np.array([0.1, 0.7])
     )
     with a_run_state() as run_state:
-        found, sizes = members(run_state, cohort, 5, 4), run_state.clock.num_samples
+        sizes = run_state.clock.num_samples
+        found = members(cohort, sizes, 5, 4, run_state.engine.trainable)
     assert (found.num_clients, found.total_samples, found.k, found.t) == (12, sizes.sum(), 5, 4)
     assert found.multiplicity == {7: 1, 2: 3}
     assert found.inclusion == {7: 0.5, 2: 0.25}

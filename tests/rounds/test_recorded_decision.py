@@ -12,6 +12,7 @@ from fedcohort.record import KEPT, LedgerRow, RoundRow
 from fedcohort.rounds import play_round
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Cohort, Why
+from tests.records import candidates_of
 from tests.run_states import a_run_state
 
 
@@ -37,7 +38,7 @@ def test_decisions_list_the_selected_and_then_the_best_scored_candidates(m: int,
     scores[draw.random(m) < 0.05] = -np.inf
     clients = draw.permutation(candidates)[: min(k, m)]
     cohort = Cohort(clients, why=Why(candidates, scores, {"id": candidates.astype(np.float64)}))
-    rows = list(decisions(cohort))
+    rows = candidates_of(decisions(cohort))
     assert [row[0] for row in rows] == ids_by_one_sort(cohort)
     where = {int(c): i for i, c in enumerate(candidates)}
     for client, selected, score, terms in rows:
@@ -48,10 +49,14 @@ def test_decisions_list_the_selected_and_then_the_best_scored_candidates(m: int,
 
 def test_selected_clients_that_were_no_candidates_are_listed_last() -> None:
     cohort = Cohort(np.array([9, 2]), why=Why(np.array([1, 2]), np.array([0.5, 0.1])))
-    assert [(client, selected) for client, selected, _, _ in decisions(cohort)] == [(2, True), (1, False), (9, True)]
-    assert [client for client, *_ in decisions(Cohort(np.array([4, 3])))] == [4, 3]
+    assert [(client, selected) for client, selected, _, _ in candidates_of(decisions(cohort))] == [
+        (2, True),
+        (1, False),
+        (9, True),
+    ]
+    assert [client for client, *_ in candidates_of(decisions(Cohort(np.array([4, 3]))))] == [4, 3]
     empty = Cohort(np.zeros(0, dtype=np.int64), why=Why(np.zeros(0, dtype=np.int64), np.zeros(0)))
-    assert list(decisions(empty)) == []
+    assert candidates_of(decisions(empty)) == []
 
 
 @pytest.mark.parametrize("kind", ["random", "ties", "all equal", "few scores", "no scores", "one is best", "sorted"])
@@ -70,7 +75,7 @@ def test_decisions_of_70000_candidates_equal_those_of_a_full_sort(kind: str, shu
     }[kind]
     candidates = draw.permutation(m) if shuffled else np.arange(m)
     clients = draw.choice(m, 30, replace=False)
-    rows = list(decisions(Cohort(clients, why=Why(candidates, scores))))
+    rows = candidates_of(decisions(Cohort(clients, why=Why(candidates, scores))))
     keys = np.where(np.isnan(scores), -np.inf, scores)
     order = candidates[np.lexsort((candidates, -keys))]
     chosen = np.isin(order, clients)
@@ -81,7 +86,7 @@ def test_decisions_of_70000_candidates_equal_those_of_a_full_sort(kind: str, shu
 
 def test_repeated_candidates_and_terms_given_as_lists_are_recorded() -> None:
     why = Why(np.array([2, 2, 7, 4]), np.array([1.0, 2, 3, 4]), {"id": [2, 2, 7, 4]})  # type: ignore[dict-item]
-    rows = list(decisions(Cohort(np.array([7, 2]), why=why)))
+    rows = candidates_of(decisions(Cohort(np.array([7, 2]), why=why)))
     assert sorted((client, selected) for client, selected, *_ in rows) == [(2, True), (2, True), (4, False), (7, True)]
     assert all(terms == {"id": client} for client, *_, terms in rows)
 
@@ -90,13 +95,13 @@ def test_decisions_do_not_change_when_the_strategy_reuses_its_arrays() -> None:
     """A strategy may overwrite its arrays in the next round, and a round is recorded while the next round is played."""
     clients, ids, scores = np.array([4, 3]), np.array([3, 4, 5]), np.array([0.5, 0.25, 0.125])
     without, why = decisions(Cohort(clients)), decisions(Cohort(clients, why=Why(ids, scores, {"id": ids * 1.0})))
-    before = list(without), list(why)
+    before = candidates_of(without), candidates_of(why)
     clients[:], ids[:], scores[:] = 7, 8, 9.0
-    assert (list(without), list(why)) == before
+    assert (candidates_of(without), candidates_of(why)) == before
 
 
 def test_candidate_ids_given_as_floats_are_recorded_as_integers() -> None:
-    rows = list(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))
+    rows = candidates_of(decisions(Cohort(np.array([2]), why=Why(np.array([1.0, 2.0]), np.array([0.5, 0.1])))))
     assert [(client, type(client)) for client, *_ in rows] == [(2, int), (1, int)]
 
 

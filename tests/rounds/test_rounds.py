@@ -22,6 +22,7 @@ from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import RunState, play_round
 from fedcohort.rounds.client_outcomes import ALWAYS, WatchedReport
 from fedcohort.selection import Card, Cohort, Outcome, Round, Selector, Why
+from tests.records import candidates_of
 from tests.run_states import a_run_state
 
 MLP_PARAMETERS = 64 * 64 + 64 + 64 * 10 + 10
@@ -274,7 +275,7 @@ class ReusesItsArrays(Selector):
 def test_recorded_decisions_do_not_change_when_the_strategy_overwrites_its_arrays() -> None:
     with a_run_state(Given(selector=ReusesItsArrays())) as run_state:
         for t in (1, 2):
-            rows = list(play_round(run_state, t, test=False).decisions)
+            rows = candidates_of(play_round(run_state, t, test=False).decisions)
             expected = [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]  # the k = 3 selected clients first, by falling score
             assert [(client, selected) for client, selected, *_ in rows] == [(i, i > 8) for i in expected]
             assert [score for *_, score, _ in rows] == [10.0 * t + i for i in expected]

@@ -252,9 +252,10 @@ def test_clients_without_an_update_are_none_of_those_that_trained(tmp_path: Path
 def test_earlier_rounds_are_those_before(tmp_path: Path) -> None:
     """Client 4 was selected in rounds 1, 3, 4 and 6, whatever became of its update."""
     rows = [(4, "admitted"), (0, "admitted"), (4, "failed"), (4, "late"), (1, "admitted"), (4, "admitted")]
-    rounds = [played(t, [ClientRow(client, status)]) for t, (client, status) in enumerate(rows, start=1)]
-    for t, row in enumerate(rounds, start=1):
-        row.decisions = [(client, client == rows[t - 1][0], float(client), {}) for client in (0, 1, 4)]
+    rounds = []
+    for t, (selected, status) in enumerate(rows, start=1):
+        decisions: list[Any] = [(client, client == selected, float(client), {}) for client in (0, 1, 4)]
+        rounds.append(played(t, [ClientRow(selected, status)], decisions=decisions))
     run = written(tmp_path / "run", rounds)
     earlier = [list(explain(run, t, 4).earlier) for t in range(1, 7)]
     assert earlier == [[], [1], [1], [1, 3], [1, 3, 4], [1, 3, 4]]

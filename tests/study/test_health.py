@@ -527,34 +527,27 @@ FROM_RESULTS = "taken from these results, a level that the mean best accuracy of
 
 def test_a_failing_row_does_not_lower_the_target() -> None:
     names, sound = ["a", "b", "c"], [""] * 3
-    assert common_target([0.871, 0.842, 0.07], names, sound, [(0, 1, 2)]) == Target(
+    assert common_target([0.871, 0.842, 0.07], names, sound) == Target(
         0.84, f"{FROM_RESULTS} (without rows far below the best: 'c')"
     )
-    assert common_target([0.871, 0.842, 0.7], names, sound, [(0, 1, 2)]) == Target(0.7, FROM_RESULTS)
+    assert common_target([0.871, 0.842, 0.7], names, sound) == Target(0.7, FROM_RESULTS)
     assert Target(0.7, FROM_RESULTS).from_results
     assert not Target(0.7, "measures.target_accuracy").from_results
 
 
-def test_a_harder_federation_is_not_failing() -> None:
-    """At each point of a sweep, rows are beside the best row of that point only; the level is one for all."""
-    names = ["a, alpha=1", "b, alpha=1", "a, alpha=0.1", "b, alpha=0.1"]
-    target = common_target([0.9, 0.2, 0.5, 0.45], names, [""] * 4, [(0, 1), (2, 3)])
-    assert target == Target(0.45, f"{FROM_RESULTS} (without rows far below the best: 'b, alpha=1')")
-
-
 def test_unknown_accuracies_give_no_target() -> None:
-    assert math.isnan(common_target([math.nan], ["a"], [""], [(0,)]).accuracy)
-    assert common_target([math.nan, 0.5], ["a", "b"], ["", ""], [(0, 1)]) == Target(0.5, FROM_RESULTS)
+    assert math.isnan(common_target([math.nan], ["a"], [""]).accuracy)
+    assert common_target([math.nan, 0.5], ["a", "b"], ["", ""]) == Target(0.5, FROM_RESULTS)
 
 
 def test_rows_that_all_fail_give_no_target(tmp_path: Path) -> None:
     """The best accuracy of a model that no update entered is that of the initial one, which was "reached" in the first round."""
     failing = ["in which no update was admitted under a seed", "that predict one class"]
-    none = common_target([0.4, 0.5], ["a", "b"], failing, [(0, 1)])
+    none = common_target([0.4, 0.5], ["a", "b"], failing)
     assert math.isnan(none.accuracy)
     assert none.chosen == "none, because training failed in every row"
-    assert common_target([0.5], ["a"], ["at chance"], [(0,)]).chosen == "none, because training failed"
-    diverged = common_target([0.4, 0.5], ["a", "b"], ["at chance", "with diverged updates"], [(0, 1)])
+    assert common_target([0.5], ["a"], ["at chance"]).chosen == "none, because training failed"
+    diverged = common_target([0.4, 0.5], ["a", "b"], ["at chance", "with diverged updates"])
     assert diverged == Target(0.5, f"{FROM_RESULTS} (without rows at chance: 'a')"), "b has learned something"
 
     rounds = [played(t, [ClientRow(0, "declined")], test_accuracy=0.73, class_accuracy=[0.9, 0.4]) for t in (1, 2)]
@@ -574,7 +567,7 @@ def test_rows_that_all_fail_give_no_target(tmp_path: Path) -> None:
 def test_failing_rows_without_a_score_are_named_beside_the_target() -> None:
     """The models of a regression that diverge can have no finite R², under a seed or all: the words left these rows out."""
     failing = ["", "with diverged updates", "in which no update was admitted under a seed"]
-    target = common_target([0.27, math.nan, math.nan], ["a", "hot", "hotter"], failing, [(0, 1, 2)], "R²")
+    target = common_target([0.27, math.nan, math.nan], ["a", "hot", "hotter"], failing, "R²")
     without = "rows with diverged updates: 'hot'; rows in which no update was admitted under a seed: 'hotter'"
     assert target == Target(0.27, f"{FROM_RESULTS.replace('accuracy', 'R²')} (without {without})")
 

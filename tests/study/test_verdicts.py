@@ -9,7 +9,6 @@ from scipy import stats
 from fedcohort.record import ClientRow, Run
 from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
-from fedcohort.report.headline import headline
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured
@@ -25,6 +24,7 @@ from fedcohort.study.verdicts import (
     verdicts,
 )
 from tests.records import played, written
+from tests.report.pages import headline
 
 FIRST = [0.50, 0.52, 0.48, 0.51, 0.49, 0.50, 0.53, 0.47]
 BETTER = [value + 0.1 + 0.01 * i for i, value in enumerate(FIRST)]

@@ -28,11 +28,8 @@ class Problem(Protocol):
         num_samples: number of training samples N_i (in a stack, int64 [clients]).
         batch: the current batch, as positions in the client's training samples, int64 [B] (in a stack [clients, B], short batches
             padded).
-        held_out: (features, labels) of the client's held-out part, as stored; empty if there is none, or if it is too small for
-            batch norm.
         notes: what the algorithm keeps for the next step of this training; empty at first. (In a stack, its tensors have the client
             axis too, and lose the rows of clients that have finished, as the parameters do.)
-        rng: the algorithm's own random numbers for this training, keyed by round and client.
     """
 
     parameters: Tensors
@@ -49,12 +46,13 @@ class Problem(Protocol):
 
     @property
     def held_out(self) -> tuple[Tensor, Tensor]:
-        """See above."""
+        """The features and the labels of the client's held-out part, as stored; empty if there is none, or if it is too small for
+        batch norm."""
         ...
 
     @property
     def rng(self) -> np.random.Generator:
-        """See above."""
+        """The algorithm's own random numbers for this training, keyed by round and client."""
         ...
 
     def backward(self, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -174,7 +174,7 @@ def local_losses(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | N
     return losses_of_rows(loss, logits.flatten(0, 1), labels.flatten(), flat).view(labels.shape).mean(1)
 
 
-def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+def losses_of_rows(loss: Loss, logits: Tensor, labels: Tensor, outputs: Tensor | None) -> Tensor:
     """What :meth:`Loss.samples` returns, [B].
 
     Raises:

@@ -21,6 +21,7 @@ from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow, RoundRow, Run
 from fedcohort.rounds.client_outcomes import ALWAYS
 from fedcohort.rounds.client_result import ClientResult
+from fedcohort.rounds.round_facts import mean_of_known, round_notes, round_row
 from fedcohort.selection import Outcome
 
 __all__ = ["ServerRecord"]
@@ -132,7 +133,7 @@ class ServerRecord(DecisionRecord):
         of_clients = None if client_accuracy is None else client_accuracies(client_accuracy, chooser.census.num_clients)
         self._check_bytes(outcome)
         row = self._row(outcome, _storable(note))
-        row.add_validation(outcome.accuracy, _mean(outcome.validation_losses))
+        row.add_validation(outcome.accuracy, mean_of_known(outcome.validation_losses))
         row.add_test(accuracy, loss, of_classes.tolist())
         row.client_accuracy = of_clients
         self.write(row)
@@ -213,24 +214,17 @@ class ServerRecord(DecisionRecord):
             seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
         )  # fmt: skip
         selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
-        admitted = sum(row.status == "admitted" for row in rows)
-        return RoundRow(
-            round=outcome.t,
-            available=len(chooser.available),
-            selected=len(cohort),
-            trained=len(trained),
-            admitted=admitted,
-            simulated_time=chooser.clock,
-            round_time=outcome.duration,
-            steps=sum(row.steps for row in rows) if all(row.steps for row in trained) else 0,
-            local_accuracy=_mean([row.accuracy for row in trained]),
-            train_loss=_mean([row.loss for row in trained]),
-            note=self._note(outcome, admitted, note),
-            clients=rows,
-            decisions=reasons,
-            ledger=ledger.rows,
+        available, k = len(chooser.available), chooser.census.k
+        short = not chooser.selector.variable_size and available < k
+        notes = round_notes(cohort, rows, available, k, short=short)
+        row = round_row(
+            outcome.t, rows, reasons, ledger.rows, available=available, time=chooser.clock, duration=outcome.duration,
+            note="; ".join(part for part in [*notes, note] if part),
             wall={"selection": selection, "training": total - selection, "total": total},
-        )
+        )  # fmt: skip
+        if not all(client.steps for client in trained):
+            row.steps = 0  # unknown
+        return row
 
     def _clients(self, outcome: Outcome) -> list[ClientRow]:
         """What happened to each selected client."""
@@ -258,18 +252,6 @@ class ServerRecord(DecisionRecord):
         for row in rows:
             row.weight = row.weight / total if total > 0 else math.nan if row.status == "admitted" else 0.0
         return rows
-
-    def _note(self, outcome: Outcome, admitted: int, note: str) -> str:
-        """What was special about the round, in words."""
-        why, available, k = outcome.cohort.why, len(self._chooser.available), self._chooser.census.k
-        notes = [why.note if why is not None else ""]
-        if not available:
-            notes = ["empty round: no client available"]
-        elif not self._chooser.selector.variable_size and available < k:
-            notes.append(f"short round: {available} of {k} available")
-        if available and not admitted:
-            notes.append("no update admitted: the model stays as it was")
-        return "; ".join(part for part in (*notes, note) if part)
 
 
 def _status(result: ClientResult, *, trained: bool, admitted: bool) -> tuple[str, str]:
@@ -307,10 +289,3 @@ def _names(given: Sequence[str], number: int, argument: str, things: str) -> lis
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"{argument}: has {shown(twice)} twice; names must differ")
     return names
-
-
-def _mean(values: ArrayLike) -> float:
-    """The mean of the finite values; NaN if there are none."""
-    known = np.asarray(values, np.float64)
-    known = known[np.isfinite(known)]
-    return float(known.mean()) if len(known) else math.nan

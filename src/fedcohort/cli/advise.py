@@ -2,7 +2,7 @@
 
 import click
 
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     Option,
     data_dir_option,
@@ -87,7 +87,6 @@ def advise(
     seconds or seconds_per_sample, communication_seconds, and available (share of rounds). A twin of the federation is built out of
     public data, compared with the table, and all strategies that it can use race on it. The same command resumes a race.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.experiment import parse_overrides
     from fedcohort.experiment.given_objects import Given
     from fedcohort.federation.client_table import client_table
@@ -114,7 +113,7 @@ def advise(
         with watching(planned.planned.cells, quiet, at_most=True, most_runs=planned.planned.most_runs) as progress:
             made = planned.run(runs=runs, progress=progress, jobs=jobs)
     if as_json:
-        echo(formatted_values.as_json(document("advise", made.to_json())))
+        print_document("advise", made.to_json())
         return
     screen = terminal.screen()
     screen.print(terminal.advice(made, screen.width))

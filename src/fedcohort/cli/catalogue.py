@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import json_option
-from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
 from fedcohort.core.synonyms import ALSO_KNOWN_AS, all_meant
 
@@ -28,12 +27,11 @@ def strategies(name: str | None, details: bool, as_json: bool) -> None:
     disclose, and what they cost. NAME can also be what the literature calls a plug-in, or a class of your own,
     'path/to/file.py:Class'.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
 
     sections = _sections(name)
     if as_json:
-        echo(formatted_values.as_json(document("strategies", {"sections": _by_key(sections)})))
+        print_document("strategies", {"sections": _by_key(sections)})
         return
     console = terminal.screen()
     console.print(

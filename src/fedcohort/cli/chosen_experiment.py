@@ -26,7 +26,6 @@ def experiment_of(file: str | None, settings: Sequence[str], trust: bool, *, var
 
 def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experiment]":
     """The label and the experiment of the base, or of the row called ``variant``, with all seeds."""
-
     plain = experiment.model_copy(update={"sweep": {}})
     rows = dict(experiment.rows()) | dict(plain.rows())
     label = plain.label if variant is None else variant

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of, row_of
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     data_dir_option,
     json_option,
@@ -17,7 +17,6 @@ from fedcohort.cli.options import (
     variant_option,
     with_options,
 )
-from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def describe_data(
     (my.py:load), or the name of a data set. The clients are those of the first seed.
     """
     from fedcohort.cli.watch_runs import messages
-    from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
     from fedcohort.experiment.given_objects import Given
     from fedcohort.report import terminal
@@ -67,7 +65,7 @@ def describe_data(
         dataset, survey = look(experiment, given)
     if as_json:
         found = _partition_json(experiment, dataset, survey, terminal.quantiles(survey))
-        echo(formatted_values.as_json(document("data-describe", found)))
+        print_document("data-describe", found)
     else:
         screen = terminal.screen()
         screen.print(terminal.partition(experiment, dataset, survey, screen.width))
@@ -116,7 +114,6 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     import os
     from pathlib import Path
 
-    from fedcohort.core import formatted_values
     from fedcohort.federation.dialogue_data import DIALOGUES
     from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
@@ -132,7 +129,7 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
         where = f"mirror, {local[0]}" if local else "not in a mirror"
         known.append({"name": name, "from": _origin(sources[-1]), "here": where})
     if as_json:
-        echo(formatted_values.as_json(document("data-list", {"data": known})))
+        print_document("data-list", {"data": known})
     else:
         screen = terminal.screen()
         screen.print(terminal.known_data(known, screen.width))
@@ -184,13 +181,8 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
     if verify:
         kept = [cache_listing.check(entry) for entry in kept]
     if as_json:
-        echo(
-            formatted_values.as_json(
-                document(
-                    "data-cache",
-                    {"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]},
-                )
-            )
+        print_document(
+            "data-cache", {"entries": [*map(_entry_json, kept)], "removed": [entry.name for entry in removed]}
         )
     else:
         _print_cache(kept, removed)
@@ -245,9 +237,8 @@ def _partition_json(
         "feature_shift": description["federation"]["feature_shift"],
         "systems": description["systems"],
         "dropped": report.dropped,
-        "effective_alpha": "inf"
-        if report.effective_alpha == math.inf
-        else report.effective_alpha,  # null if it is undefined
+        # null if it is undefined
+        "effective_alpha": "inf" if report.effective_alpha == math.inf else report.effective_alpha,
         "seed": experiment.seed,
         "clients": clients,
         "quantiles": quantiles,

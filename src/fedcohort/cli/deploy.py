@@ -1,11 +1,9 @@
 """``fedcohort deploy`` and ``fedcohort site``: write a Flower app, and serve the data of a site."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
 from fedcohort.cli.output import echo
+from fedcohort.cli.watch_runs import messages
 
 __all__ = ["deploy", "site"]
 
@@ -48,25 +46,10 @@ def serve(file: str, insecure: bool) -> None:
     _check_flower()
     from fedcohort.flower.sites.serve import serve_site
 
-    with _log_lines():
+    with messages(times=True):
         code = serve_site(file, insecure=insecure)
     if code:
         raise SystemExit(code)
-
-
-@contextmanager
-def _log_lines() -> Iterator[None]:
-    """Print the log with times."""
-    import logging
-
-    log, handler = logging.getLogger("fedcohort"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s fedcohort: %(message)s"))
-    log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 def _check_flower() -> None:

@@ -12,7 +12,7 @@ from fedcohort.cli.json_formats_of_data import RECORDS_OF_DATA
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
 
-__all__ = ["Key", "document", "json_schema", "keys_of", "schema"]
+__all__ = ["Key", "document", "json_schema", "keys_of", "print_document", "schema"]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -35,6 +35,13 @@ class Key(NamedTuple):
 def document(name: str, values: Mapping[str, object]) -> dict[str, Any]:
     """The document of a command: the values after ``format``, the name of the format, and ``version``."""
     return {"format": f"fedcohort.{name}", "version": VERSION, **values}
+
+
+def print_document(name: str, values: Mapping[str, object]) -> None:
+    """Print the document of a command as JSON; see :func:`document`."""
+    from fedcohort.core.formatted_values import as_json
+
+    echo(as_json(document(name, values)))
 
 
 def keys_of(record: str) -> Iterator[Key]:

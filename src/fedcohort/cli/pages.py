@@ -10,7 +10,7 @@ import click
 
 from fedcohort.cli.awaited_runs import awaited
 from fedcohort.cli.chosen_experiment import experiment_of
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     at_most_option,
     columns_option,
@@ -25,6 +25,7 @@ from fedcohort.cli.options import (
     played_with_option,
     port_option,
     precision_option,
+    reference_label,
     reference_option,
     report_option,
     rounds_option,
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["figures", "live", "profile", "report"]
 
 
-def _reference() -> str:
-    """The label of ``--reference``; empty without it."""
-    return click.get_current_context().meta.get("fedcohort.reference") or ""
-
-
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN…]")
 @with_options(report_option, reference_option, runs_option, played_with_option)
@@ -69,7 +65,7 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     found = found_and_missing(paths, runs, settings)
-    text = page(gather(found.runs, reference=_reference(), missing=found.missing), command=command)
+    text = page(gather(found.runs, reference=reference_label(), missing=found.missing), command=command)
     write_page(output, text)
     _say_missing(found.missing)
 
@@ -141,12 +137,10 @@ def _figures(
     note = ""
     if others or not measured:
         found = found_and_missing(others, runs, settings)
-        story = gather(found.runs, reference=_reference(), missing=found.missing)
+        story = gather(found.runs, reference=reference_label(), missing=found.missing)
         charts += figures_of_runs(story, look)
-        names, note = (
-            full_names(story),
-            " ".join(filter(None, [about_single_rows(story), in_sentences(found.missing, command=False)])),
-        )
+        names = full_names(story)
+        note = " ".join(filter(None, [about_single_rows(story), in_sentences(found.missing, command=False)]))
         _say_missing(found.missing)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
@@ -228,7 +222,6 @@ def profile(
     FILE is an experiment in TOML; without it, the quickstart is measured. Each size is measured in a fresh process: the time of a
     mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
     from fedcohort.study.batch_size_profile import SIZES
     from fedcohort.study.batch_size_profile import profile as measure
@@ -239,7 +232,7 @@ def profile(
     )  # fmt: skip
     try:
         if as_json:
-            echo(formatted_values.as_json(document("profile", measured.to_json())))
+            print_document("profile", measured.to_json())
         else:
             screen = terminal.screen()
             screen.print(terminal.profile(measured, screen.width))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of, row_of
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     data_dir_option,
     jobs_option,
@@ -15,6 +15,7 @@ from fedcohort.cli.options import (
     over_option,
     partial_option,
     quiet_option,
+    reference_label,
     reference_option,
     runs_option,
     seed_option,
@@ -69,7 +70,6 @@ def run(
     FILE is an experiment in TOML; without it, the quickstart is run. An interrupted run resumes after its last checkpoint, and a
     finished run is not repeated.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.experiment import Cell
     from fedcohort.experiment.pairings import check_row
     from fedcohort.report import terminal
@@ -84,7 +84,7 @@ def run(
         rows = [result.to_json() | {"note": note} for result, note in zip(results, notes, strict=True)]
         health = [finding.to_json() for finding in findings]
         named = {"name": experiment.name, "label": label, "health": health, "runs": rows}
-        echo(formatted_values.as_json(document("run", named)))
+        print_document("run", named)
         return
     screen = terminal.screen()
     screen.print(terminal.results(label, results, findings, screen.width))
@@ -176,7 +176,7 @@ def compare(
     from fedcohort.report.runs_on_disk import expanded
     from fedcohort.study.compare_existing_runs import read
 
-    _print_comparison(read(expanded(folders), partial=partial, reference=_reference()), measures, as_json)
+    _print_comparison(read(expanded(folders), partial=partial, reference=reference_label()), measures, as_json)
 
 
 @click.command()
@@ -269,13 +269,8 @@ def _compared(
             progress=progress,
             jobs=jobs,
             trust=trust,
-            reference=_reference(),
+            reference=reference_label(),
         )
-
-
-def _reference() -> str:
-    """The label of ``--reference``; empty without it."""
-    return click.get_current_context().meta.get("fedcohort.reference") or ""
 
 
 def _print_comparison(compared: "Comparison", measures: Sequence[str], as_json: bool) -> None:
@@ -287,14 +282,13 @@ def _print_comparison(compared: "Comparison", measures: Sequence[str], as_json: 
     Raises:
         UsageError: a file cannot be written, or no run has one of the measures.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
 
     differences = compared.differences_in(measures)
     problems = _write_tables(compared)
     if as_json:
         of_measures = {"differences": {each.measure.name: each.to_json() for each in differences}} if measures else {}
-        echo(formatted_values.as_json(document("compare", compared.to_json() | of_measures)))
+        print_document("compare", compared.to_json() | of_measures)
     else:
         screen = terminal.screen()
         tables = [terminal.measure_table(compared, each, screen.width) for each in differences]

@@ -3,7 +3,7 @@
 import click
 
 from fedcohort.cli.chosen_experiment import experiment_of
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     data_dir_option,
     jobs_option,
@@ -53,7 +53,6 @@ def race(
     The rows of FILE race on the same seeds: the base and its variants, or all strategies that it can use if it has one row only. A row
     that is clearly worse gets no more seeds. The same command resumes a race, and uses runs that `fedcohort compare` has made.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.experiment.given_objects import Given
     from fedcohort.racing.run_race import Limits, plan
     from fedcohort.report import terminal
@@ -71,7 +70,7 @@ def race(
     with watching(planned.cells, quiet, at_most=True, most_runs=planned.most_runs) as progress:
         result = planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)
     if as_json:
-        echo(formatted_values.as_json(document("race", result.to_json())))
+        print_document("race", result.to_json())
         return
     screen = terminal.screen()
     screen.print(terminal.race(result, screen.width))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedcohort.cli.json_schema import document
+from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     client_option,
     conformal_option,
@@ -54,7 +54,6 @@ def measure(
     stability. Runs that differ only in their seed are shown by their means, and one by one with --conformal. RUN is a run directory,
     a folder of run directories, or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
     from fedcohort.report.missing_runs import in_sentences
     from fedcohort.report.runs_on_disk import found_and_missing
@@ -73,11 +72,7 @@ def measure(
         rows = [_named(run) | each.to_json() for run, each in zip(found, summaries, strict=True)]
         for row, own in zip(rows, sets, strict=False):
             row["conformal"] = own.to_json()
-        echo(
-            formatted_values.as_json(
-                document("measures", {"runs": rows, "missing": [one.to_json() for one in missing]})
-            )
-        )
+        print_document("measures", {"runs": rows, "missing": [one.to_json() for one in missing]})
     else:
         screen = terminal.screen()
         screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
@@ -178,7 +173,7 @@ def why(
         raise UsageError(f"RUN: these are {len(paths)} runs; give one of them: {names}")
     explanation = explain(single_run(paths[0], runs, settings), round_, client)
     if as_json:
-        echo(formatted_values.as_json(document("why", explanation.to_json())))
+        print_document("why", explanation.to_json())
     else:
         screen = terminal.screen()
         screen.print(terminal.explanation(explanation, screen.width))
@@ -194,7 +189,6 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     selection. RUN is a run directory, a folder of run directories, or an experiment file with runs in --runs; without RUN, all runs
     in --runs are used. Several runs become one table of means over seeds. Runs are not changed.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.report import terminal
     from fedcohort.report.missing_runs import in_sentences
     from fedcohort.report.runs_on_disk import found_and_missing
@@ -206,11 +200,7 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
         rows = [_named(run) | one.to_json() for run, one in zip(found, each, strict=True)]
-        echo(
-            formatted_values.as_json(
-                document("diagnose", {"runs": rows, "missing": [one.to_json() for one in missing]})
-            )
-        )
+        print_document("diagnose", {"runs": rows, "missing": [one.to_json() for one in missing]})
         return
     screen = terminal.screen()
     for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing))):

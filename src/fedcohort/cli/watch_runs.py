@@ -40,15 +40,15 @@ def watching(
 
 
 @contextmanager
-def messages(quiet: bool = False) -> "Iterator[None]":
-    """Print the messages of the package to standard error during a block, or none of them if ``quiet``."""
+def messages(quiet: bool = False, *, times: bool = False) -> "Iterator[None]":
+    """Print the messages of the package to standard error during a block, with ``times`` before them, or none if ``quiet``."""
     import logging
 
     log = logging.getLogger("fedcohort")
     handler: logging.Handler = logging.NullHandler()
     if not quiet:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("fedcohort: %(message)s"))
+        handler.setFormatter(logging.Formatter(f"{'%(asctime)s ' * times}fedcohort: %(message)s"))
         log.setLevel(logging.INFO)
     log.addHandler(handler)
     try:

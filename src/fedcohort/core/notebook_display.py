@@ -59,7 +59,7 @@ def _limited(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> tuple[list[
     return kept[:MOST_ROWS], [*more, *notes]
 
 
-def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> str:
+def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
     """A table as HTML without styles and scripts: the first column is text, the others are numbers."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
     body = "".join(

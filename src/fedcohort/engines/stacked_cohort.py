@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.device import moved
@@ -19,7 +19,7 @@ from fedcohort.engines.work_splitting import (
     stacks_by_size,
 )
 from fedcohort.selection import Cohort
-from fedcohort.training.client_memories import Memory
+from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.stack import Stack
 
 __all__ = ["GroupTrainer"]
@@ -62,7 +62,7 @@ class GroupTrainer:
 
     def train(
         self, model: ModelState, t: int, cohort: Cohort, received: dict[str, Tensors], group: Indices
-    ) -> list[tuple[Update, dict[str, Tensors]]]:
+    ) -> list[Trained]:
         """Train a group of the cohort in one stack, or in smaller ones if that fails; updates and new memories, in order.
 
         Args:

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.work_splitting import series_of_clients
 from fedcohort.selection import Cohort
-from fedcohort.training.client_memories import Memory
+from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.stopping_rules import rules_of
 from fedcohort.training.trainer import Trainer
 
@@ -61,7 +61,7 @@ class CohortTrainer:
                 return series_of_clients(costs, trainer.num_values, workers)
         return [slice(position, position + 1) for position in range(len(cohort))]
 
-    def train(self, part: slice, into: Sequence[ModelState] = ()) -> list[tuple[Update, Memory]]:
+    def train(self, part: slice, into: Sequence[ModelState] = ()) -> list[Trained]:
         """Train the clients of a part, one after another; updates and new memories, in order.
 
         ``into`` is memory for their models, which is not always used, see
@@ -74,7 +74,7 @@ class CohortTrainer:
             if not self._in_series:
                 return self._train_each(trainer, clients, epochs, memories)
             of_all = epochs or [trainer.training.epochs] * len(clients)
-            results: list[tuple[Update, Memory]] = []
+            results: list[Trained] = []
             for some in trainer.series.slices(clients, of_all):
                 found = trainer.train_series(
                     self.model, self.t, clients[some], of_all[some], self.received, memories[some], into[some]
@@ -85,15 +85,13 @@ class CohortTrainer:
 
     def _train_each(
         self, trainer: Trainer, clients: list[int], epochs: list[int] | None, memories: list[Memory]
-    ) -> list[tuple[Update, Memory]]:
+    ) -> list[Trained]:
         return [
             self._train_one(trainer, client, None if epochs is None else epochs[i], memories[i])
             for i, client in enumerate(clients)
         ]
 
-    def _train_one(
-        self, trainer: Trainer, client: int, epochs: int | None, memory: Memory
-    ) -> tuple[Update, dict[str, Tensors]]:
+    def _train_one(self, trainer: Trainer, client: int, epochs: int | None, memory: Memory) -> Trained:
         with naming_client(client):
             stop = None if self._new_rule is None else self._new_rule()
             return trainer.train(

@@ -116,8 +116,7 @@ class Given:
 
     def names(self) -> str:
         """The names of the objects that were given, in words; empty without objects."""
-        names = ("data", "model", "selector", "algorithm", "public", "measures")
-        return ", ".join(name for name in names if getattr(self, name) is not None and getattr(self, name) != {})
+        return ", ".join(self.objects())
 
     def sections(self) -> list[str]:
         """The sections of the experiment whose plug-ins are replaced by objects."""
@@ -144,7 +143,9 @@ class Given:
 
     def objects(self) -> dict[str, object]:
         """The objects that were given, by name; data and measures in words."""
-        given = {name: getattr(self, name) for name in self.names().split(", ") if name}
+        names = ("data", "model", "selector", "algorithm", "public", "measures")
+        every = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in every.items() if value is not None and value != {}}
         if self.data is not None:
             given["data"] = f"{self.data.name}, {self.data.fingerprint[:12]}"
         if self.public_data is not None:

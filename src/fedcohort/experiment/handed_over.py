@@ -1,6 +1,6 @@
 """Objects from Python in descriptions: a file can say that there were some, and no more.
 
-The description in a run directory begins with a comment for each of them. Whoever plays it again must hand the same objects over:
+The description in a run directory begins with a comment for each of them. To play it again, the same objects must be handed over:
 without them, the settings in their place, which are mostly defaults, would give other results without a word.
 """
 

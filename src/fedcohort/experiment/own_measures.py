@@ -32,12 +32,11 @@ RESERVED = frozenset({
 """Names of columns that the tables of a run and of a comparison have already."""
 
 
-def complete_names(names: Sequence[object], where: str = "measures.extra") -> list[str]:
+def complete_names(names: Sequence[object]) -> list[str]:
     """The names of own measures with absolute paths, each imported and checked.
 
     Args:
         names: functions in files, ``path/to/file.py:function``.
-        where: the setting, for messages.
 
     Raises:
         UsageError: a name is not of this form, there is no such function, or two have the same name.
@@ -45,14 +44,16 @@ def complete_names(names: Sequence[object], where: str = "measures.extra") -> li
     complete = []
     for name in names:
         if not isinstance(name, str) or not is_file_name(name):
-            raise UsageError(f"{where} = {shown(name)}: should be a function in a file of yours, such as 'my.py:f1'")
+            raise UsageError(
+                f"measures.extra = {shown(name)}: should be a function in a file of yours, such as 'my.py:f1'"
+            )
         path, _, attribute = name.rpartition(":")
         complete.append(f"{resolved(path, Path.cwd())}:{attribute}")
-    by_name(complete, where)
+    by_name(complete)
     return complete
 
 
-def by_name(names: Iterable[str], where: str = "measures.extra") -> dict[str, OwnMeasure]:
+def by_name(names: Iterable[str]) -> dict[str, OwnMeasure]:
     """The functions of an experiment by their names in tables; their files are run.
 
     Raises:
@@ -60,17 +61,19 @@ def by_name(names: Iterable[str], where: str = "measures.extra") -> dict[str, Ow
     """
     functions: dict[str, OwnMeasure] = {}
     for name in names:
-        function = from_file(name, where, "function")
+        function = from_file(name, "measures.extra", "function")
         if isinstance(function, type) or not callable(function):
             kind = "a class" if isinstance(function, type) else f"an object of type {type(function).__name__}"
             raise UsageError(
-                f"{where} = {name!r}: is {kind}; give a function of (predictions, labels) that returns one number"
+                f"measures.extra = {name!r}: is {kind}; give a function of (predictions, labels) that returns one number"
             )
         short = short_name(name)
         if short in functions:
-            raise UsageError(f"{where}: two functions are called {short!r}; rename one, because tables show this name")
+            raise UsageError(
+                f"measures.extra: two functions are called {short!r}; rename one, because tables show this name"
+            )
         functions[short] = function
-    check_names(functions, where)
+    check_names(functions, "measures.extra")
     return functions
 
 

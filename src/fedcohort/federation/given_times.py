@@ -26,7 +26,7 @@ class GivenTimes(Latency):
 
     def times(self, num_samples: Indices, seed: int) -> Times:
         """See :class:`Latency`."""
-        check_one_each("systems.latency.times_of_clients", "times", len(self.times_of_clients), len(num_samples))
+        check_one_each("systems.latency.times_of_clients", len(self.times_of_clients), len(num_samples))
         times = np.array(self.times_of_clients)
         return lambda _: times
 
@@ -47,7 +47,7 @@ class GivenNetwork(Network):
 
     def split(self, num_clients: int, seed: int, nominal_bytes: int) -> Communication:
         """See :class:`Network`."""
-        check_one_each("systems.network.times_of_clients", "times", len(self.times_of_clients), num_clients)
+        check_one_each("systems.network.times_of_clients", len(self.times_of_clients), num_clients)
         nominal = np.array(self.times_of_clients)
 
         def split(times: Values, clients: Indices, sent: Values) -> tuple[Values, Values]:
@@ -57,13 +57,13 @@ class GivenNetwork(Network):
         return split
 
 
-def check_one_each(setting: str, what: str, given: int, num_clients: int) -> None:
-    """Refuse a list with another length than the number of clients.
+def check_one_each(setting: str, given: int, num_clients: int) -> None:
+    """Refuse a list of times with another length than the number of clients.
 
     Raises:
         UsageError: it has.
     """
     if given != num_clients:
         raise UsageError(
-            f"{setting}: has {given} {what}, one for each client, and federation.clients = {num_clients}; give {num_clients}"
+            f"{setting}: has {given} times, one for each client, and federation.clients = {num_clients}; give {num_clients}"
         )

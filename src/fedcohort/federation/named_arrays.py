@@ -16,8 +16,8 @@ DIVIDED = ("train_features", "train_labels", "test_features", "test_labels")
 OPTIONAL = ("clients", "test_clients", "classes")
 
 
-def from_archive(path: Path, where: str, *, standardise: bool, numeric: bool = False) -> Dataset:
-    """The data set in an .npz file.
+def from_archive(path: Path, where: str, *, numeric: bool) -> Dataset:
+    """The data set in an .npz file; features that are tables are standardized.
 
     It has the arrays ``features`` and ``labels``, and optionally ``clients``; or, with a test set, ``train_features``,
     ``train_labels``, ``test_features`` and ``test_labels``, and optionally ``clients`` and ``test_clients``. An array ``classes``
@@ -26,12 +26,10 @@ def from_archive(path: Path, where: str, *, standardise: bool, numeric: bool = F
     Raises:
         UsageError: the file cannot be read, or arrays are missing.
     """
-    return from_named_arrays(read_archive(path, where), where, path.name, standardise=standardise, numeric=numeric)
+    return from_named_arrays(read_archive(path, where), where, path.name, standardise=True, numeric=numeric)
 
 
-def from_named_arrays(
-    arrays: dict[str, Any], where: str, name: str, *, standardise: bool, numeric: bool = False
-) -> Dataset:
+def from_named_arrays(arrays: dict[str, Any], where: str, name: str, *, standardise: bool, numeric: bool) -> Dataset:
     """The data set in arrays with the names of :func:`from_archive`.
 
     Raises:

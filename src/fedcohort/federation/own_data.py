@@ -91,7 +91,7 @@ def _read(path: Path, columns: Columns, where: str) -> Dataset:
     """The data set in a table, marked as standardized, as all entries of the cache are."""
     if path.suffix.lower() == ".npz":
         try:
-            return from_archive(path, where, standardise=True, numeric=columns.numeric)
+            return from_archive(path, where, numeric=columns.numeric)
         except UsageError:
             raise
         except MemoryError:

@@ -72,12 +72,13 @@ def choose_public(name: str, share: float, dataset: Dataset, seed: int, load: Ca
     return PublicSet(proxy.train_features, None, all_samples, f"{dataset.fingerprint}+{proxy.fingerprint}")
 
 
-def unlabeled_dataset(features: Any, name: str = "public samples") -> Dataset:
+def unlabeled_dataset(features: Any) -> Dataset:
     """A data set of unlabeled samples [N, …], in any form that :func:`fedcohort.from_arrays` accepts; every label is 0.
 
     Raises:
         UsageError: they are no samples.
     """
+    name = "public samples"
     features = as_array(features, name)
     if not features.ndim or not len(features):
         raise UsageError(f"{name}: {shown(features.tolist())}; give an array of samples [N, …], or a data set")

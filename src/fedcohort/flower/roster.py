@@ -212,11 +212,6 @@ class Roster:
         """The node that a connected client is at."""
         return self._node_of[self.names[client]]
 
-    def client_at(self, node: int) -> int | None:
-        """The client at a node; None if the node has none."""
-        name = next((name for name, at in self._node_of.items() if at == node), None)
-        return None if name is None else self.names.index(name)
-
     def about(self, client: int) -> Introduction:
         """What a client said about itself."""
         return self.known[self.names[client]]

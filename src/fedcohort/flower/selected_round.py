@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from fedcohort.algorithms import Algorithm, Members, Update
+from fedcohort.algorithms import Algorithm, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
@@ -21,6 +21,7 @@ from fedcohort.flower.replies import NUM_EXAMPLES, Checked, as_state, check_repl
 from fedcohort.record import RoundRow
 from fedcohort.rounds.client_outcomes import Tally
 from fedcohort.rounds.ledger import Stopwatch
+from fedcohort.rounds.round_facts import members, round_notes, round_row
 from fedcohort.selection import Cohort
 from fedcohort.selection.cohort_checks import admitted as admitted_by
 
@@ -115,9 +116,10 @@ class SelectedRound:
             updates = [self._update(i, client, rows.get(client), seconds, weight) for i, client in self._cohort()]
             self._compute = {update.client: update.report.get("compute_time", math.nan) for update in updates}
             passed = admitted_by(self.chooser.selector, self._tally.arrived(updates))
-            members = self._members()
-            admitted = list(self._tally.admitted(passed, self._weighing, members))
-            weights = {update.client: self._weighing.weigh(update, members) for update in admitted}
+            census = self.chooser.census
+            known = members(self.cohort, census.num_samples, census.k, self.t, self._trainable)
+            admitted = list(self._tally.admitted(passed, self._weighing, known))
+            weights = {update.client: self._weighing.weigh(update, known) for update in admitted}
             self._tally.settle()
         return [
             self._weighted(rows[update.client], update, weights[update.client], weight)
@@ -179,20 +181,6 @@ class SelectedRound:
             return measured
         return min(max(reply.created_at - sent.created_at, 0.0), self._waited)
 
-    def _members(self) -> Members:
-        """What the weights depend on."""
-        cohort, census = self.cohort, self.chooser.census
-
-        def by_client(values: object) -> dict[int, Any]:
-            return (
-                {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))
-            )
-
-        return Members(
-            census.num_clients, int(census.num_samples.sum()), census.k, by_client(cohort.multiplicity),
-            by_client(cohort.inclusion), by_client(cohort.weights), self.t, self._trainable,
-        )  # fmt: skip
-
     def _weighted(self, row: Checked, update: Update, value: float, weight: str | None) -> Message:
         """The reply with its final weight in the metric that the inner strategy reads."""
         message = row.message
@@ -215,37 +203,17 @@ class SelectedRound:
             cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes, seconds=self._waited,
             discloses=tally.disclosed,
         )  # fmt: skip
-        trained, admitted = tally.having("admitted", "declined"), tally.having("admitted")
-        return RoundRow(
-            round=self.t,
-            available=self._available,
-            selected=len(cohort),
-            trained=len(trained),
-            admitted=len(admitted),
-            simulated_time=self.chooser.clock,
-            round_time=self._waited,
-            steps=sum(client.steps for client in tally.rows),
-            local_accuracy=_mean([client.accuracy for client in trained]),
-            train_loss=_mean([client.loss for client in trained]),
-            note=self._notes(len(admitted)),
-            clients=tally.rows,
-            decisions=reasons,
-            ledger=ledger.rows,
-            wall=self._watch.seconds | {"total": self._watch.total()},
-        )
+        return round_row(
+            self.t, tally.rows, reasons, ledger.rows, available=self._available, time=self.chooser.clock, duration=self._waited,
+            note=self._notes(), wall=self._watch.seconds | {"total": self._watch.total()},
+        )  # fmt: skip
 
-    def _notes(self, admitted: int) -> str:
+    def _notes(self) -> str:
         """What was special about the round, in words."""
-        cohort, k = self.cohort, self.chooser.census.k
-        notes = [cohort.why.note if cohort.why is not None else ""]
-        if not self.chooser.selector.variable_size and self._available < k:
-            notes.append(f"short round: {self._available} of {k} available")
-        if self._available == 0:
-            notes = ["empty round: no client available"]
-        elif not admitted:
-            notes.append("no update admitted: the model stays as it was")
-        notes += [self._tally.note, self._note, self.clients.take_notes()]
-        return "; ".join(note for note in notes if note)
+        available, k = self._available, self.chooser.census.k
+        short = not self.chooser.selector.variable_size and available < k
+        notes = round_notes(self.cohort, self._tally.rows, available, k, short=short)
+        return "; ".join(note for note in [*notes, self._tally.note, self._note, self.clients.take_notes()] if note)
 
 
 def _of(validated: Mapping[str, Any]) -> _Validated:
@@ -270,9 +238,3 @@ def _of(validated: Mapping[str, Any]) -> _Validated:
     at_most_one("validate: accuracy", found.accuracy)
     at_most_one("validate: class_accuracy", float(np.nanmax(found.class_accuracy, initial=-math.inf)))
     return found
-
-
-def _mean(values: list[float]) -> float:
-    """The mean of the finite values; NaN if there are none."""
-    known: Values = np.array([value for value in values if np.isfinite(value)])
-    return float(known.mean()) if len(known) else float("nan")

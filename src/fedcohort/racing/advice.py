@@ -145,20 +145,20 @@ def plan_advice(
     table: ClientTable,
     given: Given,
     *,
-    data: str = "digits",
-    settings: Mapping[str, object] | None = None,
-    objective: str | Sequence[str] = "accuracy",
-    margin: float | Sequence[float] | None = None,
-    limits: Limits | None = None,
-    strategies: Sequence[str] = (),
-    over: Mapping[str, Sequence[object]] | None = None,
+    data: str,
+    settings: Mapping[str, object],
+    objective: str | Sequence[str],
+    margin: float | Sequence[float] | None,
+    limits: Limits,
+    strategies: Sequence[str],
+    over: Mapping[str, Sequence[object]] | None,
 ) -> PlannedAdvice:
     """Build the twin of a federation, compare it, and plan the race; see :func:`fedcohort.advise`.
 
     Raises:
         UsageError: an argument cannot be used, or the data have too few samples or classes.
     """
-    twin = build_twin(table, data, settings or {}, given)
+    twin = build_twin(table, data, settings, given)
     planned = plan(
         twin.experiment, given, objective=objective, margin=margin, limits=limits, strategies=strategies, over=over
     )

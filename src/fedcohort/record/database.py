@@ -14,7 +14,7 @@ import numpy as np
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
 from fedcohort.record.equal_decisions import equal_decision
-from fedcohort.record.round_rows import ClientRow, LedgerRow, Reason, Reasons, RoundRow
+from fedcohort.record.round_rows import ClientRow, LedgerRow, Reasons, RoundRow
 
 __all__ = [
     "FORMAT",
@@ -155,15 +155,14 @@ def insert_rows(db: sqlite3.Connection, rounds: Iterable[Mapping[str, Sequence[S
         db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
-def as_rows(row: RoundRow, there: Collection[str] = SEALED) -> dict[str, Sequence[SqlRow]]:
+def as_rows(row: RoundRow, present: Collection[str]) -> dict[str, Sequence[SqlRow]]:
     """The rows of a round by table. Numbers are those that SQLite will return, so that the seal can be computed first.
 
-    ``there`` are the tables that the database has, see :func:`sealed_tables`.
+    ``present`` are the tables that the database has, see :func:`sealed_tables`.
     """
     t = row.round
-    equal = equal_decision(t, row.decisions) if isinstance(row.decisions, Reasons) else None
-    if "equal_decisions" not in there:  # a database of an earlier version
-        equal = None
+    # databases of earlier versions have no table of equal decisions
+    equal = equal_decision(t, row.decisions) if "equal_decisions" in present else None
     scalars = [int(getattr(row, name)) if name in _COUNTS else _real(getattr(row, name)) for name in _SCALARS]
     tables: dict[str, Sequence[SqlRow]] = {
         "rounds": [(*scalars, json.dumps([_plain(x) for x in row.class_accuracy]), row.note)],
@@ -196,10 +195,8 @@ def _client(t: int, position: int, c: ClientRow) -> SqlRow:
     )  # fmt: skip
 
 
-def _decisions(t: int, decisions: Iterable[Reason]) -> Sequence[SqlRow]:
+def _decisions(t: int, decisions: Reasons) -> Sequence[SqlRow]:
     """The candidates as rows of ``decisions``; a round can have a thousand of them, so they are written column by column."""
-    if not isinstance(decisions, Reasons):
-        return [_decision(t, position, reason) for position, reason in enumerate(decisions)]
     clients, selected = decisions.clients.tolist(), map(int, decisions.selected)
     scores = _all_known(decisions.scores)
     columns = itertools.repeat(t), itertools.count(), clients, selected, scores, _written(decisions)
@@ -222,13 +219,6 @@ def _json(number: float | None) -> str:
     if number is None:
         return "null"
     return repr(number) if math.isfinite(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _decision(t: int, position: int, reason: Reason) -> SqlRow:
-    """A candidate as a row of ``decisions``."""
-    client, selected, score, terms = reason
-    written = json.dumps({name: _known(value) for name, value in terms.items()}) if terms else "{}"
-    return t, position, int(client), int(selected), _known(score), written
 
 
 def _exchange(t: int, e: LedgerRow) -> SqlRow:
@@ -279,15 +269,10 @@ def _real(value: Any) -> float | None:
     return number + 0.0 if math.isfinite(number) else None  # SQLite has no −0
 
 
-def _known(value: float) -> float | None:
-    """A score as SQLite stores it: NaN as null; ±∞ is kept, because strategies use it to put clients first or last."""
-    return None if math.isnan(value) else float(value) + 0.0
-
-
 def _all_known(values: Values) -> list[float | None]:
-    """As :func:`_known`, for each of the values."""
-    numbers: list[float | None] = (np.asarray(values, dtype=np.float64) + 0.0).tolist()
-    return [_known(value) for value in values.tolist()] if np.isnan(values).any() else numbers
+    """Scores as SQLite stores them: NaN as null; ±∞ is kept, because strategies use it to put clients first or last."""
+    numbers = (np.asarray(values, dtype=np.float64) + 0.0).tolist()  # SQLite has no −0
+    return [None if math.isnan(number) else number for number in numbers] if np.isnan(values).any() else numbers
 
 
 def numbers_of(text: str) -> list[float]:

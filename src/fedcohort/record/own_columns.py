@@ -47,8 +47,8 @@ def numbers_in(texts: Sequence[str], column: str) -> dict[str, Values]:
     return numbers
 
 
-def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
-    """A table with one column for each number in the JSON texts of ``column``, which it replaces.
+def with_own_columns(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """A table with one column for each number in the JSON texts of the column ``reports``, which they replace.
 
     A number with the name of another column gets an underscore.
 
@@ -57,9 +57,9 @@ def with_own_columns(frame: "pd.DataFrame", column: str) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    if (frame[column] == "{}").all() and len(frame):
-        return frame.drop(columns=column)
-    numbers = numbers_in(frame.pop(column).tolist(), column)
+    if (frame["reports"] == "{}").all() and len(frame):
+        return frame.drop(columns="reports")
+    numbers = numbers_in(frame.pop("reports").tolist(), "reports")
     named = {f"{name}_" if name in frame else name: values for name, values in numbers.items()}
     return pd.concat([frame, pd.DataFrame(named, index=frame.index)], axis=1)
 

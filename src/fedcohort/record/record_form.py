@@ -1,7 +1,7 @@
 """Check the form of a run's database: its tables, the kinds of their values, and the rounds of their rows.
 
-The hashes in a record do not cover this. Who writes a record can compute the hashes of any contents, so that a record that others made
-can have triggers and views, which SQLite runs, and texts in the place of numbers.
+The hashes in a record do not cover this: a program can compute the right hashes of any contents. A record from another source can
+therefore have triggers and views, which SQLite runs, and texts in the place of numbers.
 """
 
 import sqlite3

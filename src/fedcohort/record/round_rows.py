@@ -1,8 +1,7 @@
 """The data types of the record: a round, its clients, decisions, costs and measures."""
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["KEPT", "ClientRow", "LedgerRow", "Portrait", "Reason", "Reasons", "RoundRow", "Saved"]
+__all__ = ["KEPT", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Saved"]
 
 KEPT = 1000
 """Largest number of candidates of one decision that are recorded: the selected clients, then the candidates with the best scores."""
@@ -64,20 +63,16 @@ class LedgerRow:
     discloses: str
 
 
-Reason = tuple[int, bool, float, Mapping[str, float]]
-"""The decision about one candidate: its id, whether it was selected, its score, and the terms of the score."""
-
-
 @dataclass(frozen=True, eq=False)
 class Reasons:
-    """The decision of one round as columns; iterating gives a :data:`Reason` for each recorded candidate, one at a time.
+    """The decision of one round: a column for each fact about the recorded candidates.
 
     Attributes:
         clients: ids [n].
         selected: whether each candidate was selected [n].
         scores: score of each candidate, float64 [n].
         terms: terms of the scores, each [n].
-        strangers: ids of selected clients that were not candidates; iterating gives them last, without a score.
+        strangers: ids of selected clients that were not candidates; they are recorded last, without a score.
     """
 
     clients: Indices
@@ -85,15 +80,6 @@ class Reasons:
     scores: Values
     terms: Mapping[str, Values]
     strangers: Indices
-
-    def __iter__(self) -> Iterator[Reason]:
-        names, no_terms = list(self.terms), dict[str, float]()
-        columns = [values.tolist() for values in self.terms.values()]
-        each = (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
-        terms = each if names else itertools.repeat(no_terms, len(self.clients))
-        yield from zip(self.clients.tolist(), self.selected, self.scores.tolist(), terms, strict=True)
-        for client in self.strangers.tolist():
-            yield client, True, math.nan, no_terms
 
 
 @dataclass
@@ -113,7 +99,7 @@ class RoundRow:
     train_loss: float
     note: str
     clients: list[ClientRow]
-    decisions: Iterable[Reason]
+    decisions: Reasons
     ledger: list[LedgerRow]
     wall: dict[str, float] = field(default_factory=dict)
     client_accuracy: Values | None = None

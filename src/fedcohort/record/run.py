@@ -170,7 +170,7 @@ class Run:
     def _clients(self, where: str) -> "pd.DataFrame":
         frame = self._frame(f"SELECT * FROM clients {where} ORDER BY round, position").drop(columns="position")
         with naming_damage(self._database):
-            return without_unknown_steps(with_own_columns(frame, "reports"), self.clock)
+            return without_unknown_steps(with_own_columns(frame), self.clock)
 
     @property
     def decisions(self) -> "pd.DataFrame":

@@ -7,10 +7,8 @@ from typing import Any
 __all__ = ["mark_best"]
 
 
-def mark_best(
-    rows: Sequence[dict[str, Any]], highest: Sequence[str] = (), lowest: Sequence[str] = (), group: str = "point"
-) -> None:
-    """Set ``best`` of each row: the columns in which no row of its group shows a better number.
+def mark_best(rows: Sequence[dict[str, Any]], highest: Sequence[str] = (), lowest: Sequence[str] = ()) -> None:
+    """Set ``best`` of each row: the columns in which no row with the same ``point`` of a sweep shows a better number.
 
     Rows that show the same number are marked alike, so that a mark never stands at one of two equal numbers. A column is not marked if
     fewer than two rows have a finite number in it, or if all of them show the same.
@@ -19,12 +17,11 @@ def mark_best(
         rows: rows of a table; cells have a ``text`` and a ``value``. Columns in ``partial`` of a row cannot be compared with those of
             others.
         highest, lowest: columns in which the highest or the lowest number is the best.
-        group: the key of what rows have in common that are compared with each other.
     """
     for row in rows:
         row["best"] = set()
-    for name in dict.fromkeys(row.get(group) for row in rows):
-        own = [row for row in rows if row.get(group) == name]
+    for point in dict.fromkeys(row.get("point") for row in rows):
+        own = [row for row in rows if row.get("point") == point]
         for column, sign in [*((column, 1) for column in highest), *((column, -1) for column in lowest)]:
             _mark_column(own, column, sign)
 

@@ -39,7 +39,7 @@ from fedcohort.study.verdicts import (
 )
 from fedcohort.study.verdicts import comparisons as comparisons_of
 
-__all__ = ["Answers", "answers", "headline"]
+__all__ = ["Answers", "answers"]
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,6 @@ class Answers:
 
     point: str
     answers: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def headline(story: Story) -> list[str]:
-    """All sentences of the first point."""
-    return [sentence for _, sentences in answers(story)[0].answers for sentence in sentences]
 
 
 def answers(story: Story, *, going_on: bool = False) -> list[Answers]:

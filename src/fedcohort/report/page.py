@@ -207,7 +207,6 @@ def gallery(
     title: str,
     sentences: Sequence[str],
     figures: Sequence[Figure],
-    table: Mapping[str, Any] | None = None,
     facts: Sequence[tuple[str, str]] = (),
     warnings: Sequence[str] = (),
 ) -> str:
@@ -218,12 +217,11 @@ def gallery(
         title: heading of the page.
         sentences: printed below the title.
         figures: all figures, in order.
-        table: ``heads`` and ``rows`` of a table above the figures.
         facts: names and texts of a list above the figures.
         warnings: what limits these figures, printed below the sentences.
     """
     values = {
-        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "table": table, "facts": facts, "warnings": warnings,
+        "kind": kind, "title": title, "sentences": sentences, "figures": figures, "facts": facts, "warnings": warnings,
         "payload": payload(figures), "made": _now(), "css": style(), "scripts": scripts(), "script": page_script(),
     }  # fmt: skip
     return environment().get_template("gallery.html").render(values)
@@ -255,11 +253,11 @@ def _charts(figure: Figure) -> Iterator[tuple[str, Spec]]:
             yield f"{v}.{p}", chart
 
 
-def framed(text: str, height: int = 860) -> str:
+def framed(text: str) -> str:
     """A page inside a frame, for notebooks. It needs no network either."""
     return (
         f'<iframe srcdoc="{escape(text, quote=True)}" sandbox="allow-scripts allow-downloads" title="FedCohort" '
-        f'style="width:100%;height:{height}px;border:0"></iframe>'
+        'style="width:100%;height:860px;border:0"></iframe>'
     )
 
 

@@ -314,10 +314,10 @@ def _told(story: Story, part: Part, figure: Figure) -> Figure:
     panels = about_panels(story.comparison, len(story.panels), story.score.name, not story.unfinished)
     named = story.paper_row_looks.named
     if (named or rows > LISTED) and figure.key in OF_ROWS:
-        about = about_colors(story.score.name, figure.key.startswith("tradeoff"), story.comparison)
+        about = about_colors(story.score.name, story.comparison, filled=figure.key.startswith("tradeoff"))
         note += f" {about} The {EVERY_ROW}" if named else f" {NO_LEGEND} the {EVERY_ROW}"
     elif figure.key == "client-distribution" and named:
-        note += f" {about_colors(story.score.name, compared=story.comparison)}"
+        note += f" {about_colors(story.score.name, story.comparison)}"
     if panels and figure.key in OF_PANELS:
         note += f" Panels: {panels}."
     if figure.key in COLORED_PANELS and named and not named.issuperset(label for label, _ in story.panels):

@@ -63,7 +63,7 @@ def about_lines(compared: Comparison | None, score: str) -> str:
     )
 
 
-def about_colors(score: str, filled: bool = False, compared: Comparison | None = None) -> str:
+def about_colors(score: str, compared: Comparison | None, *, filled: bool = False) -> str:
     """A sentence about which of many rows are colored in papers."""
     filled = filled and not (compared is not None and len(unranked(compared)) == len(compared.rows))
     front = f", and the rows that are filled, at most the {FRONT} best of them" if filled else ""

@@ -70,23 +70,19 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     records = [table[i] for i in compared.in_groups]
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
-    notes, score = (
-        [
-            about_different_seeds(compared),
-            about_federations(compared),
-            about_planned(compared),
-            about_own_versions(compared),
-            about_judged(compared),
-            about_targets,
-            compared.note,
-            compared.about_counted,
-        ],
-        compared.score,
-    )
-    measures, own = compared.own_measures, own_samples(compared)
+    notes = [
+        about_different_seeds(compared),
+        about_federations(compared),
+        about_planned(compared),
+        about_own_versions(compared),
+        about_judged(compared),
+        about_targets,
+        compared.note,
+        compared.about_counted,
+    ]
     text = latex_table(
-        compared.name, records, compared.seeds, compared.goal, notes, measures, score, own=own,
-        worst=in_comparison(compared), when=compared.when, comparisons=compared.comparisons,
+        compared.name, records, compared.seeds, compared.goal, notes, compared.own_measures, compared.score,
+        own=own_samples(compared), worst=in_comparison(compared), when=compared.when, comparisons=compared.comparisons,
     )  # fmt: skip
     return _written(text, file)
 
@@ -150,7 +146,7 @@ Column = tuple[str, str, list[str]]
 
 
 def measured_columns(
-    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle, worst: str = "worst tenth"
+    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle, worst: str
 ) -> list[Column]:
     """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
     own = [_own_measure(name, rows) for name in own_measures]
@@ -174,7 +170,7 @@ def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
     """The accuracy of personal models, if it was measured."""
-    if all(math.isnan(row["personal_accuracy"]) for row in rows):
+    if not _measured(rows, "personal_accuracy"):
         return []
     headings = {
         "Personal (%)" if score.unit else "Personal": "personal_accuracy",

@@ -14,7 +14,7 @@ LEAST = 30.0
 """Seconds for which a run is never called quiet."""
 
 FIRST = 120.0
-"""The same before the first round, which waits for data and models."""
+"""Seconds before the first round, which waits for data and models, for which a run is never called quiet."""
 
 ROUNDS = 5
 """A run is quiet if its next round takes this many times as long as the longest of its recent ones."""

@@ -24,7 +24,7 @@ ONE = 10
 """Of at most this many clients, the worst tenth is a single client."""
 
 ABOUT_ONE = f"Of at most {ONE} clients, the worst tenth is one client."
-"""The same in a sentence."""
+"""What :data:`ONE` means, in a sentence."""
 
 
 def worst(clients: Iterable[int]) -> str:

@@ -11,7 +11,8 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.rounds.ledger import Ledger
-from fedcohort.rounds.run_state import RunState, members
+from fedcohort.rounds.round_facts import members
+from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort, LocalLoss, LossChange, Question, Speed
 
 __all__ = ["answer"]
@@ -78,7 +79,8 @@ def _loss_change(run_state: RunState, t: int, ledger: Ledger, question: LossChan
             if update.failure is None and is_finite(update):
                 yield update
 
-    trained = algorithm.aggregate(model, usable(), members(run_state, cohort, len(cohort), t))
+    known = members(cohort, run_state.clock.num_samples, len(cohort), t, engine.trainable)
+    trained = algorithm.aggregate(model, usable(), known)
     engine.commit([])
     before, after = (engine.answer(state, t, LocalLoss(), clients) for state in (model, trained))
     change = np.subtract(

@@ -29,7 +29,6 @@ ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy or the
 algorithm reads them. All other reports are always sent and billed, and are recorded."""
 
-
 MEASURED = "test_"
 """Prefix of reports that no client sends and no strategy sees: the simulation measures them on the server's test set."""
 

@@ -4,7 +4,6 @@ Information flows in one direction: a strategy sees a Round and an Outcome, neve
 """
 
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple, cast
@@ -22,7 +21,8 @@ from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally
 from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
-from fedcohort.rounds.run_state import RunState, members
+from fedcohort.rounds.round_facts import members, round_notes, round_row
+from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
 from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
@@ -119,7 +119,7 @@ class _Playing:
         )
         start = run_state.model
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
-        known = members(run_state, cohort, run_state.k_at(t), t)
+        known = members(cohort, clock.num_samples, run_state.k_at(t), t, engine.trainable)
         with self.watch.part("aggregation"), warning_of_draws("algorithm", algorithm):
             updates = self.watch.watch("training", self._trained(cohort))
             awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
@@ -170,26 +170,12 @@ class _Playing:
             cohort.clients, uploads=tally.uploads, up=tally.bytes_up, passes=tally.passes,
             seconds=seconds.get("training", 0.0), discloses=tally.disclosed,
         )  # fmt: skip
-        trained, admitted, clock = tally.having("admitted", "declined"), tally.having("admitted"), self.run_state.clock
-        row = RoundRow(
-            round=self.t,
-            available=len(self.available),
-            selected=len(cohort),
-            trained=len(trained),
-            admitted=len(admitted),
-            simulated_time=clock.now,
-            round_time=clock.now - self.began,
-            steps=sum(client.steps for client in tally.rows),
-            local_accuracy=_mean([client.accuracy for client in trained]),
-            train_loss=_mean([client.loss for client in trained]),
-            note=self._note(cohort, tally),
-            clients=tally.rows,
-            decisions=reasons,
-            ledger=self.ledger.rows,
-            wall=seconds | {"total": self.watch.total()},
-            client_accuracy=results.by_client,
-            personal_accuracy=results.personal,
-        )
+        now = self.run_state.clock.now
+        row = round_row(
+            self.t, tally.rows, reasons, self.ledger.rows, available=len(self.available), time=now, duration=now - self.began,
+            note=self._note(cohort, tally), wall=seconds | {"total": self.watch.total()},
+        )  # fmt: skip
+        row.client_accuracy, row.personal_accuracy = results.by_client, results.personal
         if results.validation is not None:
             row.add_validation(results.validation.accuracy, results.validation.loss)
         if results.test is not None:
@@ -200,18 +186,12 @@ class _Playing:
 
     def _note(self, cohort: Cohort, tally: Tally) -> str:
         """What was special about the round, in words."""
-        available, m = len(self.available), len(self.run_state.clock.num_samples)
-        notes = [cohort.why.note if cohort.why is not None else ""]
-        wanted = self.run_state.clock.number_to_select(self.run_state.k_at(self.t))
-        if not self.run_state.selector.variable_size and available < min(wanted, m):
-            notes.append(f"short round: {available} of {wanted} available")
-        if available == 0:
-            notes = ["empty round: no client available"]
-        elif not tally.having("admitted"):
-            why = ", since their weights are 0" if any(row.detail == WEIGHT_0 for row in tally.rows) else ""
-            notes.append(f"no update admitted{why}: the model stays as it was")
-        notes += [tally.note, *self.run_state.notes()]
-        return "; ".join(note for note in notes if note)
+        run_state, available = self.run_state, len(self.available)
+        wanted = run_state.clock.number_to_select(run_state.k_at(self.t))
+        short = not run_state.selector.variable_size and available < min(wanted, len(run_state.clock.num_samples))
+        why = ", since their weights are 0" if any(row.detail == WEIGHT_0 for row in tally.rows) else ""
+        notes = round_notes(cohort, tally.rows, available, wanted, short=short, why=why)
+        return "; ".join(note for note in [*notes, tally.note, *run_state.notes()] if note)
 
 
 def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
@@ -268,9 +248,3 @@ def _all_answers(run_state: RunState, t: int, question: Question | None) -> Valu
     with_data = np.flatnonzero(num_samples)
     values[with_data] = run_state.engine.answer(run_state.model, t, question, with_data)
     return values
-
-
-def _mean(values: list[float]) -> float:
-    """The mean of the finite values; NaN if there are none."""
-    known: Values = np.array([value for value in values if math.isfinite(value)])
-    return float(known.sum() / len(known)) if len(known) else math.nan

@@ -4,21 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
-from fedcohort.algorithms import Algorithm, Members, ModelState
+from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.cohort_sizes import k_in_round
 from fedcohort.engines.base import Engine
 from fedcohort.federation.client_test_parts import accuracy_by_client
 from fedcohort.record import Portrait
 from fedcohort.rounds.round_clock import RoundClock
-from fedcohort.selection import Cohort, Selector
+from fedcohort.selection import Selector
 from fedcohort.training.evaluation import Evaluation
 
-__all__ = ["RunState", "members"]
+__all__ = ["RunState"]
 
 
 @dataclass
@@ -98,22 +96,3 @@ class RunState:
         self.algorithm.load_state_dict(state["algorithm"])
         self.engine.load_state_dict(state["engine"])
         self.clock.load_state_dict(state["clock"])
-
-
-def members(run_state: RunState, cohort: Cohort, k: int, t: int) -> Members:
-    """What the algorithm needs to know about the cohort of round ``t`` in order to weigh updates."""
-    return Members(
-        num_clients=len(run_state.clock.num_samples),
-        total_samples=int(run_state.clock.num_samples.sum()),
-        k=k,
-        multiplicity=_by_client(cohort, cohort.multiplicity),
-        inclusion=_by_client(cohort, cohort.inclusion),
-        weights=_by_client(cohort, cohort.weights),
-        t=t,
-        trainable=run_state.engine.trainable,
-    )
-
-
-def _by_client(cohort: Cohort, values: ArrayLike | None) -> dict[int, Any]:
-    """Values of the clients of a cohort, by id; empty without values."""
-    return {} if values is None else dict(zip(cohort.clients.tolist(), np.asarray(values).tolist(), strict=True))

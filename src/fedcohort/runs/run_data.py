@@ -82,8 +82,8 @@ def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
 def key_of(experiment: Experiment, given: Given) -> str:
     """The hash of a run: of its settings, of objects from Python, and of the content of a user's own data.
 
-    Stacked runs of own networks are not those of versions that did not recognize rows of layers in them, which rounded otherwise, and
-    no stacked run is one of a version that cut stacks in the order of the cohort only.
+    Two entries keep stacked runs apart from those of earlier versions, which cut stacks in the order of the cohort, and did not
+    recognize rows of layers in a user's own network: both change last digits.
     """
     parts = [given.key()] if given.key() else []
     if experiment.engine.plan == "stacked":

@@ -152,11 +152,11 @@ def widths(L: Values, x: Values) -> Values:
 
 
 def linear_terms(
-    names: Sequence[str], theta: Values, x: Values, more: Mapping[str, Values] | None = None
+    names: Sequence[str], theta: Values, x: Values, more: Mapping[str, Values]
 ) -> tuple[Values, dict[str, Values]]:
     """Scores θᵀx for each row of ``x`` [n, d], and their terms: θ_j·x_j under the name of element j, ``more``, then x_j and θ_j."""
     parts = theta * x
-    terms = {name: parts[:, j] for j, name in enumerate(names)} | dict(more or {})
+    terms = {name: parts[:, j] for j, name in enumerate(names)} | dict(more)
     terms |= {f"x_{name}": x[:, j] for j, name in enumerate(names)}
     terms |= {f"theta_{name}": np.broadcast_to(theta[..., j], len(x)) for j, name in enumerate(names)}
     return parts.sum(axis=1), terms

@@ -62,9 +62,10 @@ def choose(selector: Selector, round: Round) -> Cohort:
     if len(round.available) <= round.k and not selector.variable_size and len(cohort) < len(round.available):
         cohort = _completed(cohort, round.available, where, round.t)
     cohort = _with_arrays(cohort)
-    clients = cohort.clients
-    _check_clients(cohort, clients, round, selector.variable_size, where)
-    return dataclasses.replace(cohort, why=_with_notes(cohort.why, clients, round.notes)) if round.notes else cohort
+    _check_clients(cohort, round, selector.variable_size, where)
+    if not round.notes:
+        return cohort
+    return dataclasses.replace(cohort, why=_with_notes(cohort.why, cohort.clients, round.notes))
 
 
 @contextmanager
@@ -111,18 +112,17 @@ def _array(values: Any, kind: type) -> Any:
     return None if values is None else np.asarray(values, kind)
 
 
-def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why | None:
+def _with_notes(why: Why | None, clients: Indices, notes: list[str]) -> Why:
     """The reasons with the notes of the round appended; clears the notes."""
-    if not notes:
-        return why
     why = Why(clients, np.full(len(clients), np.nan)) if why is None else why
     why = dataclasses.replace(why, note="; ".join([why.note, *notes]).removeprefix("; "))
     notes.clear()
     return why
 
 
-def _check_clients(cohort: Cohort, clients: Indices, round: Round, variable_size: bool, where: str) -> None:
+def _check_clients(cohort: Cohort, round: Round, variable_size: bool, where: str) -> None:
     """Refuse clients that occur twice, are not available, or are too few or too many."""
+    clients = cohort.clients
     # If the cohort is exactly the available clients, it is distinct and available.
     if not np.array_equal(clients, round.available):
         if len(set(clients.tolist())) < len(clients):

@@ -159,10 +159,9 @@ class Outcome:
             (flattened, [n, P]) exist if the strategy declares them in ``needs``; reading them costs nothing more.
         durations: simulated time of each client, float64 [n]: for a late client the time that the server waited, for a failed one NaN.
         duration: simulated time of the round.
-        accuracy: accuracy of the new model on the server's validation set, in [0, 1], or its R² for numeric labels.
-            This and the next two are NaN or empty without a validation set, or if the strategy does not have ``validation`` in
-            ``needs`` (only with it does the next
-            round wait for the evaluation).
+        accuracy: accuracy of the new model on the server's validation set, in [0, 1], or its R² for numeric labels. This and the next
+            two are NaN or empty without a validation set, and if the strategy does not have ``validation`` in ``needs``: only with it
+            does the next round wait for the evaluation.
         class_accuracy: the same per class, float64 [K]; NaN for classes without validation samples.
         validation_losses: cross-entropy of the new model on each validation sample, −ln of the true class's probability, float64 [n];
             the squared error of numeric labels, which are scaled to standard deviation 1.

@@ -107,7 +107,7 @@ class Comparison:
 
         That level is the lowest of the mean best test accuracies of the rows about the same clients and data, rounded down to two
         decimals. Rows that fail do not count: rows in which an update diverged, no update was admitted under a seed, or a model
-        diverged or predicts one class, rows at chance, and rows with less than a third of the best accuracy in their group.
+        diverged or predicts one class, rows at chance, and rows with less than a third of the best accuracy.
         A run below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         runs = [self.measured(i) for i in range(len(self.rows))]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import load
-from fedcohort.experiment.given_objects import Given, PublicSamples
-from fedcohort.federation.datasets import Dataset
+from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import (
     PredictionSets,
     absolute_residuals,
@@ -28,7 +27,6 @@ from fedcohort.runs.prepare_run import federate, model_of
 
 if TYPE_CHECKING:
     from fedcohort.federation.federation import Samples
-    from fedcohort.models import AnyModel
 
 __all__ = ["Conformal", "Predictions", "conformal", "predict"]
 
@@ -124,10 +122,7 @@ def conformal(
     run: Run,
     alpha: float = 0.1,
     *,
-    data: Dataset | None = None,
-    model: "AnyModel | None" = None,
     data_dir: str | Path | None = None,
-    public: "PublicSamples | None" = None,
     trust: bool = False,
 ) -> Conformal:
     """Split conformal prediction with a finished run's model, calibrated on the server's validation set and measured on its test set.
@@ -137,14 +132,13 @@ def conformal(
     Args:
         run: the run.
         alpha: target error rate, in (0, 1).
-        data, model, public: the objects from Python that the run was started with, as for :func:`fedcohort.run`.
         data_dir: a local mirror of data sets in the layout of the Hugging Face Hub.
         trust: run the plug-in files in the run directory: the clients, the data and the model are built again.
 
     Raises:
         UsageError: the run is not finished, has no validation set, or has plug-in files and ``trust`` is not set.
     """
-    validation, test = predict(run, Given(data=data, model=model, data_dir=data_dir, public=public), trust=trust)
+    validation, test = predict(run, Given(data_dir=data_dir), trust=trust)
     if not len(validation.labels):
         raise UsageError(
             "data.validation = 0: there are no samples to calibrate on; run the experiment with data.validation = 0.1"

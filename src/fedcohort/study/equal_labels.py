@@ -1,9 +1,9 @@
 """Tell rows with the same label apart: by the settings in which they differ, or else by numbers."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain
-from typing import Any
 
+from fedcohort.core.formatted_values import by_dotted_key
 from fedcohort.experiment.python_objects import in_label
 from fedcohort.record import Run
 from fedcohort.study.comparison_row import Row
@@ -43,7 +43,7 @@ def distinct_labels(runs: Sequence[Run]) -> list[str]:
 def _differences(rows: Sequence[Row]) -> list[str]:
     """For each row, the settings in which not all have the same value; its number if these are many, or do not tell all apart."""
     for left_out in (NOT_SHOWN | MEASURED, NOT_SHOWN):
-        settings = [dict(_flat(row.experiment.to_dict(), left_out)) for row in rows]
+        settings = [_settings(row, left_out) for row in rows]
         names = _short_names([key for key in dict.fromkeys(chain(*settings)) if _differ(settings, key)])
         texts = [", ".join(f"{name}={in_label(own.get(key))}" for key, name in names.items()) for own in settings]
         if len(names) <= MOST and len(set(texts)) == len(texts):
@@ -61,12 +61,6 @@ def _differ(settings: Sequence[Mapping[str, object]], key: str) -> bool:
     return any(own.get(key) != settings[0].get(key) for own in settings)
 
 
-def _flat(values: Mapping[str, Any], left_out: Set[str], before: str = "") -> Iterator[tuple[str, object]]:
-    """The settings by dotted key, without sections that are left out."""
-    for key, value in values.items():
-        if before == "" and key in left_out:
-            continue
-        if isinstance(value, Mapping):
-            yield from _flat(value, left_out, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
+def _settings(row: Row, left_out: Set[str]) -> dict[str, object]:
+    """The settings of a row by dotted key, without sections that are left out."""
+    return by_dotted_key({key: value for key, value in row.experiment.to_dict().items() if key not in left_out})

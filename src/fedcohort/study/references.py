@@ -179,7 +179,7 @@ def swept_settings(entries: Sequence[Entry]) -> list[dict[str, str]]:
 
 
 def _of_experiment(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """The same for the rows of one experiment."""
+    """As :func:`swept_settings`, for the rows of one experiment."""
     found = [_settings(entry) for entry in entries]
     named = dict.fromkeys(name for own in found for name in own)
     keys = _about_federation(entries, named)

@@ -41,7 +41,7 @@ BEHIND = "with unfinished runs"
 """Why a row does not count yet: its best accuracy may still rise."""
 
 FAILING = 1 / 3
-"""Rows with less than this share of the best accuracy of their group do not lower the target."""
+"""Rows with less than this share of the best accuracy do not lower the target."""
 
 
 def one_class(run: Measured) -> bool:
@@ -129,7 +129,6 @@ def _taken_from(
         [float(np.mean([run.best_accuracy for run in rows[i]])) for i in own],
         [labels[i] for i in own],
         [failure(rows[i]) or _behind(rows[i], most) for i in own],
-        [range(len(own))],
         score,
         several_seeds=any(len(rows[i]) > 1 for i in own),
     )
@@ -230,12 +229,13 @@ def common_target(
     accuracies: Sequence[float],
     names: Sequence[str],
     failing: Sequence[str],
-    groups: Sequence[Sequence[int]],
     score: str = "accuracy",
     *,
     several_seeds: bool = True,
 ) -> Target:
     """The lowest accuracy of the rows that work, rounded down to two decimals.
+
+    A row with less than :data:`FAILING` of the best accuracy does not count.
 
     Args:
         accuracies: the best test accuracy of each row; NaN is unknown.
@@ -243,8 +243,6 @@ def common_target(
         failing: why each row fails, as :func:`failure` says it, or an empty text. Rows with diverged updates, which have learned
             something, count if there are no others. If training failed in all rows, there is no target: what their models have at
             the beginning would be reached at once. There is none yet if the others have unfinished runs.
-        groups: the rows that are compared with each other. A row with less than :data:`FAILING` of the best accuracy of its group does
-            not count.
         score: name of the score, for the words.
         several_seeds: whether accuracies are means over seeds, for the words about a single row.
     """
@@ -252,7 +250,8 @@ def common_target(
     whole = _whole(known, failing)
     if not whole:
         return Target(math.nan, f"none{_why_none(score, [failing[i] for i in known], len(accuracies))}")
-    working = [i for group in groups for i in _working(accuracies, [i for i in group if i in whole])]
+    highest = max(accuracies[i] for i in whole)
+    working = [i for i in whole if accuracies[i] >= min(highest, FAILING * highest)]
     low = [i for i in whole if i not in working]
     # rows that fail are named whether or not their score is known
     left_out = {i: reason for i, reason in enumerate(failing) if reason and i not in whole}
@@ -292,9 +291,3 @@ def _without(reasons: Mapping[int, str], names: Sequence[str]) -> str:
 def _listed(labels: Sequence[str]) -> str:
     """At most three labels."""
     return ", ".join(map(repr, labels[:3])) + (" and others" if labels[3:] else "")
-
-
-def _working(accuracies: Sequence[float], rows: Sequence[int]) -> list[int]:
-    """The rows of a group that are not far below its best."""
-    highest = max((accuracies[i] for i in rows), default=math.nan)
-    return [i for i in rows if accuracies[i] >= min(highest, FAILING * highest)]

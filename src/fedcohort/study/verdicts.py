@@ -230,7 +230,7 @@ Beyond that, the estimate depends on a spread that a few seeds know badly, and t
 
 
 def most_advised(seeds: int) -> int:
-    """The largest number of seeds that is advised to those who have this many.
+    """The largest number of seeds that is advised beside results of this many.
 
     >>> most_advised(3), most_advised(8), most_advised(40)
     (30, 50, 80)

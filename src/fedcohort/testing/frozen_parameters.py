@@ -1,7 +1,6 @@
 """Check what engines do with frozen parameters: clients neither receive nor send them, and train with them."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -60,9 +59,9 @@ def check_frozen(engine: Engine, expected: Engine) -> None:
         require(same, f"{what} of a network with frozen parameters: not as with the local engine")
 
 
-def _played(engine: Engine, clients: Sequence[int] = HEALTHY[:3]) -> dict[str, object]:
+def _played(engine: Engine) -> dict[str, object]:
     """Two rounds, and everything that can depend on frozen parameters."""
-    model, algorithm = engine.initial_model(), FedAvg()
+    model, algorithm, clients = engine.initial_model(), FedAvg(), HEALTHY[:3]
     before, played = engine.whole(model), dict[str, object]()
     for t in (1, 2):
         updates = list(engine.train(model, t, Cohort(np.array(clients)), algorithm))

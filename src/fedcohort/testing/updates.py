@@ -37,10 +37,10 @@ def trained(
     return [as_plain(update) for update in engine.train(model, t, cohort, ControlVariates())]
 
 
-def stopping_cohort(clients: Sequence[int], theta: float = 0.723, epochs: int = 6) -> Cohort:
+def stopping_cohort(clients: Sequence[int]) -> Cohort:
     """A cohort of clients that stop when a quantile of their held-out scores is low enough."""
-    stop = {"rule": "conformal", "alpha": 0.7, "theta": theta}
-    return Cohort(np.array(clients), epochs=np.full(len(clients), epochs), stop=stop)
+    stop = {"rule": "conformal", "alpha": 0.7, "theta": 0.723}
+    return Cohort(np.array(clients), epochs=np.full(len(clients), 6), stop=stop)
 
 
 def alike_updates(first: list[PlainUpdate], second: list[PlainUpdate]) -> bool:

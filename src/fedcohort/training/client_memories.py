@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms import Tensors
+from fedcohort.algorithms import Tensors, Update
 from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
 from fedcohort.core.stamped_entries import Stamp, StampedEntries, new_version
 from fedcohort.core.tensor_sizes import num_bytes
 
-__all__ = ["LIMIT", "Memories", "Memory"]
+__all__ = ["LIMIT", "Memories", "Memory", "Trained"]
 
 LIMIT = 2**30
 """Default limit of bytes in memory: 1 GiB."""
@@ -35,6 +35,9 @@ _GROWTH = 2**24, 2**30
 
 Memory = dict[str, Tensors]
 """One client's memory, as :meth:`fedcohort.algorithms.Algorithm.finish` gives it."""
+
+Trained = tuple[Update, Memory]
+"""What the training of a client gives: its update, and its new memory."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices
 from fedcohort.core.random_streams import integers, rngs
 from fedcohort.training.client_hooks import finished, stated_correction
-from fedcohort.training.client_memories import Memory
+from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
 from fedcohort.training.local_setup import LocalSetup
@@ -109,7 +109,7 @@ class ClientSeries:
         received: Mapping[str, Tensors],
         memories: Sequence[Memory],
         into: Sequence[ModelState] = (),
-    ) -> list[tuple[Update, Memory]] | None:
+    ) -> list[Trained] | None:
         """Train these clients in round ``t`` from ``model``; None if that is not :meth:`possible`, if they have too many samples, if
         one of them has none or no epoch, or if the algorithm changes each step of a client in its own way.
 
@@ -237,6 +237,10 @@ class ClientSeries:
         """The entries of a model that are not trained."""
         return [name for name in self.setup.entries if name not in self.setup.parameters]
 
+    def _entries(self) -> list[str]:
+        """The entries of a model, those that are trained first, as :attr:`Series.trained` has them."""
+        return [*self.setup.parameters, *self._other_entries()]
+
     def _features(self, program: Program | ScriptedSeries, raw: Tensor) -> Tensor:
         """Raw features as the steps need them; images that the network flattens first are flat already."""
         setup = self.setup
@@ -258,7 +262,7 @@ class ClientSeries:
     def _memory_for_models(
         self, model: ModelState, clients: int, into: Sequence[ModelState]
     ) -> list[list[torch.Tensor]]:
-        names = [*self.setup.parameters, *self._other_entries()]
+        names = self._entries()
         if len(into) == clients and all(state.keys() == set(names) for state in into):
             return [[state[name] for name in names] for state in into]
         return self._buffers.copies([model[name] for name in names], clients)
@@ -267,7 +271,7 @@ class ClientSeries:
         self, clients: Sequence[int], epochs: Sequence[int], series: Series, losses: Tensor, hits: Tensor
     ) -> list[Update]:
         """The updates, with what clients report; ``losses`` are those of every sample in every step."""
-        names = [*self.setup.parameters, *self._other_entries()]
+        names = self._entries()
         values = losses.double().numpy()
         squares = np.square(values)
         updates = []
@@ -294,7 +298,7 @@ class ClientSeries:
 
     def _finished(
         self, problems: list[ClientProblem], updates: list[Update], gradients: list[list[Tensor]]
-    ) -> Iterator[tuple[Update, Memory]]:
+    ) -> Iterator[Trained]:
         """What the algorithm sends and keeps, with each client's trained parameters and last gradients."""
         for problem, update, last in zip(problems, updates, gradients, strict=True):
             problem.parameters = {name: value.detach() for name, value in update.state.items()}

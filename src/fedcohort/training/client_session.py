@@ -7,12 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcohort.algorithms import Tensors, Update
+from fedcohort.algorithms import Update
 from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
 from fedcohort.training.client_hooks import corrected, differentiated, ending, finished, stated_correction
+from fedcohort.training.client_memories import Trained
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
@@ -60,7 +61,7 @@ class Session:
             if stop is not None and self._ends(stop, losses):
                 break
 
-    def result(self) -> tuple[Update, dict[str, Tensors]]:
+    def result(self) -> Trained:
         """The client's update and its new memory."""
         setup, problem = self.setup, self.problem
         samples, work = problem.num_samples, self.used / setup.training.epochs

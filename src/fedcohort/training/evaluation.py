@@ -175,15 +175,14 @@ def evaluate_numbers(
     federation: Federation, losses: Tensor, outputs: Tensor, block: Samples, *, predictions: bool
 ) -> Evaluation:
     """As :func:`evaluate_block`, for numeric labels, from the squared errors [n] and the outputs [n, 1] on a block."""
-    labels, numbers = block.labels.double(), federation.numbers
-    kept = predictions and numbers is not None
+    labels, numbers = block.labels.double(), federation.numbers if predictions else None
     return Evaluation(
         loss=float(losses.double().sum()),
         right=np.zeros(1, dtype=np.int64),
         total=np.array([len(block)]),
         losses=losses.double().cpu().numpy(),
-        predictions=numbers.in_units(outputs.double().squeeze(1).cpu().numpy()) if kept and numbers else None,
-        labels=numbers.in_units(labels.cpu().numpy()) if kept and numbers else None,
+        predictions=None if numbers is None else numbers.in_units(outputs.double().squeeze(1).cpu().numpy()),
+        labels=None if numbers is None else numbers.in_units(labels.cpu().numpy()),
         sums=np.array([float(labels.sum()), float(labels.square().sum())]),
     )
 
@@ -214,14 +213,14 @@ def sum_up(parts: Sequence[Evaluation], num_outputs: int) -> Evaluation:
     sums = [part.sums for part in parts if part.sums is not None]
     all_labels: Any = np.concatenate(labels) if labels else None
     return Evaluation(
-        mean,
-        right,
-        total,
-        losses,
-        hits,
-        np.concatenate(predictions) if predictions else None,
-        all_labels,
-        np.sum(sums, axis=0) if sums else None,
+        loss=mean,
+        right=right,
+        total=total,
+        losses=losses,
+        hits=hits,
+        predictions=np.concatenate(predictions) if predictions else None,
+        labels=all_labels,
+        sums=np.sum(sums, axis=0) if sums else None,
     )
 
 

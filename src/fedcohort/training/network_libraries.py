@@ -23,7 +23,7 @@ def is_of_library(module: object) -> bool:
 
 
 def checkpoints(parts: Iterable[nn.Module]) -> bool:
-    """Whether a network of one of these libraries uses ``torch.utils.checkpoint``: it is off, unless somebody has switched it on."""
+    """Whether a network of one of these libraries uses ``torch.utils.checkpoint``: it does only if it was switched on."""
     return any(
         vars(part).get(name, False)
         for part in parts

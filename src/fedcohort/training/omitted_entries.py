@@ -95,7 +95,7 @@ class FrozenParameters:
         self._sums, self._marks = self._sums_now(), self._marks_now()
 
     def check(self) -> None:
-        """Check that no training has changed them, since nobody would receive their new values.
+        """Check that no training has changed them: their new values would not be sent.
 
         Changes of large ones that torch does not know of, as by ``.data``, are found after at most :data:`OFTEN` trainings.
 

@@ -93,7 +93,7 @@ class OwnCorrection(NamedTuple):
     """What an algorithm of a user does with the gradients of every step; see :mod:`fedcohort.training.scripted_corrections`."""
 
     source: str
-    """Its script."""
+    """Source of the script that computes it."""
     extras: list[Tensor]
     """What the client received beside the model, and its memory."""
 

@@ -95,7 +95,7 @@ class Contiguous(nn.Module):
     """Copies inputs to contiguous memory if they have another layout, such as channels last."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same values."""
+        """The input itself, or a copy of it in contiguous memory."""
         return x.contiguous()
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.selection import StoppingRule
-from fedcohort.training.client_memories import Memory
+from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
@@ -39,7 +39,7 @@ class Trainer(LocalSetup):
         stop: StoppingRule | None = None,
         received: Mapping[str, Tensors] | None = None,
         memory: Mapping[str, Tensors] | None = None,
-    ) -> tuple[Update, dict[str, Tensors]]:
+    ) -> Trained:
         """Train ``client`` in round ``t`` from ``model``.
 
         Args:
@@ -91,7 +91,7 @@ class Trainer(LocalSetup):
         received: Mapping[str, Tensors],
         memories: Sequence[Memory],
         into: Sequence[ModelState] = (),
-    ) -> list[tuple[Update, dict[str, Tensors]]] | None:
+    ) -> list[Trained] | None:
         """Train several clients with the bits of :meth:`train`; None if that is not possible, or if there was an error.
 
         The training of one client after another then shows which client caused it. The arguments are those of

@@ -55,7 +55,7 @@ def ordered_results(
     *,
     hosts: int,
     window: int,
-    meanwhile: Callable[[], bool] = lambda: False,
+    meanwhile: Callable[[], bool],
 ) -> Iterator[Result]:
     """The results of the calls, in order.
 

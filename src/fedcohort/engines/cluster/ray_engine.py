@@ -44,7 +44,7 @@ from fedcohort.engines.work_splitting import in_cohort_order, neighbors_of_equal
 from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
-from fedcohort.training.client_memories import Memories
+from fedcohort.training.client_memories import Memories, Trained
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
 
@@ -244,7 +244,7 @@ class RayEngine:
         arguments = self._name, refs, t, part, self._memories_of(clients), keep, with_mean
         return Call("train", arguments, clients, float(self._costs(part).sum()))
 
-    def _updates(self, call: Call, result: Result) -> Iterator[tuple[Update, dict[str, Tensors]]]:
+    def _updates(self, call: Call, result: Result) -> Iterator[Trained]:
         """The updates of a call, and the clients' new memories."""
         trained: TrainedGroup = result.value
         if trained.models is not None:
@@ -261,7 +261,7 @@ class RayEngine:
                 update = dataclasses.replace(update, state=None, group=(models, position))
             yield update, memory
 
-    def _update(self, client: TrainedClient, state: ModelState) -> tuple[Update, dict[str, Tensors]]:
+    def _update(self, client: TrainedClient, state: ModelState) -> Trained:
         return Update(**client.words, state=state, extra=as_tensors(client.extra)), as_tensors(client.memory)
 
     def _uploaded(self, update: Update, model: ModelState, t: int, cohort: Cohort) -> Update:

@@ -97,7 +97,7 @@ def rows_height(each: int, labels: Iterable[str], look: Look) -> float:
 
 
 def paper_rows_height(each: int, labels: Iterable[str], look: Look) -> float:
-    """The same for papers, which show the rows of all points."""
+    """As :func:`rows_height`, for papers, which show the rows of all points."""
     number = len(set(labels))
     return number * _row_height(each, number, look)
 
@@ -234,10 +234,10 @@ def color(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.Colo
     return alt.Color("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
 
 
-def dash(labels: Sequence[str], look: Look, *, legend: bool = True) -> alt.StrokeDash:
+def dash(labels: Sequence[str], look: Look) -> alt.StrokeDash:
     """The dash of each strategy."""
     scale = alt.Scale(domain=list(labels), range=look.of_rows(labels)[1])
-    return alt.StrokeDash("strategy:N", scale=scale, legend=_legend(labels, look) if legend else None)
+    return alt.StrokeDash("strategy:N", scale=scale, legend=_legend(labels, look))
 
 
 def _legend(labels: Sequence[str], look: Look) -> alt.Legend | None:

@@ -52,7 +52,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     each = max(1, -(-len(classes) // 40))
     axis = alt.Axis(values=classes[::each], labelLimit=90, domain=False)
     y = alt.Y("class:N", sort=list(classes), title="class", axis=axis)
-    x = client_axis(labels, look, axis_title(clients), names)
+    x = client_axis(labels, look, axis_title(clients), names=names)
     tooltip = [
         *client_tooltips(names),
         alt.Tooltip("class:N"),
@@ -153,7 +153,7 @@ def class_shares(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
         names = [names[i] for i in largest] + [f"{len(rest)} others"]
     shares = _Shares(names, look, len(labels), called)
     data = {"class_shares": with_texts(_long(labels, names, counts), {"share": formatted_values.part})}
-    x, height = client_axis(labels, look, axis_title(clients), called), 240
+    x, height = client_axis(labels, look, axis_title(clients), names=called), 240
     bars = sized(shares.bars(x, height if look.page else paper_height(height)), look, height, paper_height(height))
     views = [View("bars", [Panel(bars)])]
     if clients.number <= PIES:

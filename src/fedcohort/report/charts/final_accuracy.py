@@ -68,7 +68,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if look.strong(labels):
-        note += f" {about_colors(score.name, compared=compared)}"
+        note += f" {about_colors(score.name, compared)}"
     data = {"bars": with_texts(frame, {"mean": score.value, "sd": score.value})}
     return Figure("bars", f"Final {score.name}", note, [View("bars", [Panel(chart)])], data)
 

@@ -34,7 +34,7 @@ class Layers:
         return specification
 
     def _specification(self) -> dict[str, Any]:
-        """The same, unchecked."""
+        """The Vega-Lite specification, without a check against the schema."""
         shell = _shell(self.layers)
         whole = alt.LayerChart(data=shell.data, layer=[], params=shell.params, **self.own)
         specification: dict[str, Any] = whole.to_dict(validate=False)

@@ -37,6 +37,9 @@ ANY_NUMBER: Limits = (-np.inf, np.inf)
 SHARES: Limits = (0.0, 1.0)
 """Limits of accuracies and other shares."""
 
+GRID = 120
+"""Number of points of a line over a clock that differs between runs."""
+
 
 def by_round(
     rows: Sequence[tuple[str, Sequence[Reading]]],
@@ -68,9 +71,8 @@ def on_grid(
     rows: Sequence[tuple[str, Sequence[Reading]]],
     series: Series,
     clock: Series,
-    limits: Limits = ANY_NUMBER,
-    before: Mapping[str, int] | None = None,
-    points: int = 120,
+    limits: Limits,
+    before: Mapping[str, int],
 ) -> pd.DataFrame:
     """The same table over a clock that differs between runs, such as time or bytes: at each point, the value reached by then.
 
@@ -80,9 +82,7 @@ def on_grid(
 
     A further column, ``playing``, is the number of runs that have not ended before the point.
     """
-    frames = [
-        _over_clock(label, readings, series, clock, limits, points, _last(label, before)) for label, readings in rows
-    ]
+    frames = [_over_clock(label, readings, series, clock, limits, _last(label, before)) for label, readings in rows]
     return _joined([frame for frame in frames if frame is not None])
 
 
@@ -97,7 +97,6 @@ def _over_clock(
     series: Series,
     clock: Series,
     limits: Limits,
-    points: int,
     last: int | None,
 ) -> pd.DataFrame | None:
     """The rows of :func:`on_grid` of one strategy up to round ``last``; None if its values are not known."""
@@ -108,7 +107,7 @@ def _over_clock(
     going_on = [x[-1] for reading, (x, _) in known if last is not None or not reading.ended]
     if last is not None and min(going_on) < max(x[0] for x, _ in curves):
         return None  # a run ends before another one has a value
-    grid = _grid([x for x, _ in curves], min(going_on, default=None), points)
+    grid = _grid([x for x, _ in curves], min(going_on, default=None))
     values = np.stack([_reached(x, y, grid) for x, y in curves])
     playing = np.sum([grid <= x[-1] for x, _ in curves], axis=0)
     return _bands(label, grid, values, limits, playing=playing)
@@ -121,14 +120,14 @@ def _curve(reading: Reading, series: Series, clock: Series, last: int | None) ->
     return (x[known], y[known]) if known.any() else None
 
 
-def _grid(clocks: Sequence[Values], known_until: float | None, points: int) -> Values:
+def _grid(clocks: Sequence[Values], known_until: float | None) -> Values:
     """The points of a row: those of its only run, or evenly spaced ones from the last start to the last end, or to the point up to
     which all runs are known."""
     if len(clocks) == 1:
         return clocks[0]
     start = max(x[0] for x in clocks)
     end = max(x[-1] for x in clocks) if known_until is None else known_until
-    return np.linspace(start, max(end, start), points)
+    return np.linspace(start, max(end, start), GRID)
 
 
 def _reached(x: Values, y: Values, grid: Values) -> Values:

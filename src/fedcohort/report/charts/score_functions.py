@@ -14,14 +14,18 @@ from fedcohort.report.figure import Figure, Panel, View
 __all__ = ["score_functions"]
 
 
-def score_functions(look: Look, threshold: float = 0.25) -> Figure:
+THRESHOLD = 0.25
+"""The threshold that the chart shows as an example."""
+
+
+def score_functions(look: Look) -> Figure:
     """The conformal scores as functions of the softmax probability, and the probability where each meets the threshold."""
     f = np.linspace(0, 1, 101)
     kinds: list[conformal.Score] = ["s1", "s2", "s3"]
     parts = [pd.DataFrame({"strategy": kind, "f": f, "score": conformal.scores(f, kind)}) for kind in kinds]
     frame: pd.DataFrame = pd.concat(parts, ignore_index=True)
     meets = pd.DataFrame(
-        {"strategy": kinds, "f": [conformal.probability_at(threshold, kind) for kind in kinds], "score": threshold}
+        {"strategy": kinds, "f": [conformal.probability_at(THRESHOLD, kind) for kind in kinds], "score": THRESHOLD}
     )
     x = alt.X("f:Q", title="softmax probability of the true class", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("score:Q", title="score", scale=alt.Scale(domain=[0, 1]))
@@ -36,7 +40,7 @@ def score_functions(look: Look, threshold: float = 0.25) -> Figure:
     )
     chart = sized(layered(rule, line, dots), look, look.height, look.height)
     note = (
-        f"A client takes part if its conformal quantile is at most the threshold, here {formatted_values.number(threshold)}. "
+        f"A client takes part if its conformal quantile is at most the threshold, here {formatted_values.number(THRESHOLD)}. "
         "The dots are the probabilities at which each score meets the threshold."
     )
     return Figure(

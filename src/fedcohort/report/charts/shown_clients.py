@@ -126,7 +126,7 @@ def sample_note(clients: Clients, drawn: Indices) -> str:
     )
 
 
-def client_axis(labels: Sequence[str], look: Look, title: str = "client", names: Sequence[str] = ()) -> alt.X:
+def client_axis(labels: Sequence[str], look: Look, title: str = "client", *, names: Sequence[str]) -> alt.X:
     """The x axis of charts with a column for each client; it labels as many clients as there is room for.
 
     Clients are labeled with their numbers, or with their ``names`` by number if they have some.

@@ -8,7 +8,6 @@ from rich.text import Text
 
 from fedcohort.core.formatted_values import count, size
 from fedcohort.report.terminal.layout import (
-    WIDE,
     Column,
     about_hidden,
     dimmed,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["cache_table", "cached_paths"]
 
 
-def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]" = (), width: int = WIDE) -> Group:
+def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]", width: int) -> Group:
     """The entries of the cache, and how many were removed. If data sets have long paths, :func:`cached_paths` has them."""
     parts: list[RenderableType] = []
     if removed:
@@ -39,7 +38,7 @@ def cache_table(entries: "Sequence[CachedData]", removed: "Sequence[CachedData]"
     return Group(*parts, *dimmed(about_hidden(hidden)))
 
 
-def cached_paths(entries: "Sequence[CachedData]", width: int = WIDE) -> list[str]:
+def cached_paths(entries: "Sequence[CachedData]", width: int) -> list[str]:
     """Lines with the data set of each entry if the table has no room for them; empty if it has.
 
     They are to be printed as they are, however long, so that paths can be copied.

@@ -219,13 +219,17 @@ def _dominant(data: "Dataset", report: "PartitionReport", client: int) -> str:
     return "–" if c < 0 else f"{data.classes[c]} {share(float(report.dominant_share[client]))}"
 
 
-def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]", most: int = 3) -> str:
+MIXTURE = 3
+"""Largest number of classes of a client that the terminal names."""
+
+
+def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]") -> str:
     order = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
-    shares = [counts[c] / counts.sum() for c in order[:most]]
+    shares = [counts[c] / counts.sum() for c in order[:MIXTURE]]
     texts = [
         f"{data.classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)
     ]
-    return ", ".join([*texts, *([f"{len(order) - most} more"] if len(order) > most else [])]) or "–"
+    return ", ".join([*texts, *([f"{len(order) - MIXTURE} more"] if len(order) > MIXTURE else [])]) or "–"
 
 
 RANKS = {"25%": 1, "75%": 2, "5%": 3, "95%": 4}
@@ -285,7 +289,7 @@ def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
     return table, [f"quantile {head}" for head in hidden]
 
 
-def known_data(known: Sequence[Mapping[str, str]], width: int = WIDE) -> Group:
+def known_data(known: Sequence[Mapping[str, str]], width: int) -> Group:
     """The data sets that experiments can name, and where they come from."""
     columns = [
         Column("name", [Text(entry["name"], style="bold") for entry in known], left=True),

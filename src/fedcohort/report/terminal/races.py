@@ -27,7 +27,7 @@ def race(result: "Race", width: int = WIDE) -> Group:
     return Group(Text(result.name, style="bold"), "", Text(result.recommendation), "", *race_details(result, width))
 
 
-def race_details(result: "Race", width: int = WIDE) -> list[RenderableType]:
+def race_details(result: "Race", width: int) -> list[RenderableType]:
     """The table of the rows, and notes on how to read it."""
     rows, single = result.rows, len(result.objectives) == 1
     objective = result.objectives[0]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.training.client_hooks import corrected, differentiated, finished
+from fedcohort.training.client_memories import Trained
 from fedcohort.training.client_report import NO_STEP
 from fedcohort.training.optimizers import Optimizer, build_optimizer, laid_out
 from fedcohort.training.stack.batch_plan import Plan
@@ -20,7 +21,7 @@ from fedcohort.training.stack.step_totals import Tally
 
 __all__ = ["Group"]
 
-Results = list[tuple[Update, dict[str, Tensors]]]
+Results = list[Trained]
 """Updates and new memories."""
 
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from fedcohort.algorithms import ModelState, Tensors, Update
+from fedcohort.algorithms import ModelState
 from fedcohort.core.random_streams import rngs
+from fedcohort.training.client_memories import Trained
 from fedcohort.training.stack.batch_plan import Plan, batches
 from fedcohort.training.stack.client_group import Group
 from fedcohort.training.stack.stack_setup import StackSetup
@@ -28,7 +29,7 @@ class Stack(StackSetup):
         epochs: Sequence[int] | None = None,
         received: Memory | None = None,
         memories: Sequence[Memory] | None = None,
-    ) -> list[tuple[Update, dict[str, Tensors]]]:
+    ) -> list[Trained]:
         """Train ``clients`` together in round ``t`` from ``model``.
 
         Args:
