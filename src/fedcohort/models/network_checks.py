@@ -258,8 +258,11 @@ class _Check:
 
     def _gradients(self, outputs: "Tensor") -> None:
         """Gradients can be computed: PyTorch's error in a client's backward pass would name no line of the network."""
+        import torch
+
         try:
-            outputs.sum().backward()
+            # as a loss gives it; that of outputs.sum() has strides of 0, which functions of users may refuse
+            outputs.backward(torch.ones_like(outputs))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".partition(" Hint:")[0]
             raise UsageError(
