@@ -16,6 +16,7 @@ from tests.cli.test_cli import call, refused
         ("max_runs = 1: fewer than the rows", "--max-runs 1: fewer than the rows"),
         ("strategies = ['ucb', 'ucb']: given twice", "--strategy: given twice"),
         ("round = 99: no such round", "--round 99: no such round"),
+        ("over selection.kk: unknown key", "--over selection.kk: unknown key"),
         ("rounds = 0: should be at least 1", "rounds = 0: should be at least 1"),
         ("selection.k = 9: too many", "selection.k = 9: too many"),
     ],
