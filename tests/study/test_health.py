@@ -1,5 +1,6 @@
 """The health of a comparison: what is said about failing runs, and what to try."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,19 @@ def test_the_smallest_quantile_is_that_of_all_rounds_and_seeds(tmp_path: Path) -
     )
     assert finding.advice.startswith(
         "the smallest quantile was 0.0144 to 0.117, depending on the seed, and selection.theta = 0.25; take more steps"
+    )
+
+
+def test_the_rule_of_set_sizes_is_not_said_to_have_a_threshold_of_quantiles(tmp_path: Path) -> None:
+    selection = CONFORMAL["selection"] | {"rule": "set_size", "max_size": 1.2}
+    own = {"q_hat": 0.62, "set_size": 2.5}
+    rounds = [played(1, [dataclasses.replace(declined(0.62), reports=own)], test_accuracy=0.1)]
+    bad = row(tmp_path, "cp", *rounds, **{**CONFORMAL, "selection": selection, "training": {"batch_size": 0}})
+    advice = Comparison("x", (bad,)).health[0].advice
+    assert advice == (
+        "the smallest mean size of prediction sets was 2.5, and selection.max_size = 1.2; take more steps (a smaller "
+        "training.batch_size, now all samples, or more selection.max_epochs, now 7), raise selection.alpha_cp (now 0.01) or max_size, "
+        "or give clients more data"
     )
 
 
