@@ -374,6 +374,24 @@ def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Ro
     assert next(one for one in found if one.kind == "one class").advice.startswith(steps)
 
 
+def test_the_losses_of_all_seeds_of_a_row_are_named(tmp_path: Path) -> None:
+    """The loss of one seed was said to be that of the row."""
+    one = {"test_accuracy": 0.25, "class_accuracy": [0.0, 1.0, 0.0, 0.0]}
+    runs = {
+        seed: written(
+            tmp_path / str(seed),
+            [played(t, [0], test_loss=loss, **one) for t, loss in ((1, 1.4), (2, last))],
+            seed=seed,
+            training={"lr": 2.0},
+        )
+        for seed, last in enumerate((6692.0, 81.2, math.inf))
+    }
+    advice = Comparison("x", (Row("x", runs[0].described, runs),)).health[0].advice
+    assert advice.startswith(
+        "lower training.lr (now 2.0: with test losses of 81.2 to 6,692 or infinite ones, steps seem too large), "
+    )
+
+
 def test_a_moderate_loss_gets_no_advice_for_an_enormous_one(tmp_path: Path, good: Row) -> None:
     """One sentence called learning rates of 0.05 to 1000 too large, with losses of 3 to 402,829."""
     one = {"test_accuracy": 0.25, "class_accuracy": [0.0, 1.0, 0.0, 0.0]}
