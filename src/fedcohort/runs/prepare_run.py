@@ -137,12 +137,14 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import refuse_lazy
+    from fedcohort.training.image_augmentation import check_images
     from fedcohort.training.model_states import DTYPES, state_of
     from fedcohort.training.omitted_entries import omitted_entries
 
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
+    check_images(experiment.training.augment, federation.sample_shape)
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     build = partial(build_module, model_of(experiment, given), federation, seed, DTYPES[experiment.training.precision])
     first = build()
