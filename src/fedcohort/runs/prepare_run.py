@@ -19,6 +19,7 @@ from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
+from fedcohort.runs.personal_model_checks import check_personal_models
 from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
 
@@ -183,6 +184,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
     unseeded = check_model(experiment, given, model, federation)
+    check_personal_models(experiment, given, model, federation)
     unseeded += drawn_by_loss(settings_under(algorithm, experiment.training), federation)
     give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
