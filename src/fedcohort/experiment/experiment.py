@@ -190,7 +190,7 @@ class Experiment(Section):
         check_provided(needs, plugin, self.data.validation, self.federation.holdout, self.public.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The complete description as plain values, in the shape of the TOML file."""
+        """The complete description as plain values, in the shape of the TOML file, also of what a user's own data decide."""
         values = self.model_dump(exclude={"variants", "training"})
         values["training"] = asdict(self.training)
         for section in ("model", "algorithm", "selection"):
