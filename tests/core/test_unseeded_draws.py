@@ -108,10 +108,18 @@ def test_an_own_algorithm(tmp_path: Any) -> None:
             for gradient in gradients.values():
                 gradient += 1e-3 * problem.rng.random()
 
-    found = [messages(play(tmp_path, algorithm=algorithm)) for algorithm in (OnServer(), OnClients(), Keyed())]
+    @algorithm_parameters
+    class BeforeRounds(FedAvg):
+        def prepare(self, tools: Any) -> None:
+            super().prepare(tools)
+            self.directions = torch.randn(3)
+
+    algorithms = (OnServer(), OnClients(), Keyed(), BeforeRounds())
+    found = [messages(play(tmp_path, algorithm=algorithm)) for algorithm in algorithms]
     assert [text.partition(",")[0] for texts in found for text in texts] == [
         "algorithm: OnServer draws from torch's global generator",
         "algorithm: OnClients draws from Python's random",
+        "algorithm: BeforeRounds draws from torch's global generator",
     ]
 
 

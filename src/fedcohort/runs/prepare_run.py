@@ -186,7 +186,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     unseeded = check_model(experiment, given, model, federation)
     check_personal_models(experiment, given, model, federation)
     unseeded += drawn_by_loss(settings_under(algorithm, experiment.training), federation)
-    give_tools(algorithm, model, federation, federated.public, seed)
+    with warning_of_draws("algorithm", algorithm):
+        give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
     cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
