@@ -478,7 +478,7 @@ class Doubled(torch.autograd.Function):
 
 class WithKernel(Base):
     def forward(self, x: Tensor) -> Any:
-        return Doubled.apply(super().forward(x))  # type: ignore[no-untyped-call]
+        return Doubled.apply(super().forward(x))
 
 
 def test_a_function_that_takes_contiguous_gradients_can_be_trained() -> None:

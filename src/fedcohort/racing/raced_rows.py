@@ -80,7 +80,7 @@ def _texts(name: str, given: object) -> list[str]:
     """
     if given is None or isinstance(given, str):
         return [given] if given else []
-    names = list(given) if isinstance(given, Iterable) else [given]
+    names: list[Any] = list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(each, str) for each in names):
         raise UsageError(f"{name} = {shown(given)}: give a list of names, such as ['uniform', 'ucb']")
     return names

@@ -142,7 +142,7 @@ class _Playing:
         """What runs of the strategy while clients train, by setting: its rule of admission and its stopping rule."""
         selector = self.run_state.selector
         rule = class_of(cohort.stop)
-        admits = {"selection": selector} if is_own(type(selector).admit) else {}
+        admits: dict[str, object] = {"selection": selector} if is_own(type(selector).admit) else {}
         return admits if rule is None else admits | {"Cohort.stop": rule}
 
     def _trained(self, cohort: Cohort) -> Iterator[Update]:
