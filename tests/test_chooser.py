@@ -17,6 +17,7 @@ import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
 from fedcohort.chooser.argument_checks import ids_of
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
@@ -25,6 +26,7 @@ from fedcohort.selection.fedcbs import FedCBS
 from fedcohort.selection.gpfl import GPFL
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.rizk import Rizk
+from fedcohort.selection.tifl import TiFL
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
 from tests.experiments import small
@@ -340,6 +342,45 @@ def test_a_state_of_another_chooser_is_refused(other: Any, message: str, tmp_pat
     Chooser(Uniform(), CENSUS).save(tmp_path / "state")
     with pytest.raises(UsageError, match=message):
         other().restore(tmp_path / "state")
+
+
+def test_a_state_of_other_settings_of_the_strategy_is_refused(tmp_path: Path) -> None:
+    """Some strategies failed in a later round with an error of NumPy, and others went on with a state that did not fit."""
+    saved = Chooser(TiFL(tiers=4), CENSUS)
+    saved.save(tmp_path / "state")
+    with pytest.raises(
+        UsageError,
+        match=r"^the saved state has tiers = 4 of TiFL, but this chooser has 3; give the strategy the settings that it was saved",
+    ):
+        Chooser(TiFL(tiers=3), CENSUS).restore(tmp_path / "state")
+    refuses(
+        "the saved state has policy = 'adaptive' of TiFL",
+        Chooser(TiFL(tiers=4, policy="static"), CENSUS).restore,
+        tmp_path / "state",
+    )
+    Chooser(TiFL(tiers=4), CENSUS).restore(tmp_path / "state")
+
+
+def test_states_of_earlier_versions_have_no_settings() -> None:
+    state = Chooser(PowerOfChoice(d=6), CENSUS).state_dict()
+    own = Chooser(PowerOfChoice(d=7), CENSUS)
+    refuses("the saved state has d = 6 of PowerOfChoice, but this chooser has 7", own.load_state_dict, state)
+    own.load_state_dict({name: value for name, value in state.items() if name != "settings"})
+    own.load_state_dict(state | {"settings": {"a parameter of an earlier version": "1"}})
+    refuses("d = 'six' of PowerOfChoice", own.load_state_dict, state | {"settings": {"d": "six"}})
+
+
+def test_settings_that_are_objects_are_not_compared(tmp_path: Path) -> None:
+    @parameters
+    class Own(Uniform):
+        weights: Any = None
+
+    for weights in (np.ones(3), {"a": 1}):
+        Chooser(Own(weights=weights), CENSUS).save(tmp_path / "state")
+        Chooser(Own(weights=weights), CENSUS).restore(tmp_path / "state")
+    refuses(
+        "the saved state has weights = {'a': 1} of Own", Chooser(Own(weights=2), CENSUS).restore, tmp_path / "state"
+    )
 
 
 def test_what_is_no_state_is_refused() -> None:

@@ -16,6 +16,7 @@ from tests.cli.test_cli import call, refused
         ("max_runs = 1: fewer than the rows", "--max-runs 1: fewer than the rows"),
         ("strategies = ['ucb', 'ucb']: given twice", "--strategy: given twice"),
         ("round = 99: no such round", "--round 99: no such round"),
+        ("over selection.kk: unknown key", "--over selection.kk: unknown key"),
         ("rounds = 0: should be at least 1", "rounds = 0: should be at least 1"),
         ("selection.k = 9: too many", "selection.k = 9: too many"),
     ],
@@ -46,3 +47,17 @@ def test_python_and_the_command_line_name_what_their_users_wrote(tmp_path: Path)
         call("compare", file, "--measure", "other"), "error: --measure 'other': a comparison has no differences of it"
     )
     refused(call("race", file, "--max-runs", "1"), "error: --max-runs 1: fewer than the 2 rows")
+
+
+def test_hints_of_functions_say_that_options_are_of_commands() -> None:
+    """Errors in Python said what to do with `--runs` and `--data-dir`, which only commands have."""
+    sources = Path(fedcohort.__file__).parent
+    for option in ("--runs", "--data-dir", "--trust-plugins", "--jobs"):
+        texts = [
+            (file.name, line.strip())
+            for folder in ("federation", "record", "runs", "experiment", "racing", "api", "chooser")
+            for file in (sources / folder).glob("*.py")
+            for line in file.read_text(encoding="utf-8").splitlines()
+            if option in line and '"' in line and "``" not in line
+        ]
+        assert all(f"in commands: {option}" in line or "in Python: " in line for _, line in texts), texts

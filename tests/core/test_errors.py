@@ -87,3 +87,12 @@ def test_only_similar_names_are_suggested() -> None:
     assert nearest("bergen", ["essen"]) == "valid: essen"
     assert nearest("client", ["dirichlet_client", "iid"]).startswith("did you mean 'dirichlet_client'?")
     assert nearest("acc", ["accuracy"]).startswith("did you mean 'accuracy'?")
+
+
+def test_names_with_commas_are_quoted_in_lists_of_names() -> None:
+    """The labels of a sweep were not told apart: UCB, k=1, UCB, k=2."""
+    assert nearest("zz", ["UCB, k=1", "UCB, k=2", "md"]) == "valid: 'UCB, k=1', 'UCB, k=2', md"
+    many = [f"UCB, k={k}" for k in range(100, 200)]
+    words = nearest("zz", many)
+    assert words.endswith("', … (100 names)")
+    assert words.count("'") % 2 == 0

@@ -3,14 +3,16 @@
 import random
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import fedcohort
-from fedcohort.algorithms import FedAvg
+from fedcohort.algorithms import FedAvg, Loss
 from fedcohort.algorithms import parameters as algorithm_parameters
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.unseeded_draws import warning_of_draws
@@ -34,7 +36,11 @@ def messages(played: Callable[[], object]) -> list[str]:
 
 def play(folder: Any, **arguments: Any) -> Callable[[], object]:
     """Plays a run of three rounds on four clients."""
-    given = {name: arguments.pop(name) for name in ("selector", "algorithm", "measures") if name in arguments}
+    given = {
+        name: arguments.pop(name)
+        for name in ("selector", "algorithm", "measures", "model", "loss")
+        if name in arguments
+    }
     settings = {"federation": {"clients": 4}, "selection": {"name": "uniform", "k": 2}} | arguments
     return lambda: fedcohort.run(fedcohort.Experiment(rounds=3, **settings), runs=folder, **given)
 
@@ -102,10 +108,18 @@ def test_an_own_algorithm(tmp_path: Any) -> None:
             for gradient in gradients.values():
                 gradient += 1e-3 * problem.rng.random()
 
-    found = [messages(play(tmp_path, algorithm=algorithm)) for algorithm in (OnServer(), OnClients(), Keyed())]
+    @algorithm_parameters
+    class BeforeRounds(FedAvg):
+        def prepare(self, tools: Any) -> None:
+            super().prepare(tools)
+            self.directions = torch.randn(3)
+
+    algorithms = (OnServer(), OnClients(), Keyed(), BeforeRounds())
+    found = [messages(play(tmp_path, algorithm=algorithm)) for algorithm in algorithms]
     assert [text.partition(",")[0] for texts in found for text in texts] == [
         "algorithm: OnServer draws from torch's global generator",
         "algorithm: OnClients draws from Python's random",
+        "algorithm: BeforeRounds draws from torch's global generator",
     ]
 
 
@@ -167,3 +181,86 @@ def test_an_own_measure(tmp_path: Any) -> None:
     assert [text.partition(",")[0] for text in messages(play(tmp_path, measures=[roughly]))] == [
         "measures.extra: roughly draws from numpy.random"
     ]
+
+
+class Plain(FedAvg):
+    """An own algorithm that draws nothing."""
+
+
+class Noisy(nn.Module):
+    """Draws in its forward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x.flatten(1)) + 1e-3 * random.random()
+
+
+@algorithm_parameters
+class Rough(Loss):
+    def samples(self, logits: Any, labels: Any, outputs: Any = None) -> Any:
+        return nn.functional.cross_entropy(logits, labels, reduction="none") * (1 + 1e-3 * random.random())
+
+
+def test_a_network_and_a_loss_that_draw_are_not_said_to_be_the_algorithm(tmp_path: Any) -> None:
+    """The warning named the algorithm as well, because its round was where they drew."""
+    for expected in (["training.loss: Rough"], []):  # one warning of a loss in a process
+        folder = tmp_path / str(len(expected))
+        of_network = messages(play(folder, algorithm=Plain(), model=Noisy()))
+        of_loss = messages(play(folder, algorithm=Plain(), loss=Rough))
+        assert [text.partition(" draws")[0] for text in of_network] == ["model = Noisy:"]
+        assert [text.partition(" draws")[0] for text in of_loss] == expected
+
+
+def test_a_rule_of_admission(tmp_path: Any) -> None:
+    class Moody(Uniform):
+        def admit(self, updates: Any) -> Any:
+            return (update for update in updates if random.random() < 2)
+
+    class Sober(Uniform):
+        """Admits all, as its base class does."""
+
+    class Moodier(Moody):
+        """Another class, of which there is no warning yet."""
+
+    class AlsoPlain(FedAvg):
+        """Another class, of which there is no warning yet."""
+
+    assert messages(play(tmp_path, selector=Sober())) == []
+    assert [text.partition(",")[0] for text in messages(play(tmp_path, selector=Moody()))] == [
+        "selection: Moody draws from Python's random"
+    ]
+    (text,) = messages(play(tmp_path, selector=Moodier(), algorithm=AlsoPlain()))
+    assert text.startswith(
+        "algorithm: AlsoPlain, or selection: Moodier, draws from Python's random, which FedCohort does not seed"
+    )
+    assert text.endswith("; in Moodier, draw from round.rng in select"), "one of the two, and nothing tells which"
+
+
+def test_a_stopping_rule(tmp_path: Any) -> None:
+    (tmp_path / "rules.py").write_text(
+        "import random\n"
+        "from fedcohort.selection import StoppingRule, parameters\n\n"
+        "@parameters\n"
+        "class Coin(StoppingRule):\n"
+        "    def check(self, progress):\n"
+        "        return random.random() < 0.5, {}\n"
+    )
+
+    class Stopping(Uniform):
+        def select(self, round: Round) -> Cohort:
+            return replace(super().select(round), stop={"rule": f"{tmp_path / 'rules.py'}:Coin"})
+
+    assert [text.partition(",")[0] for text in messages(play(tmp_path, selector=Stopping()))] == [
+        "Cohort.stop: Coin draws from Python's random"
+    ]
+
+
+def test_a_function_that_makes_data(tmp_path: Any) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n\ndef data():\n    x = np.random.rand(100, 4)\n    return x, (x[:, 0] > 0.5).astype(int)\n"
+    )
+    found = messages(play(tmp_path / "runs", data={"name": f"{tmp_path / 'mine.py'}:data"}))
+    assert [text.partition(",")[0] for text in found] == ["data.name: data draws from numpy.random"]

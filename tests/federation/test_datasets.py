@@ -755,7 +755,7 @@ def test_importing_is_light():
 
 # ---- the Hub ----
 
-BOTH_WAYS_OUT = r"Hub cannot be reached \(\w+\).*FEDCOHORT_DATA or --data-dir.*connect once"
+BOTH_WAYS_OUT = r"Hub cannot be reached \(\w+\).*FEDCOHORT_DATA or data_dir \(in commands: --data-dir\).*connect once"
 
 
 @pytest.fixture

@@ -45,6 +45,18 @@ def test_a_client_introduces_itself_with_what_it_was_told() -> None:
     assert said == Introduction("4", 6, (1, 5), frozenset({"LocalLoss"}), frozenset({"loss"}), frozenset({"epochs"}))
 
 
+@pytest.mark.parametrize("given", [7.9, -1, "7", None, float("nan")])
+def test_numbers_of_samples_are_whole(given: Any) -> None:
+    """7.9 was cut to 7."""
+    message = rf"^answers\(…, num_samples={given!r}\): should be a whole number of at least 0$"
+    with pytest.raises(UsageError, match=message):
+        answers(ClientApp(), num_samples=given)
+    with pytest.raises(UsageError, match=message):
+        asked(answers(ClientApp(), num_samples=lambda context: given), hello_message(7))
+    with pytest.raises(UsageError, match=r"^answers\(…, histogram=0\.5\): should be a whole number"):
+        asked(answers(ClientApp(), num_samples=1, histogram=[1, 0.5]), hello_message(7))  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("given", "config", "name"),
     [

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -105,7 +106,19 @@ def test_strategies_written_in_python_race() -> None:
             "strategies: none of 38 can race: training.zz: unknown key; valid: augment, batch_size",
         ),
         ({}, {"strategies": ["ucb"]}, "rows = 1: a race needs at least 2"),
-        ({"variants": ROWS}, {"strategies": ["ucb"]}, "strategies = ['ucb']: the experiment has rows of its own"),
+        (
+            {"variants": ROWS},
+            {"strategies": ["ucb"]},
+            "strategies = ['ucb']: the experiment has rows of its own; leave one of the two out, or choose rows by their labels",
+        ),
+        (
+            {"variants": ROWS},
+            {"over": {"selection.kk": [1, 2]}},
+            "over selection.kk: unknown key for 'uniform'; did you mean 'k'?",
+        ),
+        ({}, {"labels": ["uniform", "conformal"]}, "labels = 'conformal': cannot race: federation.holdout = 0: "),
+        ({}, {"strategies": 5}, "strategies = 5: give a list of names, such as ['uniform', 'ucb']"),
+        ({}, {"labels": [["ucb"]]}, "labels = [['ucb']]: give a list of names"),
     ],
 )
 def test_rows_that_cannot_race_are_refused(values: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
@@ -333,3 +346,32 @@ def test_some_rows_of_an_experiment_race() -> None:
         plan(experiment(), Given(), labels=["UCB", "UCBB"])
     with pytest.raises(UsageError, match=r"^labels = 'UCB': a race needs at least 2 rows; name more of them$"):
         plan(experiment(), Given(), labels="UCB")
+
+
+@pytest.mark.parametrize(
+    "given", [("UCB", "all clients"), {"UCB": 1, "all clients": 2}, np.array(["UCB", "all clients"])]
+)
+def test_labels_may_be_any_list(given: Any) -> None:
+    assert [row.label for row in plan(experiment(), Given(), labels=given).rows] == ["all clients", "UCB"]
+    assert len(plan(experiment(), Given(), labels=(label for label in given)).rows) == 2  # type: ignore[arg-type]
+
+
+def test_rows_that_are_not_named_need_not_be_able_to_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"label": "wrong", "selection": {"name": "ucb"}, "algorithm": {"weights": "unbiased"}}
+    planned = small(variants=[*ROWS, wrong])
+    with pytest.raises(UsageError, match=r"^row 'wrong': algorithm.weights = 'unbiased'"):
+        plan(planned, Given())
+    monkeypatch.setattr("fedcohort.racing.raced_rows.MAX_ROWS", 2)
+    assert len(plan(planned, Given(), labels=[ROWS[0]["label"], "uniform"]).rows) == 2
+
+
+def test_strategies_that_were_not_named_are_not_said_to_be_left_out() -> None:
+    assert plan(small(), Given(), labels=["uniform", "ucb"]).skipped == {}
+
+
+def test_a_race_has_no_bar(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"^progress = True: a race shows no bar; give a function of a cell and a row, or None$"
+    ):
+        fedcohort.race(experiment(), runs=tmp_path, progress=True)  # type: ignore[arg-type]
+    assert fedcohort.race(experiment(), runs=tmp_path, progress=False, max_seeds=2, labels=["UCB", "all clients"]).rows

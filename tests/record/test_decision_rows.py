@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcohort.core.errors import UsageError
 from fedcohort.record import equal_decisions, own_columns
 from fedcohort.record.database import _decisions
 from fedcohort.record.equal_decisions import equal_decision, rows_of
@@ -133,6 +134,17 @@ def test_one_round_is_read_alone(tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(run.read_decisions(round=t), own)
         chosen = own[own["selected"]].reset_index(drop=True)
         pd.testing.assert_frame_equal(run.read_decisions(round=t, selected_only=True), chosen)
+
+
+@pytest.mark.parametrize("round", ["x", 1.7, 0, True])
+def test_what_is_no_round_is_refused(round: Any, tmp_path: Path) -> None:
+    """The database was said to be damaged, or the rows of round 1 came for 1.7."""
+    run = create_run(tmp_path / "run", "x = 1", FACTS)
+    message = rf"^round = {round!r}: should be a whole number of at least 1$"
+    with pytest.raises(UsageError, match=message):
+        run.read_clients(round)
+    with pytest.raises(UsageError, match=message):
+        run.read_decisions(round=round)
 
 
 def test_texts_that_are_parsed_together_give_the_numbers_of_each(monkeypatch: pytest.MonkeyPatch) -> None:

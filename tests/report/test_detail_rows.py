@@ -1,6 +1,7 @@
 """Tables of details, marks of the best cells, means over seeds, and the progress of the live page."""
 
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,16 @@ def test_accuracy_of_each_class_is_the_mean_over_seeds(runs: Path) -> None:
     last = np.mean([run.rounds["class_accuracy"].iloc[-1] for run in own], axis=0)
     row = next(row for row in found["rows"] if row["label"] == "UCB")
     assert [cell.value for cell in row["cells"]] == pytest.approx(last.tolist())
+
+
+def test_a_class_without_test_samples_has_no_accuracy_and_gives_no_warning(tmp_path: Path) -> None:
+    """NumPy warned of the mean of an empty slice."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = class_rows(gather([written(tmp_path / "run", [played(1, [0], class_accuracy=[0.25, math.nan])])]))
+    ((row,), cells) = found["rows"], found["rows"][0]["cells"]
+    assert row["label"] == "uniform"
+    assert [cell.value for cell in cells] == pytest.approx([0.25, math.nan], nan_ok=True)
 
 
 def test_wall_time_is_that_of_the_record(runs: Path) -> None:

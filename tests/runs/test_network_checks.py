@@ -461,3 +461,25 @@ def test_only_double_softmax_expects_a_softmax(loss: str, tmp_path: Path) -> Non
             runs=tmp_path,
         )
     assert any("returns probabilities" in str(one.message) for one in found) == (loss == "ce")
+
+
+class Doubled(torch.autograd.Function):
+    """A function whose backward pass takes only contiguous gradients, as that of a kernel of a library."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        return 2 * values
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        assert gradient.is_contiguous()
+        return 2 * gradient
+
+
+class WithKernel(Base):
+    def forward(self, x: Tensor) -> Any:
+        return Doubled.apply(super().forward(x))
+
+
+def test_a_function_that_takes_contiguous_gradients_can_be_trained() -> None:
+    checked(WithKernel())

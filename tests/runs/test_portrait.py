@@ -41,3 +41,12 @@ def test_a_network_without_sizes_is_refused_in_a_look_at_the_clients() -> None:
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
     with pytest.raises(UsageError, match=r"^model = Sequential: has lazy layers, .* use layers with sizes"):
         look(cell(small()).experiment, Given(model=lazy))
+
+
+def test_image_augmentation_of_a_table_is_refused_in_a_look_at_the_clients() -> None:
+    federation = {"clients": 4, "partition": "iid"}
+    table = small(data={"name": "breast_cancer"}, federation=federation, training={"augment": "flip"})
+    with pytest.raises(
+        UsageError, match=r"^training\.augment = 'flip': needs images, but the samples have the shape \[30\]"
+    ):
+        look(cell(table).experiment, Given())

@@ -1,5 +1,6 @@
 """The health of a comparison: what is said about failing runs, and what to try."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,19 @@ def test_the_smallest_quantile_is_that_of_all_rounds_and_seeds(tmp_path: Path) -
     )
     assert finding.advice.startswith(
         "the smallest quantile was 0.0144 to 0.117, depending on the seed, and selection.theta = 0.25; take more steps"
+    )
+
+
+def test_the_rule_of_set_sizes_is_not_said_to_have_a_threshold_of_quantiles(tmp_path: Path) -> None:
+    selection = CONFORMAL["selection"] | {"rule": "set_size", "max_size": 1.2}
+    own = {"q_hat": 0.62, "set_size": 2.5}
+    rounds = [played(1, [dataclasses.replace(declined(0.62), reports=own)], test_accuracy=0.1)]
+    bad = row(tmp_path, "cp", *rounds, **{**CONFORMAL, "selection": selection, "training": {"batch_size": 0}})
+    advice = Comparison("x", (bad,)).health[0].advice
+    assert advice == (
+        "the smallest mean size of prediction sets was 2.5, and selection.max_size = 1.2; take more steps (a smaller "
+        "training.batch_size, now all samples, or more selection.max_epochs, now 7), raise selection.alpha_cp (now 0.01) or max_size, "
+        "or give clients more data"
     )
 
 
@@ -358,6 +372,24 @@ def test_rows_that_fail_in_the_same_way_are_one_finding(tmp_path: Path, good: Ro
     )
     steps = "lower training.lr (now 0.5 to 2.0: with test losses of 81.2 to 2.37e+19, steps seem too large), "
     assert next(one for one in found if one.kind == "one class").advice.startswith(steps)
+
+
+def test_the_losses_of_all_seeds_of_a_row_are_named(tmp_path: Path) -> None:
+    """The loss of one seed was said to be that of the row."""
+    one = {"test_accuracy": 0.25, "class_accuracy": [0.0, 1.0, 0.0, 0.0]}
+    runs = {
+        seed: written(
+            tmp_path / str(seed),
+            [played(t, [0], test_loss=loss, **one) for t, loss in ((1, 1.4), (2, last))],
+            seed=seed,
+            training={"lr": 2.0},
+        )
+        for seed, last in enumerate((6692.0, 81.2, math.inf))
+    }
+    advice = Comparison("x", (Row("x", runs[0].described, runs),)).health[0].advice
+    assert advice.startswith(
+        "lower training.lr (now 2.0: with test losses of 81.2 to 6,692 or infinite ones, steps seem too large), "
+    )
 
 
 def test_a_moderate_loss_gets_no_advice_for_an_enormous_one(tmp_path: Path, good: Row) -> None:

@@ -5,11 +5,14 @@ import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 from torch.nn import functional
 
 import fedcohort
@@ -30,7 +33,7 @@ from fedcohort.report.page import page
 from fedcohort.report.report_data import gather as read
 from fedcohort.runs.find_run import find_run
 from fedcohort.study.summary import over_seeds
-from fedcohort.training.personal_models import PersonalAccuracy, with_held_out
+from fedcohort.training.personal_models import PersonalAccuracy, measured_samples, with_held_out
 from tests.experiments import UCB, blobs, cell, small
 from tests.golden.test_same_bits import record
 from tests.records import played, seal_again, written
@@ -334,3 +337,34 @@ def test_errors_name_the_client() -> None:
         model = engine.initial_model()
         with pytest.raises(ClientError, match="client 3: ArithmeticError: broken"):
             engine.answer(model, 1, PersonalAccuracy(1), np.array([3]))
+
+
+class OfItsBatch(nn.Module):
+    """Batch norm without running statistics: one sample alone has no variance."""
+
+    def __init__(self, track: bool = False) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10, track_running_stats=track))
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+def test_a_network_that_cannot_evaluate_one_sample_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    """The run ended in its last round, in which personal models are measured."""
+    few = {"clients": 300, "partition": "iid"}
+    with pytest.raises(
+        UsageError,
+        match=r"^measures\.personal_epochs = 1: the network cannot evaluate one sample alone \(ValueError: .*\), and the personal "
+        r"model of client 0 is measured on 1 sample, 128 at a time; use batch norm with track_running_stats = True, or leave",
+    ):
+        fedcohort.run(small(federation=few, measures={"personal_epochs": 1}), model=OfItsBatch(), runs=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    for federation, model in ((few, OfItsBatch(track=True)), ({"clients": 100, "partition": "iid"}, OfItsBatch())):
+        settings = small(rounds=1, federation=federation, measures={"personal_epochs": 1})
+        assert fedcohort.run(settings, model=model, runs=tmp_path).finished
+
+
+def test_samples_of_personal_models_are_counted() -> None:
+    test_clients = SimpleNamespace(test_clients=np.array([0, -1, 2, 2]), num_clients=4)
+    assert measured_samples(test_clients).tolist() == [1, 0, 2, 0]  # type: ignore[arg-type]

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcohort.api.results import Advice, Comparison, Race, Row, Run
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.experiment.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.experiment.replaced_settings import with_objects
@@ -212,7 +213,7 @@ def race(
     data_dir: str | Path | None = None,
     public: "PublicSamples | None" = None,
     runs: str | Path = "runs",
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
     jobs: int = 1,
     trust: bool = False,
 ) -> Race:
@@ -227,7 +228,8 @@ def race(
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination.
         labels: labels of the rows that race, in place of all.
-        data, model, selector, algorithm, data_dir, public, runs, progress, jobs, trust: as for :func:`compare`, with its errors.
+        progress: called after every round with the cell of the experiment and the row of the record; a race shows no bar.
+        data, model, selector, algorithm, data_dir, public, runs, jobs, trust: as for :func:`compare`, with its errors.
     """
     from fedcohort.racing.run_race import Limits, plan
 
@@ -236,7 +238,22 @@ def race(
         limits=Limits(max_seeds, max_runs, minutes, confidence), selector=selector, algorithm=algorithm, strategies=strategies,
         over=over, labels=labels,
     )  # fmt: skip
-    return Race(**vars(planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)))
+    return Race(**vars(planned.run(runs=runs, progress=_called(progress), jobs=jobs, trust=trust)))
+
+
+def _called(progress: Progress | Literal[False] | None) -> Progress | None:
+    """What a race calls after every round.
+
+    Raises:
+        UsageError: it is no function. How many runs a race needs is open, so that it has no bar.
+    """
+    if progress is None or progress is False:
+        return None
+    if not callable(progress):
+        raise UsageError(
+            f"progress = {shown(progress)}: a race shows no bar; give a function of a cell and a row, or None"
+        )
+    return progress
 
 
 def advise(
@@ -255,7 +272,7 @@ def advise(
     with_race: bool = True,
     data_dir: str | Path | None = None,
     runs: str | Path = "runs",
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
     jobs: int = 1,
 ) -> Advice:
     """Recommend a strategy for the clients of a table: build their twin out of public data, and race strategies on it.
@@ -268,7 +285,8 @@ def advise(
         settings: dotted key → value: settings of the twin, such as ``{"selection.k": 5, "rounds": 50}``.
         objective, margin, max_seeds, max_runs, minutes, confidence, strategies, over: as for :func:`race`.
         with_race: whether strategies race; otherwise only the twin and its likeness are made.
-        data_dir, runs, progress, jobs: as for :func:`compare`.
+        data_dir, runs, jobs: as for :func:`compare`.
+        progress: as for :func:`race`.
 
     Raises:
         UsageError: the table, the data or an argument cannot be used.
@@ -283,7 +301,7 @@ def advise(
         client_table(clients), Given(data_dir=data_dir), data=data, settings=nested(settings or {}, "settings"), objective=objective,
         margin=margin, limits=Limits(max_seeds, max_runs, minutes, confidence), strategies=strategies, over=over,
     )  # fmt: skip
-    made = planned.run(runs=runs, progress=progress, jobs=jobs) if with_race else planned.without_race()
+    made = planned.run(runs=runs, progress=_called(progress), jobs=jobs) if with_race else planned.without_race()
     raced = None if made.race is None else Race(**vars(made.race))
     return Advice(made.twin, made.likeness, raced, made.costs)
 

@@ -20,7 +20,6 @@ __all__ = [
     "at_most_one",
     "check_outcome",
     "check_reported",
-    "check_state",
     "checked_answers",
     "checked_asking",
     "checked_census",
@@ -250,39 +249,6 @@ def as_numbers(given: object, name: str) -> Values:
         UsageError: it is none.
     """
     return _array(given, name).astype(np.float64)
-
-
-def check_state(state: object, identity: Mapping[str, Any], clients: int) -> None:
-    """Refuse what is no state of a chooser, and the state of another one.
-
-    Args:
-        state: what the server gave.
-        identity: the chooser's strategy and settings, by name.
-        clients: number of clients m.
-
-    Raises:
-        UsageError: the message names the difference.
-    """
-    if not isinstance(state, Mapping):
-        raise UsageError(f"state = {shown(state)}: give what state_dict() returned")
-    for name, value in identity.items():
-        if type(state.get(name)) is not type(value) or state[name] != value:
-            raise UsageError(f"the saved state has {name} = {shown(state.get(name))}, but this chooser has {value!r}")
-    t, clock = state.get("t"), as_float(state.get("clock"))
-    usable = {
-        "t": isinstance(t, int) and not isinstance(t, bool) and t >= 0,
-        "clock": clock is not None and clock >= 0,
-        **{name: _is_vector(state.get(name), clients) for name in ("durations", "compute_times", "upload_times")},
-        "state": isinstance(state.get("state"), Mapping),
-    }
-    if wrong := [name for name, is_usable in usable.items() if not is_usable]:
-        has = f"{wrong[0]} = {shown(state[wrong[0]])}, which cannot be used" if wrong[0] in state else f"no {wrong[0]}"
-        raise UsageError(f"the saved state has {has}; use save and restore")
-
-
-def _is_vector(value: object, length: int) -> bool:
-    """Whether a value is an array of floats [length]."""
-    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == (length,)
 
 
 def check_outcome(outcome: object, t: int, cohort: Cohort) -> None:

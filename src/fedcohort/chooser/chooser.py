@@ -20,7 +20,6 @@ from fedcohort.chooser.argument_checks import (
     at_most_one,
     check_outcome,
     check_reported,
-    check_state,
     checked_asking,
     checked_census,
     checked_upload_times,
@@ -31,6 +30,7 @@ from fedcohort.chooser.argument_checks import (
 from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
 from fedcohort.chooser.known_times import KnownTimes, remember
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
+from fedcohort.chooser.saved_state import check_state, settings_of
 from fedcohort.core.arrays import Indices, read_only
 from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
@@ -268,16 +268,17 @@ class Chooser:
         """
         with self._between_rounds("save the chooser after observe(outcome)"):
             own = {name: getattr(self, name) for name in OWN_STATE} | {"state": self.selector.state_dict()}
-            return self._identity() | copy.deepcopy(own)
+            return self._identity() | {"settings": settings_of(self.strategy)} | copy.deepcopy(own)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned.
 
         Raises:
-            UsageError: the state belongs to another strategy, seed, k or number of clients, or is none.
+            UsageError: the state belongs to another strategy, to other settings of it, or to another seed, k or number of clients,
+                or is none.
         """
         with self._one_call():
-            check_state(state, self._identity(), self.census.num_clients)
+            check_state(state, self._identity(), settings_of(self.strategy), self.census.num_clients)
             state = copy.deepcopy(dict(state))
             for name in OWN_STATE:
                 setattr(self, name, state[name])

@@ -24,6 +24,8 @@ def with_option_names(error: str) -> str:
 
     A single value stays beside the name. A Python list does not, since no user of the command has written it.
     """
+    if error.startswith("over "):  # and the setting that varies
+        return f"--{error}"
     found = re.match(r"(\w+) = (\[.*?\]: )?", error)
     if found is None or found[1] not in _OPTIONS:
         return error

@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from itertools import islice
+from itertools import accumulate, islice
 
 from fedcohort.core.synonyms import meant
 
@@ -90,11 +90,14 @@ def _similar(word: str, names: list[str]) -> str | None:
 
 
 def _listed(names: list[str]) -> str:
-    """Names with commas; if they are too long together, only the first ones and the number of all."""
-    known = ", ".join(names)
+    """Names with commas between them; if they are too long together, only the first ones and the number of all."""
+    quoted = [repr(name) if ", " in name else name for name in names]
+    known = ", ".join(quoted)
     if len(known) <= LONGEST_LIST:
         return known
-    return f"{known[: known.rfind(',', 0, LONGEST_LIST - 20)]}, … ({len(names)} names)"
+    ends = accumulate(len(name) + 2 for name in quoted)
+    first = [name for name, end in zip(quoted, ends, strict=True) if end < LONGEST_LIST - 18]
+    return f"{', '.join(first or quoted[:1])}, … ({len(names)} names)"
 
 
 def _without_middle(text: str, longest: int) -> str:

@@ -2,16 +2,17 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakSet
 
 from fedcohort.core.formatted_values import in_words
 from fedcohort.core.random_streams import numpy_state, torch_state
 
-__all__ = ["drawn_since", "is_own", "unseeded_states", "warning_of_draws"]
+__all__ = ["drawn_since", "is_own", "unseeded_states", "warning_of_draws", "warning_of_draws_in"]
 
 _FROM_RNG = "draw from the argument rng"
+_WITH_SEED = "draw from a generator with a seed, such as np.random.default_rng(0)"
 _BY_SEED = "draw from a generator that depends on the seed and the round only, such as np.random.default_rng([seed, t])"
 
 ADVICE = {
@@ -23,7 +24,10 @@ ADVICE = {
     "systems.latency": _BY_SEED,
     "systems.network": _BY_SEED,
     "systems.availability": _BY_SEED,
-    "measures.extra": "draw from a generator with a seed, such as np.random.default_rng(0)",
+    "measures.extra": _WITH_SEED,
+    "data.name": _WITH_SEED,
+    "training.loss": "draw by functions of PyTorch, such as torch.rand, which are seeded for losses",
+    "Cohort.stop": "draw from a generator with a seed, such as np.random.default_rng(progress.epoch)",
 }
 """What to draw from instead, by the setting that names the class or function."""
 
@@ -37,28 +41,43 @@ def is_own(plugin: object) -> bool:
     return (_named(plugin).__module__ or "").partition(".")[0] != "fedcohort"
 
 
+def warning_of_draws(setting: str, plugin: object) -> AbstractContextManager[list[str]]:
+    """:func:`warning_of_draws_in` of one plug-in."""
+    return warning_of_draws_in({setting: plugin})
+
+
 @contextmanager
-def warning_of_draws(setting: str, plugin: object) -> Iterator[None]:
+def warning_of_draws_in(plugins: Mapping[str, object], known: Collection[str] = ()) -> Iterator[list[str]]:
     """Warn if the block draws from the global generators of numpy, Python or torch; does nothing for parts of FedCohort.
 
-    A class or function gets one warning in a process, however many runs it plays. Draws of other threads count, too.
+    A class or function gets one warning in a process, however many runs it plays. Draws of other threads count, too. If several
+    plug-ins are of the user, the warning names all of them. The block receives a list that has the names of the generators afterwards.
 
     Args:
-        setting: the setting that names the plug-in, one of :data:`ADVICE`.
-        plugin: the object or function of the user that the block calls.
+        plugins: the objects and functions that the block calls, by the setting that names them, one of :data:`ADVICE`.
+        known: names of generators from which the block draws for another reason, of which the user has been warned.
     """
-    if not is_own(plugin) or _named(plugin) in _WARNED:
-        yield
+    own = {setting: _named(plugin) for setting, plugin in plugins.items() if is_own(plugin)}
+    drawn: list[str] = []
+    if not own:
+        yield drawn
         return
     before = _states()
-    yield
-    if drawn := drawn_since(before, _states()):
-        _WARNED.add(_named(plugin))
-        warnings.warn(
-            f"{setting}: {_named(plugin).__name__} draws from {in_words(drawn)}, which FedCohort does not seed, so that a run cannot "
-            f"be repeated; {ADVICE[setting]}",
-            stacklevel=3,
-        )
+    yield drawn
+    drawn += drawn_since(before, _states())
+    told = [generator for generator in drawn if generator not in known]
+    if not told or any(plugin in _WARNED for plugin in own.values()):
+        return
+    _WARNED.update(own.values())
+    which = ", or ".join(f"{setting}: {plugin.__name__}" for setting, plugin in own.items())
+    advice = "; ".join(
+        f"{f'in {plugin.__name__}, ' * (len(own) > 1)}{ADVICE[setting]}" for setting, plugin in own.items()
+    )
+    warnings.warn(
+        f"{which}{',' * (len(own) > 1)} draws from {in_words(told)}, which FedCohort does not seed, so that a run cannot be repeated; "
+        f"{advice}",
+        stacklevel=3,
+    )
 
 
 def unseeded_states() -> dict[str, object]:

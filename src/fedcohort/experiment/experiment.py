@@ -25,6 +25,7 @@ from fedcohort.core.plugins import is_ours, short_name
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.handed_over import comments
+from fedcohort.experiment.measure_checks import check_measures
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
@@ -105,7 +106,7 @@ class Experiment(Section):
             raise explain(error, "", type(self)) from None
         self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
-        self.measures.check_personal()
+        check_measures(self.measures, self.data.validation, self.rounds)
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))
@@ -189,7 +190,7 @@ class Experiment(Section):
         check_provided(needs, plugin, self.data.validation, self.federation.holdout, self.public.name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The complete description as plain values, in the shape of the TOML file."""
+        """The complete description as plain values, in the shape of the TOML file, also of what a user's own data decide."""
         values = self.model_dump(exclude={"variants", "training"})
         values["training"] = asdict(self.training)
         for section in ("model", "algorithm", "selection"):

@@ -6,7 +6,6 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator, Field
 
 from fedcohort.algorithms import ALGORITHMS, LOSSES
-from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import NotInKey
 from fedcohort.core.plugins import Table
 from fedcohort.experiment.client_counts import KSteps
@@ -334,12 +333,6 @@ class Measures(Section):
     durable_seconds: Annotated[float, Ge(0), NotInKey()] = 5.0
     """Least number of seconds between durable checkpoints; after a power loss, a run resumes after the last of them. 0 makes every
     checkpoint durable; any other number limits the cost to 2% of the time."""
-
-    def check_personal(self) -> None:
-        """Refuse rounds between measurements of personal models that are never measured."""
-        if self.personal_every and not self.personal_epochs:
-            given = f"measures.personal_every = {self.personal_every}"
-            raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")
 
 
 class Variant(Section):

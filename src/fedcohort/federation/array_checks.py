@@ -4,7 +4,7 @@ import logging
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -226,7 +226,7 @@ def check_class_names(names: Sequence[object], where: str) -> None:
         UsageError: not a list of names, or a name with a line break or another control character.
     """
     flat = not isinstance(names, np.ndarray) or names.ndim == 1
-    if isinstance(names, str | bytes | set) or not isinstance(names, Iterable) or not flat:
+    if isinstance(names, str | bytes | set) or not isinstance(names, Collection) or not flat:
         raise UsageError(f"{where}: classes = {shown(names)}: should be a list with the name of each class")
     for number, name in enumerate(names):
         if has_control_characters(str(name)):

@@ -131,7 +131,7 @@ def _ask_hub(hub_id: str, name: str) -> None:
 def _offline(name: str, error: Exception) -> UsageError:
     return UsageError(
         f"data.name = '{brief(name)}': not in a local mirror, not cached, and the Hub cannot be reached ({type(error).__name__}); "
-        "name a local mirror with FEDCOHORT_DATA or --data-dir, or connect once so that the Hub copy is cached"
+        "name a local mirror with FEDCOHORT_DATA or data_dir (in commands: --data-dir), or connect once so that the Hub copy is cached"
     )
 
 

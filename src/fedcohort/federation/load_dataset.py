@@ -253,8 +253,8 @@ def _find(name: str, mirror: Path | None) -> Path | str:
         return hub_id
     if name in SOURCES:
         raise UsageError(
-            f"data.name = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or --data-dir, name a local mirror that has the "
-            f"folder {hub_id!r}"
+            f"data.name = {name!r}: has no known copy on the Hub; with FEDCOHORT_DATA or data_dir (in commands: --data-dir), name a "
+            f"local mirror that has the folder {hub_id!r}"
         )
     if is_file(absolute(name)):
         raise UsageError(

@@ -15,6 +15,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.own_code import about_missing_file, raised_in, with_place
 from fedcohort.core.paths import is_file, kind_of
 from fedcohort.core.plugins import from_file, is_file_name
+from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.core.user_cache import absolute
 from fedcohort.federation.array_checks import brief
 from fedcohort.federation.cache_entries import read_entry, save
@@ -117,7 +118,8 @@ def _called(name: str, columns: Columns) -> Dataset:
     if not callable(function):
         raise UsageError(f"{where}: is an object of type {type(function).__name__}; name a function that returns data")
     try:
-        result = function()
+        with warning_of_draws("data.name", function):
+            result = function()
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:

@@ -252,7 +252,7 @@ class Clock:
         if state["availability"] != self._fingerprint:
             raise UsageError(
                 f"systems.availability.file = {getattr(self.availability, 'file', '')!r}: has changed since the run was started; "
-                "restore it, or use another --runs directory"
+                "restore it, or use another directory (in commands: --runs)"
             )
         self.now, self.durations = state["now"], state["durations"]
         self.compute_times, self.upload_times = state["compute_times"], state["upload_times"]

@@ -12,6 +12,7 @@ from fedcohort.federation.array_checks import (
     check_class_names,
     check_classes,
     check_clients,
+    check_different,
     check_labels,
     names_of_ids,
     numbered,
@@ -52,7 +53,8 @@ class TokenDataset(Dataset):
                     raise UsageError(
                         f"{where}: {split} {part}: must be int64 arrays; make the data set with from_tokens"
                     )
-            _check_pair(tokens, labels, self.vocabulary, len(self.classes), f"{where}: {split}")
+            kind = "tokens" if self.classes == self.tokens else "classes"
+            _check_pair(tokens, labels, self.vocabulary, (len(self.classes), kind), f"{where}: {split}")
         shapes = [(tokens.shape[1:], labels.shape[1:]) for _, tokens, labels in self._splits()]
         if shapes[0] != shapes[1]:
             raise UsageError(
@@ -122,12 +124,10 @@ def from_tokens(
     each_position = train_labels.ndim == 2
     labels_are_tokens = each_position and classes is None
     names = _token_names(vocabulary, arrays if labels_are_tokens else [train_tokens, test_tokens], where)
-    num_classes = len(names)
-    if each_position and classes is not None:
-        check_class_names(classes, where)
-        num_classes = len(classes)
+    check_different(classes, where)
+    limit = (len(names), "tokens") if classes is None else (len(classes), "classes")
     for split, tokens, labels in (("train", train_tokens, train_labels), ("test", test_tokens, test_labels)):
-        _check_pair(tokens, labels, len(names), num_classes, f"{where}: {split}")
+        _check_pair(tokens, labels, len(names), limit, f"{where}: {split}")
     kept = names if labels_are_tokens else check_classes(classes, train_labels.ravel(), test_labels.ravel(), where)
     ids, client_names = _numbered_clients(clients, where)
     fingerprint = fingerprint_of_content((*kept, f"{len(names)} tokens"), *arrays, ids)
@@ -188,9 +188,12 @@ def _token_names(given: int | Sequence[str] | None, arrays: Sequence[NDArray[np.
 
 
 def _check_pair(
-    tokens: NDArray[np.int64], labels: NDArray[np.int64], vocabulary: int, num_classes: int, where: str
+    tokens: NDArray[np.int64], labels: NDArray[np.int64], vocabulary: int, classes: tuple[int, str], where: str
 ) -> None:
-    """Refuse tokens outside the vocabulary, and labels that do not fit to them; classes of sequences are checked elsewhere."""
+    """Refuse tokens outside the vocabulary, and labels that do not fit to them; classes of sequences are checked elsewhere.
+
+    ``classes`` are the number of classes of positions, and what they are: tokens or classes.
+    """
     if tokens.ndim != 2 or 0 in tokens.shape:
         raise UsageError(f"{where} tokens: {list(tokens.shape)}; must be [N, L], and not empty")
     if len(tokens) != len(labels):
@@ -200,12 +203,11 @@ def _check_pair(
             f"{where} labels: {list(labels.shape)} for tokens {list(tokens.shape)}; give one label for each sequence [N], or one for "
             "each position [N, L]"
         )
-    limits = ("tokens", tokens, vocabulary), ("labels", labels, num_classes)
-    for part, array, number in limits[: 1 + (labels.ndim == 2)]:
+    limits = ("tokens", tokens, vocabulary, "tokens"), ("labels", labels, *classes)
+    for part, array, number, of in limits[: 1 + (labels.ndim == 2)]:
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >= number:
             hint = "; no value marks padding: cut windows in which every position has a label" if low < 0 else ""
             raise UsageError(
-                f"{where} {part}: {low if low < 0 else high} with {number} {'tokens' if number == vocabulary else 'classes'}; must be "
-                f"0..{number - 1}{hint}"
+                f"{where} {part}: {low if low < 0 else high} with {number} {of}; must be 0..{number - 1}{hint}"
             )

@@ -9,7 +9,8 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.given_values import as_float
 from fedcohort.flower.wire import (
     ACTION,
     INSTRUCTIONS,
@@ -80,7 +81,8 @@ def answers(
         The same app.
 
     Raises:
-        UsageError: an unknown question or instruction, something that is not a function, or an app that already answers.
+        UsageError: an unknown question or instruction, something that is not a function, a number of samples that is not whole, or an
+            app that already answers.
     """
     for given, value in (("reports", reports), ("follows", follows)):
         if isinstance(value, str):
@@ -89,6 +91,8 @@ def answers(
     if unknown := sorted(followed - set(INSTRUCTIONS)):
         raise UsageError(f"answers(…, follows={unknown}): unknown; valid are {', '.join(INSTRUCTIONS)}")
     functions = _functions(questions)
+    if not callable(num_samples):
+        _count(num_samples, "num_samples")
 
     def fedcohort(message: Message, context: Context) -> Message:
         """Introduce this client, or answer a question."""
@@ -99,8 +103,8 @@ def answers(
         counts = _of(histogram, context)
         introduction = Introduction(
             _name(name, context),
-            int(_of(num_samples, context)),
-            () if counts is None else tuple(int(number) for number in counts),
+            _count(_of(num_samples, context), "num_samples"),
+            () if counts is None else tuple(_count(number, "histogram") for number in counts),
             frozenset(functions),
             sent,
             followed,
@@ -146,6 +150,18 @@ def _answer(
 def _of(given: object, context: Context) -> Any:
     """A value, or what the function returns for this node."""
     return given(context) if callable(given) else given
+
+
+def _count(given: object, name: str) -> int:
+    """A number of samples, also as a float.
+
+    Raises:
+        UsageError: it is no whole number of at least 0.
+    """
+    number = as_float(given)
+    if number is None or not number >= 0 or not number.is_integer():
+        raise UsageError(f"answers(…, {name}={shown(given)}): should be a whole number of at least 0")
+    return int(number)
 
 
 def _name(given: str | OfContext | None, context: Context) -> str:

@@ -36,11 +36,12 @@ def check_network(
     numbers: bool = False,
     logits: bool = True,
     kept: Collection[str] = (),
-) -> None:
+) -> list[str]:
     """Check that a network can be trained on ``samples``, as a client would show them, and gives one logit for each class.
 
     A copy, if it can be copied, processes them in evaluation mode, all and one alone, and in training mode. If it changes plain
-    attributes, such as a counter, or returns probabilities in place of logits, there is a warning.
+    attributes, such as a counter, returns probabilities in place of logits, or draws from generators without a seed, there is a
+    warning. The names of these generators are returned.
 
     Args:
         module: the network.
@@ -57,7 +58,7 @@ def check_network(
             parameters that do not exist before the first forward pass, complex entries, sparse gradients, or entries that are not
             finite, or changes its buffers in evaluation mode, or replaces parameters in training.
     """
-    _Check(module, samples, num_classes, name, tokens, numbers, logits, kept).all()
+    return _Check(module, samples, num_classes, name, tokens, numbers, logits, kept).all()
 
 
 def refuse_complex(module: "nn.Module", name: str) -> None:
@@ -108,8 +109,8 @@ class _Check:
             ("numbers", "numbers") if numbers else (counted(num_classes, "class", "classes"), "logits")
         )
 
-    def all(self) -> None:
-        """All checks."""
+    def all(self) -> list[str]:
+        """All checks; returns the names of generators without a seed from which the network draws."""
         refuse_lazy(self.module, self.name)
         attributes, before = _plain_attributes(self.module), unseeded_states()
         from fedcohort.core.network_copies import copy_of
@@ -126,6 +127,7 @@ class _Check:
                 "draw by functions of PyTorch, such as torch.rand",
                 stacklevel=4,
             )
+        return drawn
 
     def _parameters(self) -> None:
         """There is something to train, and clients can train and send all of it."""
@@ -259,7 +261,8 @@ class _Check:
     def _gradients(self, outputs: "Tensor") -> None:
         """Gradients can be computed: PyTorch's error in a client's backward pass would name no line of the network."""
         try:
-            outputs.sum().backward()
+            # as a loss gives it; that of outputs.sum() has strides of 0, which functions of users may refuse
+            outputs.backward(outputs.new_ones(outputs.shape))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".partition(" Hint:")[0]
             raise UsageError(

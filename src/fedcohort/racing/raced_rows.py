@@ -1,7 +1,7 @@
 """The rows of a race: those of an experiment, or all strategies that it can use."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import LONGEST, UsageError, nearest, shown
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
     from fedcohort.selection import Selector
 
-__all__ = ["MAX_ROWS", "candidates", "with_labels"]
+__all__ = ["MAX_ROWS", "candidates"]
 
 MAX_ROWS = 500
 """Largest number of rows of a race, since all pairs of rows are compared."""
@@ -32,6 +32,7 @@ def candidates(
     algorithm: "Algorithm | Mapping[str, Algorithm] | None" = None,
     strategies: Sequence[str] = (),
     over: Grid | None = None,
+    labels: Sequence[str] = (),
 ) -> tuple[list[PlannedRow], dict[str, str]]:
     """The rows of a race, and the strategies that cannot take part, each with the reason.
 
@@ -42,43 +43,81 @@ def candidates(
         strategies: names of the strategies that race, in place of all.
         over: dotted key → values; every row races with each combination. A parameter of a strategy that another strategy does not have
             does not vary for the other one; one of them must have it.
+        labels: labels of the rows that race, in place of all; what is wrong with other rows does not matter.
 
     Raises:
-        UsageError: a row cannot be run, or there are too few or too many rows.
+        UsageError: a row cannot be run, there are too few or too many rows, or no row has one of the labels.
     """
+    strategies, labels = _texts("strategies", strategies), _texts("labels", labels)
     for key, values in (over or {}).items():
         check_sweep(key, list(values), "over ")
     several = experiment.variants or experiment.sweep or selector is not None or isinstance(algorithm, Mapping)
     if strategies and several:
         raise UsageError(
-            f"strategies = {shown(list(strategies))}: the experiment has rows of its own; leave one of the two out"
+            f"strategies = {shown(strategies)}: the experiment has rows of its own; leave one of the two out, or choose rows by their "
+            "labels (in commands: --row)"
         )
     skipped: dict[str, str] = {}
     if several:
-        varied = experiment.with_overrides({"sweep": dict(over)}) if over else experiment
-        rows = planned_rows(varied, given, selector, algorithm)
+        rows = _with_labels(planned_rows(_swept(experiment, over or {}), given, selector, algorithm), labels, {})
         for row in rows:
             row.check()
     else:
         given_rows = planned_rows(experiment, given, None, algorithm)[0].given
-        rows = _all_strategies(experiment, given_rows, tuple(strategies), over or {}, skipped)
+        rows = _all_strategies(experiment, given_rows, strategies, over or {}, skipped)
+        rows = _with_labels(rows, labels, skipped)
     if not 2 <= len(rows) <= MAX_ROWS:
         problem = "a race needs at least 2" if len(rows) < 2 else f"at most {MAX_ROWS} can race"
         raise UsageError(f"rows = {len(rows)}: {problem}; change the variants, the sweep or the strategies")
-    return rows, skipped
+    return rows, {} if labels else skipped
 
 
-def with_labels(rows: Sequence[PlannedRow], labels: Sequence[str]) -> list[PlannedRow]:
+def _texts(name: str, given: object) -> list[str]:
+    """The names that an argument lists; a single one may stand alone.
+
+    Raises:
+        UsageError: it is no list.
+    """
+    if given is None or isinstance(given, str):
+        return [given] if given else []
+    names: list[Any] = list(given) if isinstance(given, Iterable) else [given]
+    if not all(isinstance(each, str) for each in names):
+        raise UsageError(f"{name} = {shown(given)}: give a list of names, such as ['uniform', 'ucb']")
+    return names
+
+
+def _swept(experiment: Experiment, over: Grid) -> Experiment:
+    """The experiment with each combination of values for each of its rows.
+
+    Raises:
+        UsageError: a row cannot have one of the values.
+    """
+    try:
+        return experiment.with_overrides({"sweep": dict(over)}) if over else experiment
+    except UsageError as error:
+        raise UsageError(f"over {str(error).removeprefix('sweep: ')}") from None
+
+
+def _with_labels(rows: Sequence[PlannedRow], labels: Sequence[str], skipped: Mapping[str, str]) -> list[PlannedRow]:
     """The rows with these labels, in the order of ``rows``; all of them without any label.
+
+    Args:
+        rows: the rows that can race.
+        labels: the labels.
+        skipped: strategies that cannot race, each with the reason.
 
     Raises:
         UsageError: no row has one of the labels, or fewer than two rows are left.
     """
+    if not labels:
+        return list(rows)
     known = [row.label for row in rows]
     for label in labels:
+        if label in skipped:
+            raise UsageError(f"labels = {shown(label)}: cannot race: {skipped[label]}")
         if label not in known:
             raise UsageError(f"labels = {shown(label)}: no row has this label; {nearest(str(label), known)}")
-    chosen = [row for row in rows if not labels or row.label in labels]
+    chosen = [row for row in rows if row.label in labels]
     if len(chosen) < 2:
         raise UsageError(f"labels = {shown(chosen[0].label)}: a race needs at least 2 rows; name more of them")
     return chosen

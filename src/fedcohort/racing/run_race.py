@@ -13,7 +13,7 @@ from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
 from fedcohort.racing.objectives import Objective, objectives
-from fedcohort.racing.raced_rows import candidates, with_labels
+from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.result import Race
 from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RaceRule
@@ -307,9 +307,9 @@ def plan(
     margins = () if margin is None else [margin] if isinstance(margin, int | float) else list(margin)
     kind = label_kind(experiment.training)
     chosen = [replace(one, labels=kind) for one in objectives(texts, margins)]
-    names = [strategies] if isinstance(strategies, str) else strategies
-    rows, skipped = candidates(experiment, given, selector=selector, algorithm=algorithm, strategies=names, over=over)
-    rows = with_labels(rows, [labels] if isinstance(labels, str) else labels)
+    rows, skipped = candidates(
+        experiment, given, selector=selector, algorithm=algorithm, strategies=strategies, over=over, labels=labels
+    )
     for row in rows:
         for one in chosen:
             one.check(row.label, row.experiment)

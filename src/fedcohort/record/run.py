@@ -12,6 +12,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.given_values import whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
@@ -165,7 +166,7 @@ class Run:
 
     def read_clients(self, round: int) -> "pd.DataFrame":
         """The rows of :attr:`clients` of one round, with the numbers that were reported in it; other rounds are not read."""
-        return self._clients(f"WHERE round = {int(round)}")
+        return self._clients(f"WHERE round = {whole_number('round', round, 1)}")
 
     def _clients(self, where: str) -> "pd.DataFrame":
         frame = self._frame(f"SELECT * FROM clients {where} ORDER BY round, position").drop(columns="position")
@@ -180,8 +181,9 @@ class Run:
     def read_decisions(self, *, selected_only: bool = False, round: int | None = None) -> "pd.DataFrame":
         """The table :attr:`decisions`; ``selected_only`` reads only selected clients, and ``round`` only that round, which is faster
         if there are many candidates."""
+        only = None if round is None else whole_number("round", round, 1)
         with self._reading() as connection:
-            return decision_table(connection, round, selected_only=selected_only)
+            return decision_table(connection, only, selected_only=selected_only)
 
     @property
     def number_of_decisions(self) -> int:

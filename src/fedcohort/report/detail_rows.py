@@ -32,7 +32,9 @@ def class_rows(story: Story) -> dict[str, Any]:
     names = _names(story)
     if len(names) != 1:
         return {}
-    mean = np.nan_to_num(np.nanmean(measured, axis=0), nan=1.0)
+    of_rows = np.array(measured)
+    known_in = (~np.isnan(of_rows)).sum(axis=0)  # number of rows; 0 for a class without test samples
+    mean = np.where(known_in > 0, np.nansum(of_rows, axis=0) / np.maximum(known_in, 1), 1.0)
     shown = np.sort(np.argsort(mean, kind="stable")[:CLASSES])
     unknown = np.full(len(mean), np.nan)
     rows: list[dict[str, Any]] = []

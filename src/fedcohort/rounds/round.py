@@ -15,7 +15,7 @@ from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.core.tensor_sizes import num_bytes
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.unseeded_draws import is_own, warning_of_draws, warning_of_draws_in
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally
@@ -28,6 +28,7 @@ from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
+from fedcohort.training.stopping_rules import class_of
 
 __all__ = ["play_round"]
 
@@ -120,7 +121,8 @@ class _Playing:
         start = run_state.model
         tally = Tally(cohort, start, engine.trainable, run_state.selector.needs)
         known = members(cohort, clock.num_samples, run_state.k_at(t), t, engine.trainable)
-        with self.watch.part("aggregation"), warning_of_draws("algorithm", algorithm):
+        parts = {"algorithm": algorithm} | self._of_strategy(cohort)
+        with self.watch.part("aggregation"), warning_of_draws_in(parts, run_state.unseeded):
             updates = self.watch.watch("training", self._trained(cohort))
             awaited = clock.number_to_await(len(cohort), run_state.k_at(t))
             updates = clock.settle(
@@ -135,6 +137,13 @@ class _Playing:
         engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm)
         return tally
+
+    def _of_strategy(self, cohort: Cohort) -> dict[str, object]:
+        """What runs of the strategy while clients train, by setting: its rule of admission and its stopping rule."""
+        selector = self.run_state.selector
+        rule = class_of(cohort.stop)
+        admits: dict[str, object] = {"selection": selector} if is_own(type(selector).admit) else {}
+        return admits if rule is None else admits | {"Cohort.stop": rule}
 
     def _trained(self, cohort: Cohort) -> Iterator[Update]:
         """The updates of the cohort, as they arrive. A mistake in the strategy's ``Cohort.stop`` is found only now."""

@@ -41,6 +41,7 @@ class RunState:
         k_steps: changes of k: pairs of a round and the number of clients from that round on.
         every_round: whether every round is written to the record when it ends, because clients train on other machines and a round
             that is lost is their work.
+        unseeded: names of generators without a seed from which the network or the loss draws, of which the user has been warned.
     """
 
     seed: int
@@ -58,6 +59,7 @@ class RunState:
     facts: Mapping[str, str] = field(default_factory=dict)
     k_steps: Sequence[tuple[int, int]] = ()
     every_round: bool = False
+    unseeded: frozenset[str] = frozenset()
 
     def k_at(self, t: int) -> int:
         """Number of clients to select in round ``t``."""

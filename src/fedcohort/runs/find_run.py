@@ -136,7 +136,8 @@ def check_same_data(record: Run, fingerprint: str, experiment: Experiment) -> No
     if begun != fingerprint:
         raise UsageError(
             f"{record.path}: began on data with fingerprint {begun[:12]}, but data.name = {experiment.data.name!r} now has "
-            f"fingerprint {fingerprint[:12]}; restore the data, delete the directory to start again, or use another --runs directory"
+            f"fingerprint {fingerprint[:12]}; restore the data, delete the directory to start again, or use another directory "
+            "(in commands: --runs)"
         )
 
 
@@ -153,5 +154,5 @@ def check_same_files(record: Run, experiment: Experiment) -> None:
     if other:
         raise UsageError(
             f"{record.path}: was begun with plug-in files that are not those of the experiment: {', '.join(other)}; if you have read "
-            "and trust them, add --trust-plugins (in Python: trust=True), or use another --runs directory"
+            "and trust them, add --trust-plugins (in Python: trust=True), or use another directory (in commands: --runs)"
         )

@@ -107,7 +107,7 @@ def _check(
     name = repr(experiment.model.name) if given.model is None else getattr(given.model, "__name__", "…")
     raise UsageError(
         f"{record.path}: began with other weights than model = {name} has now, such as those of another file; restore the file, "
-        "delete the directory to start again, or use another --runs directory"
+        "delete the directory to start again, or use another directory (in commands: --runs)"
     )
 
 

@@ -19,6 +19,7 @@ from fedcohort.experiment.tasks import check_labels, check_task
 from fedcohort.federation.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
+from fedcohort.runs.personal_model_checks import check_personal_models
 from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
 
@@ -102,8 +103,11 @@ def model_of(experiment: Experiment, given: Given) -> "Model":
     return as_model(model)
 
 
-def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> None:
-    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit."""
+def check_model(experiment: Experiment, given: Given, model: "Model", federation: "Federation") -> list[str]:
+    """Refuse a model of the user that does not fit the samples or the classes. Built-in models fit.
+
+    Returns the names of generators without a seed from which the model draws.
+    """
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network, refuse_complex
@@ -111,7 +115,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     from fedcohort.training.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
-        return
+        return []
     dtype = DTYPES[experiment.training.precision]
     module = build_module(model, federation, experiment.seed)
     name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
@@ -120,7 +124,7 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     samples = federation.prepare(federation.test[:2].features, dtype)
     numbers, loss = federation.is_numeric, experiment.training.loss["name"]
     logits = loss in LOSSES.builtin and loss != "double_softmax"  # which is about probabilities; an own loss may be
-    check_network(
+    return check_network(
         module, samples, federation.num_outputs, name, federation.sample_shape, numbers=numbers, logits=logits,
         kept=names_kept(module),
     )  # fmt: skip
@@ -134,12 +138,14 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.featureshift import Space, in_words
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import refuse_lazy
+    from fedcohort.training.image_augmentation import check_images
     from fedcohort.training.model_states import DTYPES, state_of
     from fedcohort.training.omitted_entries import omitted_entries
 
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
     federation = federated.federation
+    check_images(experiment.training.augment, federation.sample_shape)
     algorithm = given.algorithm if given.algorithm is not None else experiment.algorithm.build()
     build = partial(build_module, model_of(experiment, given), federation, seed, DTYPES[experiment.training.precision])
     first = build()
@@ -165,6 +171,8 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
     from fedcohort.selection.all_available import All
+    from fedcohort.training.client_hooks import settings_under
+    from fedcohort.training.mixed_samples import drawn_by_loss
     from fedcohort.training.personal_models import personal_data
 
     seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
@@ -175,8 +183,11 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     if algorithm.pools:
         federation, selector, systems, k = pooled(federation), All(), Systems(), 1
     model = model_of(experiment, given)
-    check_model(experiment, given, model, federation)
-    give_tools(algorithm, model, federation, federated.public, seed)
+    unseeded = check_model(experiment, given, model, federation)
+    check_personal_models(experiment, given, model, federation)
+    unseeded += drawn_by_loss(settings_under(algorithm, experiment.training), federation)
+    with warning_of_draws("algorithm", algorithm):
+        give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
     cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
     engine = _engine(experiment, model, federation, algorithm, cohort)
@@ -203,6 +214,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
                 k_steps=() if algorithm.pools else experiment.selection.k_steps,
                 personal_data=personal_data(federation),
                 every_round=experiment.engine.name == "ray",
+                unseeded=frozenset(unseeded),
                 facts={}
                 if federation.vocabulary
                 else {"standardised": "yes" if federated.dataset.standardise else "no"},

@@ -45,12 +45,11 @@ def smaller_steps(rows: Sequence[Runs]) -> str:
     unstable = [loss for runs in rows for loss in map(_too_high_loss, runs) if not math.isnan(loss)]
     if not unstable:
         return ""
-    shown = unstable if len(rows) > 1 else unstable[:1]
-    finite = [loss for loss in shown if math.isfinite(loss)]
+    finite = [loss for loss in unstable if math.isfinite(loss)]
     known = value_range(finite, lambda loss: formatted_values.magnitude(loss)) if finite else ""
     if not finite:
         loss = "an infinite test loss"
-    elif len(finite) < len(shown):
+    elif len(finite) < len(unstable):
         loss = f"test losses of {known} or infinite ones"
     else:
         loss = f"test losses of {known}" if " to " in known else f"a test loss of {known}"

@@ -12,13 +12,13 @@ from fedcohort.algorithms.losses import Loss
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.network_copies import copy_of
 from fedcohort.core.random_streams import torch_seeded
-from fedcohort.core.unseeded_draws import is_own
+from fedcohort.core.unseeded_draws import is_own, warning_of_draws
 from fedcohort.federation.federation import Federation
 from fedcohort.training.model_states import DTYPES
 from fedcohort.training.random_layers import advances_generators
 from fedcohort.training.received_outputs import CHUNK
 
-__all__ = ["largest_pass", "loss_draws", "passes", "why_loss_cannot_stack"]
+__all__ = ["drawn_by_loss", "largest_pass", "loss_draws", "passes", "why_loss_cannot_stack"]
 
 _ROWS = 6
 """Number of samples with which a network or a loss is tried; the first half of them stays when the others change."""
@@ -60,6 +60,19 @@ def loss_draws(loss: Loss, federation: Federation, dtype: torch.dtype) -> bool:
         trial, rows = copy.deepcopy(loss), _rows(loss, federation, dtype)
         return advances_generators(lambda: trial.samples(*rows), rows[0].device) is not False
     return False
+
+
+def drawn_by_loss(training: Training, federation: Federation) -> list[str]:
+    """The names of generators without a seed from which a loss draws, after a warning. Its own errors are ignored; the training raises
+    them."""
+    loss = training.build_loss()
+    if not is_own(loss):
+        return []
+    with warning_of_draws("training.loss", loss) as drawn, suppress(Exception), torch.no_grad():
+        rows = _rows(loss, federation, DTYPES[training.precision])
+        with torch_seeded(0, rows[0].device):
+            copy.deepcopy(loss).samples(*rows)
+    return drawn
 
 
 def _loss_mixes(loss: Loss, federation: Federation, dtype: torch.dtype) -> bool:

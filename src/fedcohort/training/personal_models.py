@@ -19,14 +19,21 @@ from torch import nn
 from fedcohort.algorithms import ModelState
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.updates import is_finite
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer
 from fedcohort.federation.federation import Federation, Samples, split_locally
 from fedcohort.selection import Question
 from fedcohort.training.evaluation import blocks, evaluate_block, sum_up
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["HELD_SHARE", "PersonalAccuracy", "personal_accuracies", "personal_data", "with_held_out"]
+__all__ = [
+    "HELD_SHARE",
+    "PersonalAccuracy",
+    "measured_samples",
+    "personal_accuracies",
+    "personal_data",
+    "with_held_out",
+]
 
 HELD_SHARE = 0.2
 """Share of a client's samples on which its personal model is measured, in federations whose clients have no test samples and hold out
@@ -65,6 +72,14 @@ def personal_data(federation: Federation) -> str:
     if federation.test_clients is not None:
         return "test samples"
     return "left-out training samples" if federation.held is None else "held-out samples"
+
+
+def measured_samples(federation: Federation) -> Indices:
+    """Number of samples on which the personal model of each client is measured, int64 [m]."""
+    if federation.test_clients is None:
+        return with_held_out(federation).num_held_out
+    known = federation.test_clients[federation.test_clients >= 0]
+    return np.bincount(known, minlength=federation.num_clients)
 
 
 def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int, epochs: int) -> Values:

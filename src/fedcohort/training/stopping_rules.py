@@ -13,7 +13,7 @@ from fedcohort.core.plugins import Table
 from fedcohort.measures import conformal
 from fedcohort.selection import Progress, StoppingRule
 
-__all__ = ["RULES", "ConformalRule", "LossesRule", "rules_of"]
+__all__ = ["RULES", "ConformalRule", "LossesRule", "class_of", "rules_of"]
 
 
 @parameters
@@ -143,3 +143,12 @@ def rules_of(stop: Mapping[str, object] | None) -> Callable[[], StoppingRule] | 
 
     rule()  # so that a wrong setting is found before the first client trains
     return rule
+
+
+def class_of(stop: Mapping[str, object] | None) -> type | None:
+    """The class of the rule that ``Cohort.stop`` describes; None without a rule, and if :func:`rules_of` refuses its name."""
+    name = None if stop is None else stop.get("rule")
+    try:
+        return RULES.find(name, "Cohort.stop.rule") if isinstance(name, str) else None
+    except UsageError:
+        return None

@@ -1,0 +1,75 @@
+"""The state of a chooser: whether it belongs to this chooser, and can be used."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import as_float
+from fedcohort.selection import Selector
+
+__all__ = ["check_state", "settings_of"]
+
+
+def settings_of(strategy: Selector) -> dict[str, str]:
+    """The parameters of a strategy by name, as JSON; without those of other types than numbers, texts, lists and dictionaries."""
+    settings = {}
+    for name in getattr(strategy, "__pydantic_fields__", {}):
+        try:
+            settings[name] = json.dumps(getattr(strategy, name), sort_keys=True)
+        except (TypeError, ValueError):  # an object of the user
+            continue
+    return settings
+
+
+def check_state(state: object, identity: Mapping[str, Any], settings: Mapping[str, str], clients: int) -> None:
+    """Refuse what is no state of a chooser, and the state of another one.
+
+    Args:
+        state: what the server gave.
+        identity: the chooser's strategy, seed, k and number of clients, by name.
+        settings: :func:`settings_of` the chooser's strategy. Those that the state lacks are not compared: states of earlier versions
+            have none.
+        clients: number of clients m.
+
+    Raises:
+        UsageError: the message names the difference.
+    """
+    if not isinstance(state, Mapping):
+        raise UsageError(f"state = {shown(state)}: give what state_dict() returned")
+    for name, value in identity.items():
+        if type(state.get(name)) is not type(value) or state[name] != value:
+            raise UsageError(f"the saved state has {name} = {shown(state.get(name))}, but this chooser has {value!r}")
+    saved = state.get("settings")
+    saved = saved if isinstance(saved, Mapping) else {}
+    if different := [name for name in settings if name in saved and saved[name] != settings[name]]:
+        name = different[0]
+        raise UsageError(
+            f"the saved state has {name} = {_value(saved[name])} of {identity['strategy']}, but this chooser has "
+            f"{_value(settings[name])}; give the strategy the settings that it was saved with"
+        )
+    t, clock = state.get("t"), as_float(state.get("clock"))
+    usable = {
+        "t": isinstance(t, int) and not isinstance(t, bool) and t >= 0,
+        "clock": clock is not None and clock >= 0,
+        **{name: _is_vector(state.get(name), clients) for name in ("durations", "compute_times", "upload_times")},
+        "state": isinstance(state.get("state"), Mapping),
+    }
+    if wrong := [name for name, is_usable in usable.items() if not is_usable]:
+        has = f"{wrong[0]} = {shown(state[wrong[0]])}, which cannot be used" if wrong[0] in state else f"no {wrong[0]}"
+        raise UsageError(f"the saved state has {has}; use save and restore")
+
+
+def _is_vector(value: object, length: int) -> bool:
+    """Whether a value is an array of floats [length]."""
+    return isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == (length,)
+
+
+def _value(setting: object) -> str:
+    """The value of one of :func:`settings_of`, for a message."""
+    try:
+        return shown(json.loads(str(setting)))
+    except ValueError:
+        return shown(setting)

@@ -1,0 +1,27 @@
+"""Checks of settings of ``measures`` that fit each other or not."""
+
+import warnings
+
+from fedcohort.core.errors import UsageError
+from fedcohort.experiment.sections import Measures
+
+__all__ = ["check_measures"]
+
+
+def check_measures(measures: Measures, validation: float, rounds: int) -> None:
+    """Refuse rounds between measurements of personal models that are never measured; warn if early stopping would wait for no test.
+
+    Args:
+        measures: the settings.
+        validation: share of the validation set; without one, there is no early stopping.
+        rounds: number of rounds of a run.
+    """
+    if measures.personal_every and not measures.personal_epochs:
+        given = f"measures.personal_every = {measures.personal_every}"
+        raise UsageError(f"{given}: measures nothing without measures.personal_epochs; set it to 1 or more")
+    if validation and measures.patience < measures.evaluate_every < rounds:
+        warnings.warn(
+            f"measures.patience = {measures.patience}: fewer rounds than measures.evaluate_every = {measures.evaluate_every}, so that "
+            f"early stopping would end every run at its first test; use at least {measures.evaluate_every}",
+            stacklevel=2,  # so that it is shown once, although rows and overrides make several experiments
+        )
