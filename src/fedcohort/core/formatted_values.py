@@ -35,9 +35,11 @@ __all__ = [
     "setting",
     "share",
     "signed",
+    "simulated_time",
     "size",
     "spread",
     "target",
+    "time_on",
     "verdict",
 ]
 
@@ -233,7 +235,13 @@ def duration(seconds: float) -> str:
 
 def time_on(clock: str, value: float) -> str:
     """A time of a run's clock: 3,060 if it is ``simulated``, and 3.1 s if it is ``wall``."""
-    return duration(value) if clock == "wall" else count(value)
+    return duration(value) if clock == "wall" else simulated_time(value)
+
+
+def simulated_time(value: float) -> str:
+    """A simulated time. Its unit is that of the laws of the clients' times, such as an hour: below 100, it has three significant
+    digits, as in 14.2 or 0.0351; longer times are whole, as in 3,060."""
+    return number(value, 3) if abs(value) < 99.95 else count(value)
 
 
 def clock(seconds: float) -> str:

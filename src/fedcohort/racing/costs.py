@@ -89,7 +89,8 @@ _SPENT: dict[str, Callable[[Measured], Values]] = {
 
 def amount(cost: str, value: float) -> str:
     """An amount of a cost."""
-    return formatted_values.size(value) if cost == "bytes" else formatted_values.count(value)
+    write = {"bytes": formatted_values.size, "time": formatted_values.simulated_time}.get(cost, formatted_values.count)
+    return write(value)
 
 
 def relative(log_ratio: float) -> float:
