@@ -1,5 +1,6 @@
 """The unit of simulated time is free: in hours instead of milliseconds, nothing but times changes, and short ones are shown."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import fedcohort
 from fedcohort.core.formatted_values import simulated_time
 from fedcohort.experiment import Experiment
+from fedcohort.racing.costs import cost_of, score_of
 from fedcohort.report import terminal
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.report_data import find_runs, gather
@@ -48,6 +50,14 @@ def test_the_unit_changes_times_only(strategy: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_times_have_at_least_three_digits(time: float, text: str) -> None:
     assert simulated_time(time) == text
+
+
+def test_a_race_does_not_depend_on_the_unit() -> None:
+    """Times below 0.001 counted as 0.001, and were shown as 0."""
+    for short, long in ((3e-4, 6e-4), (3e-9, 6e-9)):
+        assert score_of("time", short) - score_of("time", long) == pytest.approx(math.log(2))
+        assert cost_of("time", score_of("time", short)) == pytest.approx(short)
+    assert cost_of("time", score_of("time", 0.0)) == 0
 
 
 def test_short_times_are_shown_in_tables_races_and_charts(tmp_path: Path) -> None:

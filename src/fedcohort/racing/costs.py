@@ -24,8 +24,9 @@ COSTS = {
 MAY_BE_NONE = "disclosure"
 """The cost that is 0 for many strategies. What is compared is 1 + the number; the other costs are compared by their ratios."""
 
-LEAST = 1e-3
-"""A run in which no client took part costs nothing, and nothing has no ratio to other costs. It counts as this."""
+LEAST = 1e-12
+"""A run in which no client took part costs nothing, and nothing has no ratio to other costs. It counts as this, which is less than
+any time: the unit of time can be long."""
 
 
 def score_of(cost: str, value: float) -> float:
