@@ -112,8 +112,12 @@ def signed(fraction: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001."""
-    return _not_finite(p) or ("<0.001" if p < 0.001 else f"{p:.2g}")
+    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001. A value just above 0.05, which is not clear, has
+    as many as it needs to be told from 0.05: 0.0503."""
+    if unknown := _not_finite(p):
+        return unknown
+    digits = next((digits for digits in range(2, 6) if p <= 0.05 or float(f"{p:.{digits}g}") > 0.05), 2)
+    return "<0.001" if p < 0.001 else f"{p:.{digits}g}"
 
 
 def verdict(verdict: str, p: float) -> str:
