@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from fedcohort.core.formatted_values import (
     rounds,
     setting,
     share,
+    simulated_time,
     size,
     verdict,
 )
@@ -123,7 +125,7 @@ def test_compare(folder: Path) -> None:
             percent(row["best_accuracy"]),
             percent(row["early_stop_accuracy"]),
             rounds(row["rounds_to_target"], row["reached"], row["seeds"]),
-            count(row["time_to_target"]),
+            simulated_time(row["time_to_target"]),
             index(row["jain"]),
             size(row["bytes"]),
             count(row["client_passes"]),
@@ -141,7 +143,7 @@ def test_run(folder: Path) -> None:
             *map(percent, accuracies),
             index(run["jain"]),
             index(run["jain_random"]),
-            count(run["simulated_time"]),
+            simulated_time(run["simulated_time"]),
             size(run["bytes"]),
             duration(run["wall_seconds"]),
         ]
@@ -161,10 +163,10 @@ def measured(run: Mapping[str, Any]) -> dict[str, str]:
         "standard deviation over clients": percent(run["client_accuracy_sd"]),
         "target accuracy": percent(run["target_accuracy"]),
         "rounds to it": rounds(run["rounds_to_target"]),
-        "simulated time to it": count(run["time_to_target"]),
+        "simulated time to it": simulated_time(run["time_to_target"]),
         "bytes to it": size(run["bytes_to_target"]),
         "rounds": count(run["rounds"]),
-        "simulated time": count(run["simulated_time"]),
+        "simulated time": simulated_time(run["simulated_time"]),
         "bytes": size(run["bytes"]),
         "client passes": count(run["client_passes"]),
         "wall time": duration(run["wall_seconds"]["total"]),
@@ -269,7 +271,7 @@ def test_race(race: tuple[str, Any]) -> None:
         assert line[3].partition(" [")[0] == ("–" if first else ACCURACY.signed(row["difference"]))
     cost = document["cost"]
     text = f"{size(cost['bytes'])}, {count(cost['client_passes'])} client passes, a simulated time of "
-    assert f"The race took {count(cost['runs'])} runs: {text}{count(cost['simulated_time'])}" in printed
+    assert f"The race took {count(cost['runs'])} runs: {text}{simulated_time(cost['simulated_time'])}" in printed
 
 
 def test_strategies() -> None:
@@ -295,7 +297,7 @@ def test_data_describe(folder: Path) -> None:
             largest,
             count(client["distance"], 2),
             str(client["classes_held"]),
-            count(client["time"]),
+            simulated_time(client["time"]),
         ]
     assert f"alpha (total) {number(document['effective_alpha'], 2)}" in printed
 
@@ -306,8 +308,9 @@ def test_quantiles_of_many_clients() -> None:
     assert np.isnan(list(document["quantiles"].pop("wrong_labels").values())).all()  # null
     assert IN_WORDS["wrong_labels"] not in printed
     for name, by_level in document["quantiles"].items():
-        whole, shown = name in ("samples", "classes_held"), IN_WORDS.get(name, name)
-        texts = [rounds(value) if whole else count(value, 0 if name == "time" else 2) for value in by_level.values()]
+        shown, written = IN_WORDS.get(name, name), {"samples": rounds, "classes_held": rounds, "time": simulated_time}
+        write = written.get(name, partial(count, digits=2))
+        texts = [write(value) for value in by_level.values()]
         assert cells(printed, shown) == [shown, *texts]
     for name, key in {"samples": "samples", "time": "time"}.items():
         median = float(np.median([client[key] for client in document["clients"]]))

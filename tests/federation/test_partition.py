@@ -517,9 +517,12 @@ def test_describe_counts_by_hand():
         "float64",
     }
     assert report.dropped == 1
-    # pairs of one class: client 0: 1 of 3, client 1: 1 of 6, together 3 + 1 + 1 of 21
-    rho = ((1 / 3 + 1 / 6) / 2 - 5 / 21) / (1 - 5 / 21)
-    assert report.effective_alpha == pytest.approx(1 / rho - 1)
+
+
+def test_effective_alpha_by_hand():
+    # pairs of one class: client 0: 1 of 3, client 1: 3 of 6, of different clients: 1 of 12
+    rho = ((1 / 3 + 3 / 6) / 2 - 1 / 12) / (1 - 1 / 12)
+    assert effective_alpha(np.array([[2, 1, 0], [0, 1, 3], [0, 0, 0]])) == pytest.approx(1 / rho - 1)
 
 
 def test_effective_alpha_of_extremes():
@@ -527,6 +530,7 @@ def test_effective_alpha_of_extremes():
     assert effective_alpha(np.full((4, 5), 20)) == math.inf  # more alike than chance
     assert math.isnan(effective_alpha(np.array([[3, 0], [5, 0]])))
     assert math.isnan(effective_alpha(np.array([[1, 0], [0, 1]])))  # nobody has two samples
+    assert math.isnan(effective_alpha(np.array([[30, 70], [0, 0]])))  # nobody to differ from
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 3.0])
@@ -536,6 +540,14 @@ def test_effective_alpha_finds_the_alpha_of_independent_clients(alpha):
     for size in (5, 300):  # the estimate is not moved by sampling noise
         mixtures = rng.dirichlet(alpha * prior, 8000)
         assert effective_alpha(rng.multinomial(size, mixtures)) == pytest.approx(alpha, rel=0.06)
+
+
+@pytest.mark.parametrize("clients", [3, 5, 20])
+def test_effective_alpha_of_few_clients_is_not_too_high(clients):
+    rng = np.random.default_rng(0)
+    federations = rng.multinomial(200, rng.dirichlet(np.full(5, 1.0 / 5), (2000, clients)))
+    skews = [1 / (1 + effective_alpha(counts)) for counts in federations]
+    assert np.nanmean(skews) == pytest.approx(1 / (1 + 1), rel=0.05)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.5])

@@ -53,6 +53,30 @@ def test_it_agrees_with_runs_that_draw_among_the_available_clients(
     assert measures.jain_random(m, k, n).mean > found.reference.mean + 0.06
 
 
+def test_the_first_rounds_of_a_long_run_are_not_on_a_straight_line() -> None:
+    """Between two of few rounds that were computed, the index in round 10 of 10,000 was interpolated as 0.29."""
+    m, k, n = 100, 10, 60
+    path, draws = measures.uniform_chance(m, [k] * 10_000).jain, np.random.default_rng(0)
+    counts = np.zeros((400, m))
+    for t in range(n):
+        order = draws.random(counts.shape).argsort(axis=1)[:, :k]
+        counts[np.arange(400)[:, None], order] += 1
+        runs = [measures.jain(run) for run in counts]
+        assert path[t, 0] == pytest.approx(np.mean(runs), rel=0.01)
+        assert path[t, [1, 3]] == pytest.approx(np.quantile(runs, [0.05, 0.95]), rel=0.05)
+
+
+@pytest.mark.parametrize("empty", [1, 7, 40])
+def test_rounds_before_the_first_selection_say_nothing_about_the_next(empty: int) -> None:
+    """The index after 20 of 300 clients were selected once is at most 20 / 300, where chance is approximated, too."""
+    masks = shares(300, 700)[:, ::-1]
+    masks[:empty] = False
+    numbers = [min(20, int(mask.sum())) for mask in masks]
+    path = measures.uniform_chance(300, numbers, lambda t: masks[t - 1]).jain
+    assert (path[:empty] == 1).all()
+    assert (path[empty : empty + 5, 0] <= 20 / 300 * np.arange(1, 6) + 1e-9).all()
+
+
 def test_after_one_round_the_index_is_certain_where_it_is_approximated() -> None:
     """100 of 30,000 clients have one selection, whichever they are: J = k²/(m·k)."""
     assert measures.uniform_chance(30_000, [100, 200]).jain[0] == pytest.approx([100 / 30_000] * 4, rel=1e-9)
@@ -141,7 +165,7 @@ def test_sums_that_the_same_clients_share_have_the_bits_of_sums_of_each_client(
 
     monkeypatch.setattr(available_chance, "_moments", counted)
     found = available_chance._Rounds(m, numbers, lambda t: first if t < late else others[t - 1])
-    assert len(read) == len(points_of(400)) == 300
+    assert len(read) == len(points_of(400)) <= 300
     present, expected, missed, variance = np.zeros(m, int), np.zeros(m), np.ones(m), np.zeros(m)
     squares, total = 0.0, 0
     for t in range(400):

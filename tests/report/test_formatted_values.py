@@ -181,9 +181,15 @@ def test_unknown_and_infinite_numbers() -> None:
     ]:
         write = getattr(formatted_values, name)
         assert [write(value) for value in (math.nan, math.inf, -math.inf)] == ["–", "∞", "−∞"]
-    assert [formatted_values.p_value(p) for p in (1.0, 0.25, 0.015625, 0.001, 0.00099)] == [
+    assert [
+        formatted_values.p_value(p) for p in (1.0, 0.25, 0.05029, 0.050049, 0.05, 0.04999, 0.015625, 0.001, 0.00099)
+    ] == [
         "1",
         "0.25",
+        "0.0503",
+        "0.05005",
+        "0.05",
+        "0.05",
         "0.016",
         "0.001",
         "<0.001",

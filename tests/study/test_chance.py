@@ -1,5 +1,6 @@
 """Uniform chance of a run: among the clients that were available and have data, the same in tables, charts and captions."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,25 @@ def test_clients_without_data_are_not_called_unavailable(tmp_path: Path) -> None
     )
     assert drawn is not None
     assert drawn.note.endswith("Clients without data do not count as available: they cannot be selected.")
+
+
+@pytest.mark.parametrize("rounds", [[[], [0], [0, 1, 2]], [[], [], []]])
+def test_jains_index_begins_with_the_first_selection(rounds: list[list[int]], tmp_path: Path) -> None:
+    """It was 1, that of a perfectly even choice, until then."""
+    (tmp_path / "trace.json").write_text(json.dumps(rounds))
+    trace = {"name": "trace", "file": str(tmp_path / "trace.json")}
+    experiment = small(rounds=3, federation={"clients": 4, "partition": "iid"}, systems={"availability": trace})
+    run = fedcohort.run(experiment, runs=tmp_path / "runs", progress=False)
+    story = gather([run])
+    figure = fairness(story, PAGE)
+    if not any(rounds):
+        assert figure is None
+        assert "No client was selected in any round." in Page(page(story)).prose
+        return
+    assert figure is not None
+    for name in ("jain", "jain_reference"):
+        assert figure.data[name]["x"].tolist() == [2, 3]
+        assert figure.data[name]["mean"].iloc[0] == pytest.approx(1 / 4)
+    assert figure.data["jain"]["mean"].iloc[1] == pytest.approx(
+        measures.jain(run.clients["client"].value_counts().reindex(range(4), fill_value=0))
+    )

@@ -35,9 +35,11 @@ __all__ = [
     "setting",
     "share",
     "signed",
+    "simulated_time",
     "size",
     "spread",
     "target",
+    "time_on",
     "verdict",
 ]
 
@@ -110,8 +112,12 @@ def signed(fraction: float) -> str:
 
 
 def p_value(p: float) -> str:
-    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001."""
-    return _not_finite(p) or ("<0.001" if p < 0.001 else f"{p:.2g}")
+    """A p-value with two significant digits: 0.0156 as 0.016, 1.0 as 1, and <0.001. A value just above 0.05, which is not clear, has
+    as many as it needs to be told from 0.05: 0.0503."""
+    if unknown := _not_finite(p):
+        return unknown
+    digits = next((digits for digits in range(2, 6) if p <= 0.05 or float(f"{p:.{digits}g}") > 0.05), 2)
+    return "<0.001" if p < 0.001 else f"{p:.{digits}g}"
 
 
 def verdict(verdict: str, p: float) -> str:
@@ -233,7 +239,13 @@ def duration(seconds: float) -> str:
 
 def time_on(clock: str, value: float) -> str:
     """A time of a run's clock: 3,060 if it is ``simulated``, and 3.1 s if it is ``wall``."""
-    return duration(value) if clock == "wall" else count(value)
+    return duration(value) if clock == "wall" else simulated_time(value)
+
+
+def simulated_time(value: float) -> str:
+    """A simulated time. Its unit is that of the laws of the clients' times, such as an hour: below 100, it has three significant
+    digits, as in 14.2 or 0.0351; longer times are whole, as in 3,060."""
+    return number(value, 3) if abs(value) < 99.95 else count(value)
 
 
 def clock(seconds: float) -> str:

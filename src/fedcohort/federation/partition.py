@@ -303,9 +303,9 @@ def effective_alpha(counts: Indices) -> float:
     """Concentration of the Dirichlet law with the same label skew: alpha of Dirichlet(alpha·p), p the class shares in all data.
 
     Two samples of one client are of the same class with probability s = ρ + (1 − ρ) Σ_c p_c², where ρ = 1/(alpha + 1) if the client's
-    mixture is Dirichlet(alpha·p). s is estimated by the share of such pairs, averaged over the clients with 2 samples or more, and
-    Σ_c p_c² by the share of such pairs among all samples, so that the small samples of small clients do not count as skew. The
-    moment estimate is
+    mixture is Dirichlet(alpha·p), and two samples of different clients with probability Σ_c p_c². Both are estimated by the shares of
+    such pairs: s by their mean over the clients with 2 samples or more, so that the small samples of small clients do not count as
+    skew. The moment estimate is
 
         alpha = 1/ρ − 1,    ρ = (s − Σ_c p_c²) / (1 − Σ_c p_c²)
 
@@ -317,15 +317,15 @@ def effective_alpha(counts: Indices) -> float:
 
     Returns:
         alpha ≥ 0: 0 for single-class clients, inf for clients that differ no more than in a random split; NaN if there is a single
-        class, or if no client has 2 samples.
+        class, if only one client has samples, or if no client has 2 samples.
     """
     sizes, total = counts.sum(axis=1), counts.sum(axis=0)
-    has_pairs = sizes >= 2
-    num_samples, same = float(sizes.sum()), float((total * (total - 1.0)).sum())
-    if not has_pairs.any() or same >= num_samples * (num_samples - 1):
+    has_pairs, squares = sizes >= 2, np.einsum("ic,ic->i", counts, counts)
+    pairs = float(sizes.sum()) ** 2 - float((sizes.astype(np.float64) ** 2).sum())
+    same = float((total.astype(np.float64) ** 2).sum()) - float(squares.sum())
+    if not has_pairs.any() or same >= pairs:
         return math.nan
-    of_pairs = np.einsum("ic,ic->i", counts, counts)[has_pairs] - sizes[has_pairs]
-    within = float(np.mean(of_pairs / (sizes[has_pairs] * (sizes[has_pairs] - 1.0))))
-    overall = same / (num_samples * (num_samples - 1))
-    rho = (within - overall) / (1 - overall)
+    within = float(np.mean((squares - sizes)[has_pairs] / (sizes[has_pairs] * (sizes[has_pairs] - 1.0))))
+    between = same / pairs
+    rho = (within - between) / (1 - between)
     return 1 / rho - 1 if rho > 0 else math.inf

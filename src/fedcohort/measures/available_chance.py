@@ -107,7 +107,7 @@ def uniform_chance(
     if FEWEST_DRAWS * m * len(numbers) <= MAX_SIMULATED:
         jain, participation = _simulated(m, masks)
     else:
-        jain, participation = spread_path(m, *masks.moments.T), None
+        jain, participation = spread_path(m, *masks.moments.T, points=masks.points), None
     found = UniformChance(jain, participation or Participation(*[np.nan] * 4), masks.present, masks.expected)
     return found if participation else _with_participation(found, masks.missed)
 
@@ -149,8 +149,8 @@ class _Rounds:
             ``expected`` are computed.
         present, expected: see :class:`UniformChance`.
         missed: probability that a client is never selected [m].
-        moments: the number of selections, and mean and variance of Σ(x − T/m)² [n, 3], after the rounds of
-            :func:`~fedcohort.measures.uniform_chance.points_of`; 0 after others.
+        points: the rounds, from 0, of :func:`~fedcohort.measures.uniform_chance.points_of`.
+        moments: the number of selections, and mean and variance of Σ(x − T/m)² [n, 3], after the rounds of ``points``; 0 after others.
     """
 
     def __init__(self, m: int, selected: NDArray[np.int64], available: Callable[[int], Mask]) -> None:
@@ -159,7 +159,8 @@ class _Rounds:
         self.numbers: list[int] = []
         self._sums, self._same_clients = _Sums(0, 0.0, 1.0, 0.0), True
         self._squares, self._total = 0.0, 0
-        self._points = frozenset(points_of(len(selected)).tolist())
+        self.points = points_of(len(selected), int((selected > 0).argmax()) if len(selected) else 0)
+        self._computed = frozenset(self.points.tolist())
         self.moments, self.constant = np.zeros((len(selected), 3)), True
         self._first, self._at_first = np.zeros(m, dtype=bool), 0
         for t, number in enumerate(selected.tolist()):
@@ -194,7 +195,7 @@ class _Rounds:
         self._total += number
         if self._keep:
             self.clients.append(np.flatnonzero(mask))
-        if t in self._points:
+        if t in self._computed:
             sums = self._of_clients()
             self.moments[t] = self._total, *_moments(sums.expected, sums.variance, self._squares, self._total)
 

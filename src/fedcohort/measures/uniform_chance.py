@@ -92,23 +92,32 @@ MOST_POINTS = 300
 """Largest number of rounds at which distributions are computed; between them, they are interpolated."""
 
 
-def points_of(rounds: int) -> NDArray[np.int64]:
-    """The rounds, from 0, at which distributions of so many rounds are computed."""
-    return np.unique(np.linspace(0, rounds - 1, min(rounds, MOST_POINTS)).round().astype(np.int64))
+def points_of(rounds: int, begin: int = 0) -> NDArray[np.int64]:
+    """The rounds, from 0, at which distributions of so many rounds are computed: all of few; of many, every one of the first rounds
+    from ``begin`` on, that of the first selection, since J rises steeply there, and fewer and fewer later."""
+    if rounds <= MOST_POINTS:
+        return np.arange(rounds)
+    growing = begin + np.geomspace(1, rounds - begin, MOST_POINTS // 2) - 1
+    even = np.linspace(0, rounds - 1, MOST_POINTS // 2)
+    return np.unique(np.concatenate([growing, even]).round().astype(np.int64))
 
 
-def spread_path(m: int, totals: Values, mean: Values, variance: Values) -> Values:
-    """The distribution of J after each round [n, 4], if the spread Q = Σ(x − T/m)² has a Gamma distribution.
+def spread_path(
+    m: int, totals: Values, mean: Values, variance: Values, points: NDArray[np.int64] | None = None
+) -> Values:
+    """The distribution of J after each round [n, 4], if the spread Q = Σ(x − T/m)² has a Gamma distribution. It is 1 before the first
+    selection.
 
     Args:
         m: number of clients.
         totals: T, the number of selections up to each round [n].
-        mean, variance: those of Q after each round [n]; only those of :func:`points_of` are read.
+        mean, variance: those of Q after each round [n].
+        points: the rounds, from 0, whose numbers are read; by default those of :func:`points_of`.
     """
     from scipy.special import gammaincinv  # slow to import
 
     n = len(totals)
-    at = points_of(n)
+    at = points_of(n) if points is None else points
     levels = np.concatenate([[0.95, 0.5, 0.05], (np.arange(LEVELS) + 0.5) / LEVELS])  # a large spread is a small J
     total, middle, var = totals[at, None], mean[at, None], variance[at, None]
     known = (var > 0) & (middle > 0)
@@ -117,9 +126,14 @@ def spread_path(m: int, totals: Values, mean: Values, variance: Values) -> Value
         np.where(known, var / np.maximum(middle, 1e-300), 0),
     )
     spread = np.where(known, gammaincinv(shape, levels) * scale, middle)
-    values = np.where(total > 0, 1 / (1 + m * spread / np.maximum(total, 1) ** 2), 1.0)
-    found = np.column_stack([values[:, 3:].mean(axis=1), values[:, :3]])
-    return np.column_stack([np.interp(np.arange(n), at, column) for column in found.T])
+    values = 1 / (1 + m * spread / np.maximum(total, 1) ** 2)
+    begun = total[:, 0] > 0
+    if not begun.any():
+        return np.ones((n, 4))
+    found = np.column_stack([values[:, 3:].mean(axis=1), values[:, :3]])[begun]
+    path = np.column_stack([np.interp(np.arange(n), at[begun], column) for column in found.T])
+    path[: at[begun][0]] = 1.0
+    return path
 
 
 def _squares_by_client(m: int, k: int, rounds: int, draws: int, rng: np.random.Generator) -> Values:

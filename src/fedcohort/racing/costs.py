@@ -24,8 +24,9 @@ COSTS = {
 MAY_BE_NONE = "disclosure"
 """The cost that is 0 for many strategies. What is compared is 1 + the number; the other costs are compared by their ratios."""
 
-LEAST = 1e-3
-"""A run in which no client took part costs nothing, and nothing has no ratio to other costs. It counts as this."""
+LEAST = 1e-12
+"""A run in which no client took part costs nothing, and nothing has no ratio to other costs. It counts as this, which is less than
+any time: the unit of time can be long."""
 
 
 def score_of(cost: str, value: float) -> float:
@@ -89,7 +90,8 @@ _SPENT: dict[str, Callable[[Measured], Values]] = {
 
 def amount(cost: str, value: float) -> str:
     """An amount of a cost."""
-    return formatted_values.size(value) if cost == "bytes" else formatted_values.count(value)
+    write = {"bytes": formatted_values.size, "time": formatted_values.simulated_time}.get(cost, formatted_values.count)
+    return write(value)
 
 
 def relative(log_ratio: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, counted, in_words
+from fedcohort.core.formatted_values import counted, in_words, simulated_time
 from fedcohort.record import Run
 
 __all__ = ["BEST", "DROPPED", "FRONT", "NOT_BETTER", "UNDECIDED", "Cost", "RacedRow"]
@@ -46,7 +46,7 @@ class Cost:
         parts = [
             formatted_values.size(self.bytes),
             counted(self.client_passes, "client pass", "client passes"),
-            f"a simulated time of {count(self.simulated_time)}",
+            f"a simulated time of {simulated_time(self.simulated_time)}",
             f"{formatted_values.duration(self.wall_seconds)} of wall time",
         ]
         return in_words(parts)

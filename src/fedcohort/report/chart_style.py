@@ -269,10 +269,12 @@ def ink_on(color: str) -> str:
 def tick(number: str) -> dict[str, Any]:
     """Altair's axis settings for a d3 format.
 
-    SI prefixes are applied to each number by itself, so that an axis does not have 0M beside 1M. ``~g`` writes plain digits, except
-    for very large and very small numbers.
+    SI prefixes are applied to each number by itself, so that an axis does not have 0M beside 1M, and not below 1: half a unit of time
+    is 0.5, and not 500m. ``~g`` writes plain digits, except for very large and very small numbers.
     """
     if number == "~g":
         extreme = "datum.value != 0 && (abs(datum.value) >= 1e6 || abs(datum.value) < 1e-4)"
         return {"labelExpr": f"{extreme} ? format(datum.value, '.2~e') : format(datum.value, ',.5~f')"}
-    return {"labelExpr": f"format(datum.value, '{number}')"} if number.endswith("s") else {"format": number}
+    if number.endswith("s"):
+        return {"labelExpr": f"format(datum.value, abs(datum.value) < 1 ? '~g' : '{number}')"}
+    return {"format": number}

@@ -50,13 +50,13 @@ class ClientRounds:
         return int((self.times > 0).sum())
 
     def jain(self) -> Values:
-        """Jain's index of how often each client was selected up to each round, float64 [n]; 1 before the first selection."""
+        """Jain's index of how often each client was selected up to each round, float64 [n]; NaN before the first selection."""
         order = np.argsort(self.clients, kind="stable")
         begins = np.concatenate([[0], np.cumsum(self.times)])
         before = np.empty(len(self), np.int64)
         before[order] = np.arange(len(self)) - begins[self.clients[order]]  # how often the client was selected before
         total = np.bincount(self.rounds, minlength=self.num_rounds).cumsum().astype(np.float64)
         squares = np.bincount(self.rounds, 2.0 * before + 1, minlength=self.num_rounds).cumsum()
-        index: Values = np.ones(self.num_rounds)
+        index: Values = np.full(self.num_rounds, np.nan)
         np.divide(total**2, self.num_clients * squares, out=index, where=squares > 0)
         return index

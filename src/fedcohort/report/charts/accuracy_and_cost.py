@@ -54,7 +54,7 @@ GAP = 9
 COSTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("bytes", "bytes sent and received", "~s", formatted_values.size),
     ("client_passes", "client passes", "~s", formatted_values.count),
-    ("simulated_time", "simulated time of all rounds", "~s", formatted_values.count),
+    ("simulated_time", "simulated time of all rounds", "~s", formatted_values.simulated_time),
 )
 """Column of a comparison's table, title, d3 format, and how tooltips write it."""
 

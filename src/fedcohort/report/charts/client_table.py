@@ -1,9 +1,12 @@
 """List what happened to each client: rounds, accuracy, loss and time, as the sources of UCB selection do."""
 
+import math
+
 import numpy as np
 import pandas as pd
 
 from fedcohort.core import formatted_values
+from fedcohort.core.arrays import Values
 from fedcohort.report.charts.shown_seeds import about_seeds, seeds_of
 from fedcohort.report.figure import Figure
 from fedcohort.report.report_data import Reading, Story
@@ -74,5 +77,12 @@ def _rows(label: str, reading: Reading) -> pd.DataFrame:
     ordered = frame.sort_values("selected", ascending=False, kind="stable").head(MOST)
     kept = ordered if reading.num_clients > MOST else frame
     of_score = 3 if reading.run.labels == "numbers" else 1
-    digits = {"last": of_score, "accuracy": of_score, "loss": 4, "time": 2, "samples": 1}
+    time = _decimals(frame["time"].to_numpy(np.float64, na_value=np.nan))
+    digits = {"last": of_score, "accuracy": of_score, "loss": 4, "time": time, "samples": 1}
     return kept.round(digits)
+
+
+def _decimals(times: Values) -> int:
+    """The decimals of a column of times: two, or as many as the shortest time needs for three digits, since its unit can be long."""
+    shortest = min(times[times > 0], default=1.0)
+    return max(2, 2 - math.floor(math.log10(shortest)))

@@ -24,11 +24,11 @@ NUMBERS = (0.0, np.inf)
 
 
 def fairness(story: Story, look: Look) -> Figure | None:
-    """Jain's index of all selections so far, over rounds, beside uniform chance."""
-    if not story.first:
-        return None
+    """Jain's index of all selections so far, over rounds, beside uniform chance; None if no client was selected in any round."""
     labels = [label for label, _ in story.played]
     frame = by_round(story.played, lambda reading: reading.selected.jain(), SHARES)
+    if not story.first or frame.empty:
+        return None
     chance, about = _chance_of_points(story, look)
     several = len(about) > 1
     drawn = as_drawn(frame, labels, look)
@@ -99,13 +99,16 @@ def _references(story: Story) -> dict[str, list[Reading]]:
 
 
 def _jain_chance(readings: Sequence[Reading]) -> pd.DataFrame:
-    """Mean and 5% to 95% quantiles of Jain's index under uniform chance after each round: means over the seeds of a row."""
+    """Mean and 5% to 95% quantiles of Jain's index under uniform chance after each round, from the first selection on: means over the
+    seeds of a row."""
     longest = max(reading.num_rounds for reading in readings)
     paths = np.full((len(readings), longest, 4), np.nan)
     for path, reading in zip(paths, readings, strict=True):
-        path[: reading.num_rounds] = reading.chance.uniform.jain
-    mean, low, _, high = np.nanmean(paths, axis=0).T
-    return thinned(pd.DataFrame({"x": np.arange(1.0, longest + 1), "mean": mean, "low": low, "high": high}))
+        begun = reading.rounds["selected"].to_numpy(np.int64).cumsum() > 0
+        path[: reading.num_rounds][begun] = reading.chance.uniform.jain[begun]
+    known = np.isfinite(paths[:, :, 0]).any(axis=0)
+    mean, low, _, high = np.nanmean(paths[:, known], axis=0).T
+    return thinned(pd.DataFrame({"x": np.arange(1.0, longest + 1)[known], "mean": mean, "low": low, "high": high}))
 
 
 def participation(story: Story, look: Look) -> Figure | None:

@@ -9,7 +9,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import count, duration, index, number, number_spread, of_seeds, size, time_on
+from fedcohort.core.formatted_values import (
+    count,
+    duration,
+    index,
+    number,
+    number_spread,
+    of_seeds,
+    simulated_time,
+    size,
+    time_on,
+)
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.seed_notes import listed
@@ -162,7 +172,7 @@ def results(label: str, runs: "Sequence[Result]", findings: "Sequence[Finding]" 
         *_own_measures([run.own_measures for run in runs]),
         Column("Jain", [index(run.jain) for run in runs]),
         Column("Jain of\nchance", [index(run.jain_random) for run in runs], 2),
-        Column("simulated\ntime", [count(run.simulated_time) for run in runs], 6),
+        Column("simulated\ntime", [simulated_time(run.simulated_time) for run in runs], 6),
         Column("bytes", [size(run.bytes) for run in runs], 5),
         Column("wall\ntime", [duration(run.wall_seconds) for run in runs], 1),
     ]

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, rounds, setting, share
+from fedcohort.core.formatted_values import count, counted, number, rounds, setting, share, simulated_time
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -196,7 +196,7 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
 
 def _traits(survey: "Survey", shown: int) -> list[Column]:
     """Columns for time, and for other traits in which clients differ."""
-    columns = [Column("time", [*(count(float(value)) for value in survey.time[:shown]), ""], 3)]
+    columns = [Column("time", [*(simulated_time(float(value)) for value in survey.time[:shown]), ""], 3)]
     if survey.wrong_labels.any():
         columns.append(Column("wrong\nlabels", [*map(share, survey.wrong_labels[:shown]), ""], 5))
     if survey.held_out.any():
@@ -282,11 +282,16 @@ def _quantiles(survey: "Survey", width: int) -> tuple[Table, list[str]]:
     ]
     for i, head in enumerate(heads):
         values = {name: list(by_level.values())[i] for name, by_level in rows.items()}
-        numbers = ("samples", "classes_held")
-        cells = [rounds(v) if name in numbers else count(v, 0 if name == "time" else 2) for name, v in values.items()]
-        columns.append(Column(head, cells, RANKS.get(head)))
+        columns.append(Column(head, [_quantile(name, value) for name, value in values.items()], RANKS.get(head)))
     table, hidden = fitting_table(columns, width)
     return table, [f"quantile {head}" for head in hidden]
+
+
+def _quantile(name: str, value: float) -> str:
+    """A quantile of one of the measures of :func:`quantiles`."""
+    if name == "time":
+        return simulated_time(value)
+    return rounds(value) if name in ("samples", "classes_held") else count(value, 2)
 
 
 def known_data(known: Sequence[Mapping[str, str]], width: int) -> Group:

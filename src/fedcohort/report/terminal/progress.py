@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from fedcohort.core.formatted_values import clock, count
+from fedcohort.core.formatted_values import clock, count, simulated_time
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import Screen, harmless
 
@@ -147,7 +147,7 @@ class _Bar:
         facts = [
             f"round {row.round}/{cell.experiment.rounds}",
             f"test {_style(cell).with_unit(step.accuracy)}",
-            f"sim. time {count(row.simulated_time)}" if wide else f"sim {count(row.simulated_time)}",
+            f"sim. time {simulated_time(row.simulated_time)}" if wide else f"sim {simulated_time(row.simulated_time)}",
             *([left] if left else []),
         ]
         if wide and self._course.runs > 1:
@@ -176,7 +176,7 @@ class _Lines:
         number = f"{step.run} of {limit}{self._course.runs}" if limit else f"{step.run}/{self._course.runs}"
         print(
             f"[{number}] {harmless(cell.label)}, seed {cell.seed}: round {row.round:,} of {rounds:,}, test "
-            f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {count(row.simulated_time)}"
+            f"{_style(cell).name} {_style(cell).with_unit(step.accuracy)}, simulated time {simulated_time(row.simulated_time)}"
             + (f", {left}" if left else ""),
             file=sys.stderr,
             flush=True,
