@@ -20,6 +20,7 @@ from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
 from fedcohort.study.explain_decision import explain
 from tests.cli.test_cli import call
+from tests.selection.fakes import the_why
 from tests.test_chooser import CENSUS, K, M, answer, refuses, results_of
 
 NAMES = [f"clinic-{letter}" for letter in "abcdefghijkl"]
@@ -58,6 +59,8 @@ def test_the_record_has_what_happened(tmp_path: Path) -> None:
     assert run.rounds["test_accuracy"].tolist() == [0.1, 0.2, 0.3]
     assert run.rounds["validation_loss"].tolist() == pytest.approx([0.6] * 3)
     assert run.rounds["available"].tolist() == [M] * 3
+    assert run.rounds["note"].tolist() == [the_why(part).note for part in cohorts]
+    assert run.rounds["note"].iloc[0].startswith("highest loss of 6 candidates")
     assert run.rounds["admitted"].tolist() == [K, K, K - 1]  # the last client of the third round is lost
     lost = run.clients[run.clients["status"] == "failed"]
     assert lost["detail"].tolist() == ["lost"]

@@ -14,18 +14,39 @@ from fedcohort.algorithms import Algorithm, parameters
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
+from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.datasets import from_arrays
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
 from fedcohort.federation.load_dataset import load
-from fedcohort.federation.partition import DirichletClass, Iid, partition
+from fedcohort.federation.partition import DirichletClass, Iid, Partition, partition
 from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
 from fedcohort.selection.uniform import Uniform
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after
 from tests.run_states import a_run_state
+
+
+def test_test_samples_belong_to_the_clients_that_have_all_training_samples_of_theirs() -> None:
+    """Clients a, b and c of the data; the federation has some of them, in another order, or does not have them as they are."""
+    x, y = np.zeros((6, 2)), np.arange(6) % 2
+    test = np.zeros((5, 2)), np.arange(5) % 2
+    data = from_arrays((x, y), test, clients=[*"aabbcc"], test_clients=[*"cabac"])
+
+    def found(*clients: list[int]) -> list[int] | None:
+        """By the client of the federation that has these training samples; of the last four test samples."""
+        split = Partition(np.concatenate(clients), np.cumsum([0, *map(len, clients)]))
+        numbers = clients_of_test_samples(data, split, np.arange(1, 5))
+        return None if numbers is None else numbers.tolist()
+
+    assert found([0, 1], [2, 3], [4, 5]) == [0, 1, 0, 2]
+    assert found([5, 4], [1]) == [1, -1, 1, 0], "no client has the samples of b"
+    assert found([0, 1], [2], [3]) is None, "two clients have samples of b"
+    assert found([0, 1, 2, 3], [4, 5]) is None, "a client has the samples of a and of b"
+    assert clients_of_test_samples(from_arrays((x, y), test), partition(Iid(), y, 2, 0), np.arange(5)) is None
+
 
 EVERYTHING = {
     "partition": {"alpha": 0.5},

@@ -1,5 +1,6 @@
 """Mean and deviation of features: the bits of numpy, without copies of all features."""
 
+import statistics
 import tracemalloc
 
 import numpy as np
@@ -39,6 +40,22 @@ def test_deviations_have_the_bits_of_numpy(
     shift, scale = shift_and_scale(features, True)
     assert np.array_equal(shift.ravel(), features.mean(axis=axes, dtype=np.float64))
     assert same(scale.ravel(), 1 / np.where(deviation > 1e-12, deviation, 1))
+
+
+def test_images_of_bytes_have_mean_and_deviation_of_their_pixels() -> None:
+    """They are counted by level, in blocks of 4,096 images; no other test knew the scale of such images."""
+    rng = np.random.default_rng(0)
+    images = np.stack([rng.integers(low, high, (5000, 4, 3)) for low, high in ((0, 256), (90, 110), (7, 8))], axis=1)
+    shift, scale = shift_and_scale(images.astype(np.uint8), True)
+    assert shift.shape == scale.shape == (3, 1, 1)
+    pixels = [channel.ravel().tolist() for channel in images.swapaxes(0, 1)]
+    assert shift.ravel() == pytest.approx([statistics.fmean(channel) for channel in pixels], rel=1e-12)
+    deviations = [statistics.pstdev(channel) for channel in pixels]
+    assert deviations[2] == 0
+    assert scale.ravel() == pytest.approx([1 / deviations[0], 1 / deviations[1], 1], rel=1e-10)
+    two = np.array([[0, 200], [100, 100]], np.uint8).reshape(2, 1, 1, 2)  # mean 100, deviation √5,000
+    shift, scale = shift_and_scale(two, True)
+    assert (float(shift.item()), float(scale.item())) == (100.0, pytest.approx(5000**-0.5))
 
 
 def test_features_in_another_order_have_the_bits_of_numpy() -> None:

@@ -42,6 +42,15 @@ def answers(values: Values, question: Question, clients: Indices) -> Values:
     return values[clients]
 
 
+def test_first_weights_are_uniform_up_to_one_by_the_root_of_the_inputs() -> None:
+    """Of the first layer, 16 inputs; of the second, 400."""
+    weights = Network(hidden=400).start(9, 16, RNG(0))["weights"]
+    for name, limit in {"W1": 0.25, "b1": 0.25, "w2": 0.05}.items():
+        assert stats.kstest(weights[name].ravel(), stats.uniform(-limit, 2 * limit).cdf).pvalue > 1e-3
+        assert np.abs(weights[name]).max() <= limit
+    assert np.abs(weights["b2"]) <= 0.05
+
+
 def test_predictions_and_uncertainties_match_autograd() -> None:
     g, head = RNG(0), Network(hidden=7, ridge=0.5, nu=2.0)
     state, x = head.start(9, 4, g), g.normal(size=(9, 4))

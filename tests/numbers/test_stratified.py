@@ -238,6 +238,18 @@ def test_one_stage_with_groups_of_k_selects_one_group() -> None:
     assert same_law(selector.select, law, 4, 12, 1_500)
 
 
+def test_the_scores_say_which_groups_were_drawn() -> None:
+    """The last of the two groups gives one of its members, and its other members have the score 1, too."""
+    selector = ready(ClusterSurvey, 5, labels(4, 4, 4, 4))
+    cohort = selector.select(a_round(5, 16))
+    drawn = {client // 4 for client in cohort.clients.tolist()}
+    why = the_why(cohort)
+    assert len(drawn) == 2
+    assert why.scores.tolist() == [client // 4 in drawn for client in range(16)]
+    assert why.terms["group"].tolist() == [client // 4 for client in range(16)]
+    assert why.note == "2 of 4 groups by given"
+
+
 def test_one_stage_draws_from_the_last_group_at_random() -> None:
     selector = ready(ClusterSurvey, 3, labels(2, 2))
     law = {(0, 1, 2): 0.25, (0, 1, 3): 0.25, (0, 2, 3): 0.25, (1, 2, 3): 0.25}

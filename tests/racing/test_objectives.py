@@ -82,6 +82,10 @@ def test_costs_of_a_round_are_means_over_rounds_and_seeds(run: Run, tmp_path: Pa
     one, both = (round_cost(RacedRow("a", runs, (), "best")) for runs in ({1: other}, {1: other, 0: run}))
     assert dataclasses.astuple(one) == ("a", 1.0, 2.4, 240.0, 6.0, 4.0, 0.0)
     assert dataclasses.astuple(both) == ("a", 1.5, 6.2, 620.0, 4.0, 7.0, 4.5)
+    uneven = written(
+        tmp_path / "uneven", [played(t, range(k)) for t, k in enumerate((1, 1, 4), 1)], facts={"model bytes": "100"}
+    )
+    assert round_cost(RacedRow("a", {0: uneven}, (), "best")).selected == 2.0, "the mean, not the median"
 
 
 @pytest.mark.parametrize(

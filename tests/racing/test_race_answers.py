@@ -46,6 +46,23 @@ def test_the_recommendation_says_how_sure_it_is() -> None:
     assert race(first, open_, near).at_most_better == 0.02
 
 
+@pytest.mark.parametrize(
+    ("objective", "high", "words"),
+    [
+        ("time", math.log(1.25), "at most 20.0% better"),  # of 100 s, 80 s may be enough
+        ("time", math.log(1.9), "at most 47.4% better"),
+        ("time", math.log(2.1), "not told apart from it"),
+        ("accuracy", 0.8, "at most 80.0 points better"),
+        ("accuracy", 1.0, "not told apart from it"),
+    ],
+)
+def test_a_row_that_may_be_twice_as_good_is_not_told_apart(objective: str, high: float, words: str) -> None:
+    scores = [-math.log(100.0)] * 3 if objective == "time" else [0.1] * 3
+    other = row("B", UNDECIDED, scores, difference=0.0, low=-high, high=high)
+    said = race(row("A", BEST, scores), other, objective=objective).recommendation
+    assert f"over 3 seeds. 'B' is {words} (95% confidence)." in said
+
+
 def test_the_cost_says_what_was_saved() -> None:
     result = race(row("A", BEST, [0.9] * 10), row("B", DROPPED, [0.5] * 5, dropped_by="A", dropped_after=5))
     assert (result.cost.runs, result.grid_cost.runs) == (15, 20)

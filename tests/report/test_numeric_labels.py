@@ -10,7 +10,7 @@ import pytest
 import fedcohort
 from fedcohort.experiment.given_objects import Given
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
+from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.client_accuracy import client_accuracy
 from fedcohort.report.charts.client_table import client_table
@@ -124,6 +124,37 @@ def test_without_a_score_there_is_no_difference_and_no_word_about_its_interval(t
     assert "ne seed gives no interval" not in screen + Page(page(story)).prose + to_latex(compared)
     assert differences(story, PAGE) is None
     assert bars(story, PAGE) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "page_axis", "paper_axis"),
+    [
+        ((-0.5, -0.1), [-0.5, 0.0], [-0.5, 0.0]),
+        ((-0.5, 0.4), [-0.5, 0.42], [-0.6, 0.6]),
+        ((0.2, 0.99), [0.0, 1.0], [0.0, 1.0]),
+    ],
+    ids=["all below 0", "on both sides", "nearly 1"],
+)
+def test_the_axis_of_bars_has_their_beginning_at_0(
+    scores: tuple[float, float], page_axis: list[float], paper_axis: list[float], tmp_path: Path
+) -> None:
+    """With scores below 0 only, it ended below 0, and bars began outside of the chart."""
+    runs = [
+        written(
+            tmp_path / label,
+            [played(1, [0, 1], test_accuracy=score, test_loss=1 - score, class_accuracy=[])],
+            label=label,
+            data={"name": "diabetes"},
+            training={"loss": "mse"},
+            facts={"labels": "numbers"},
+        )
+        for label, score in zip(("first", "second"), scores, strict=True)
+    ]
+    for style, axis in ((PAGE, page_axis), (paper(1), paper_axis)):
+        figure = bars(gather(runs), style)
+        assert figure is not None
+        chart = figure.views[0].panels[0].chart.to_dict(validate=False)
+        assert chart["layer"][0]["encoding"]["x"]["scale"]["domain"] == pytest.approx(axis)
 
 
 def test_a_table_for_a_paper_says_what_the_score_of_a_client_is(tmp_path: Path) -> None:

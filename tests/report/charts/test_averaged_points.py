@@ -69,6 +69,7 @@ def test_points_of_long_lines_are_means_of_blocks_of_rounds() -> None:
     assert found["x"].tolist() == [2, 5, 7]
     assert found["mean"].tolist() == [3, 2, 9]
     assert found["averaged"].tolist() == [3, 3, 1]
+    assert about_points(found.assign(strategy="a"), {}) == "Each point is the mean of 3 rounds."
     assert thinned(frame, 7) is frame
 
 

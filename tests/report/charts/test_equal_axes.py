@@ -12,7 +12,10 @@ from fedcohort.record import ClientRow, Run
 from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.client_reports import reported
+from fedcohort.report.charts.client_traits import sizes
+from fedcohort.report.charts.line_axes import Axes, ending_at_ticks
 from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
 from fedcohort.report.page_sections import figures
 from fedcohort.report.paper_figures import composed, draw
@@ -83,6 +86,30 @@ def test_titles_name_the_seed_that_they_are_about(tmp_path: Path) -> None:
     assert "Bars and indices are those of seed 0; tables show means over seeds." in chosen[0].note
     assert all(figure.title.endswith(f", seed {figure.seed}") for figure in two)
     assert {figure.key for figure in two} >= {"selections", "raster"}
+
+
+@pytest.mark.parametrize(("top", "end"), [(1.05, 2.0), (4.2, 5.0), (10.5, 12.0), (52.5, 60.0)])
+def test_axes_of_numbers_of_clients_end_at_a_whole_number(top: float, end: float) -> None:
+    """With steps of 1, 2, 5 or 10, at most about five of them; an axis of shares up to 2.1 ends at 2.5."""
+    assert ending_at_ticks(Axes("round", "clients", [0.0, top], whole=True)).span == [0.0, end]
+    assert ending_at_ticks(Axes("round", "share", [0.0, 2.1])).span == [0.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("samples", "bars"),
+    [
+        ([3, 3, 4, 7], [(2.5, 3.5, 2), (3.5, 4.5, 1), (6.5, 7.5, 1)]),  # one for each number of samples
+        ([0, 99, 100, 1199], [(0, 100, 2), (100, 200, 1), (1100, 1200, 1)]),  # twelve bars have room for 0 to 1,199
+        ([0, 99, 100, 1200], [(0, 101, 3), (1111, 1212, 1)]),
+    ],
+    ids=["small", "full", "one more"],
+)
+def test_histograms_of_sizes_have_a_dozen_bars_for_few_clients(
+    samples: list[int], bars: list[tuple[float, float, int]]
+) -> None:
+    figure = sizes(Clients(0, [], {"samples": np.array(samples)}), PAGE)
+    drawn = figure.data["sizes"]
+    assert list(zip(drawn["left"], drawn["right"], drawn["clients"], strict=True)) == bars
 
 
 def test_ticks_of_three_rounds_are_one_two_three(tmp_path: Path) -> None:

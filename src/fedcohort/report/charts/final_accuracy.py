@@ -43,7 +43,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     frame = frame.assign(
         low=(frame["mean"] - frame["sd"]).clip(lower=score.limits[0]), high=(frame["mean"] + frame["sd"]).clip(upper=1)
     )
-    top = float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64)))
+    top = max(0.0, float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64))))  # bars begin at 0
     lowest = min(0.0, float(np.nanmin(frame[["mean", "low"]].to_numpy(np.float64))))
     span = [lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)]
     ticks = ticks_beside(labels, look, 5)
