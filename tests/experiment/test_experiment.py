@@ -1,7 +1,9 @@
 """The experiment: one schema for TOML and Python, strict, complete, stable hashes, rows and sweeps."""
 
+import copy
 import dataclasses
 import importlib
+import pickle
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -420,3 +422,30 @@ def test_a_file_without_a_class_says_how_to_name_one() -> None:
         UsageError, match=r"mine\.py': no such strategy; for a class in this file, write 'mine\.py:Class'$"
     ):
         Experiment(selection={"name": "mine.py"})
+
+
+def test_a_setting_of_an_experiment_is_not_assigned() -> None:
+    experiment = Experiment()
+    for section, name, value in [(experiment, "rounds", 5), (experiment.selection, "k", 5)]:
+        with pytest.raises(UsageError, match=rf"^{name} = 5: an experiment cannot be changed; .*with_overrides\("):
+            setattr(section, name, value)
+    with pytest.raises(UsageError, match=r"^training\.lr = 'x': .*dataclasses\.replace\(training, lr=…\)"):
+        experiment.training.lr = "x"  # type: ignore[assignment]
+    assert experiment == Experiment()
+    assert pickle.loads(pickle.dumps(experiment)) == experiment == copy.deepcopy(experiment)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"training.lr": 0.1}, "training.lr: unknown key; write training = { lr = … } in a file, and {'training': {'lr': …}} in"),
+        ({"federation": {"partition.alpha": 1}}, "federation.partition.alpha: unknown key; write partition = { alpha = … } in"),
+        ({"trainin.lr": 0.1}, "trainin.lr: unknown key; did you mean"),
+        (["seeds=3"], "overrides = ['seeds=3']: should be a dictionary, such as {'seeds': 5}"),
+        ({"variants": ["ucb"]}, "variants.0 = 'ucb': should be a table with a label and the settings that differ, such as"),
+    ],
+)  # fmt: skip
+def test_overrides_in_another_form_say_the_right_one(overrides: Any, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Experiment().with_overrides(overrides)
+    assert str(raised.value).startswith(message)

@@ -485,6 +485,15 @@ def test_decimal_numbers_are_features_and_numeric_labels(tmp_path):
             lambda t: t.drop(columns="label"),
             r"no column 'label'; choose one with data\.label_column \(columns: client, age",
         ),
+        (
+            lambda t: t.rename(columns={"label": " Label"}),
+            r"no column 'label'; did you mean ' Label'\? choose one with data\.label_column \(columns: .*, ' Label'\)",
+        ),
+        (
+            lambda t: t.assign(age=["3,5", "-2", ",5", *["1"] * 77]),
+            r"column 'age' has decimal commas; .*decimal=','",
+        ),
+        (lambda t: t.assign(age=["3,5", "1,234.5"] * 40), r"column 'age' has no numbers but"),
         (lambda t: t.assign(label=None), r"column 'label': 80 of 80 values are missing; give every sample a label"),
         (lambda t: t.assign(label=np.linspace(0, 1, 80)), r"column 'label': labels must be integers 0\.\.K-1 or texts"),
         (lambda t: t.assign(label=1 + np.arange(80) % 2), r"labels are 1\.\.2; must be 0\.\.1"),

@@ -95,7 +95,7 @@ def test_clients_and_own_measures_are_displayed(tmp_path: Path) -> None:
     assert re.search(r"worst client: that of\s+the client with the lowest accuracy\.", str(compared))
     latex = compared.to_latex()
     assert "& Worst client &" in latex
-    assert "worst client: that of the client with the lowest." in latex
+    assert "worst client: that of the client with the lowest accuracy." in latex
     story = gather(find_runs([tmp_path]))
     found = Page(page(story))
     assert "accuracy of the worst client %" in found.prose

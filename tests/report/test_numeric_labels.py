@@ -51,6 +51,20 @@ def test_classes_of_numeric_labels_are_explained(settings: dict[str, Any], times
     assert Page(pictures(experiment, dataset, survey)).prose.count(RANGES) == times
 
 
+def test_the_mean_absolute_error_is_explained_where_its_column_is(tmp_path: Path) -> None:
+    about = "mae: mean absolute error on the test set, in the units of the labels."
+    compared = fedcohort.compare(small(rounds=1, seeds=1, variants=VARIANTS, **IID, **DIABETES), runs=tmp_path)
+    wide = terminal.as_text(terminal.comparison(compared, 300), 300)
+    narrow = terminal.as_text(terminal.comparison(compared, 40), 40)
+    assert " mae " in wide
+    assert about in wide
+    hidden = " ".join(narrow.split()).partition("Hidden for lack of width: ")[2]
+    assert "mae, " in hidden
+    assert about not in " ".join(narrow.split())
+    assert about in compared.to_latex()
+    assert about in str(compared._repr_mimebundle_()["text/html"])
+
+
 def diverging(*rates: float) -> fedcohort.Experiment:
     """Two strategies with each of these learning rates: the models of 1,000 have no finite score."""
     numbers = IID | DIABETES | {"measures": {"clients_every": 1}}

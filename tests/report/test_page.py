@@ -27,6 +27,7 @@ from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.write_page import write_page
+from fedcohort.study.batch_size_profile import Profile
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page
@@ -293,6 +294,18 @@ def test_the_command_takes_runs_folders_and_experiment_files(tmp_path: Path, run
     result = CliRunner().invoke(cli, ["report", str(one), "-o", str(one / "run.sqlite" / "page.html")])
     assert result.exit_code == 2
     assert "--output" in result.output
+
+
+def test_commands_in_messages_have_paths_with_spaces_in_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my runs").mkdir()
+    Path("my file.toml").write_text("rounds = 1")
+    with pytest.raises(UsageError, match=r"^my runs: .*`fedcohort run --runs 'my runs'` creates one$"):
+        find_runs([Path("my runs")])
+    with pytest.raises(UsageError, match=r"^my file\.toml: .*`fedcohort compare 'my file\.toml'`"):
+        find_runs([Path("my file.toml")])
+    with pytest.raises(UsageError, match=r"^my file\.toml: .*`fedcohort profile --json > 'my file\.toml'` makes one$"):
+        Profile.load(Path("my file.toml"))
 
 
 def test_the_same_run_twice_counts_once(runs: Path) -> None:

@@ -1,6 +1,7 @@
 """A killed or interrupted run that is resumed equals an uninterrupted run; damaged files are reported and not overwritten."""
 
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -389,8 +390,16 @@ def test_a_runs_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> 
 
 
 def test_opening_a_folder_without_a_run_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a run directory"):
+    with pytest.raises(
+        UsageError, match=r"not a run directory \(there is no run\.sqlite\); `fedcohort run` creates one$"
+    ):
         fedcohort.open_run(tmp_path)
+    run = fedcohort.run(small(rounds=1), runs=tmp_path)
+    for file in ("run.sqlite", "experiment.toml"):
+        with pytest.raises(
+            UsageError, match=rf"{file}: not a run directory; give its directory, {re.escape(str(run.path))}$"
+        ):
+            fedcohort.open_run(run.path / file)
 
 
 def test_a_run_directory_that_is_removed_while_its_run_is_played(tmp_path: Path) -> None:

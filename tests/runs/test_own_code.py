@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
@@ -64,6 +65,7 @@ def test_an_iterator_at_its_end_is_an_error_of_the_function(tmp_path: Path) -> N
         ({"data": (x, y)}, rf"^data = an object of type tuple: {GIVE_DATA}"),
         ({"data": tensors}, rf"^data = an object of type TensorDataset: {GIVE_DATA}"),
         ({"data": DataLoader(tensors)}, rf"^data = an object of type DataLoader: {GIVE_DATA}"),
+        ({"data": pd.DataFrame(x)}, r"^data = a DataFrame: save it as a table, .*\{'name': 'mine\.csv'\}\); or name a function"),
         ({"data": fedcohort.Dataset}, rf"^data = the class Dataset: {GIVE_DATA}"),
         ({"data": "mnist"}, r"^data = 'mnist': give a Dataset; a name or a folder is a setting: Experiment\(data="),
         ({"data": Path("x")}, r"^data = 'x': give a Dataset"),
@@ -414,7 +416,7 @@ def answering(method: str, returned: Any) -> FedAvg:
         (Remembers(), r"^round 1: client \d+: Remembers\.finish returned .*; it must return two dictionaries of the form .*memory$"),
         (TurnsBack(), r"^round 1: client \d+: TurnsBack\.backward returned None; it must return what problem\.backward\(\) does: "),
         (Forgets(), r"^Forgets\.local_training returned None; it must return settings: dataclasses\.replace\(training, …\)$"),
-        (Changes(), r"^Changes\.local_training changed the settings that it was given; return dataclasses\.replace\("),
+        (Changes(), r"^Changes\.local_training: training\.epochs = 3: settings of training cannot be changed; .*replace\("),
         (Sends(None), r"^Sends\.broadcast returned None; it must return a dictionary of the form \{'kind': \{'name': tensor\}\}"),
         (Sends({"c": torch.ones(1)}), r"^Sends\.broadcast returned \{'c': tensor\(\[1\.\]\)\}; it must return a dictionary"),
         (Doubles(), r"^Doubles\.aggregate returned '1\.weight' .* and type torch\.float64; it must be .* and type torch\.float32$"),

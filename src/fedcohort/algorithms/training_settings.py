@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from fedcohort.algorithms.catalogue import LOSSES
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.parameters import NotInKey, make, parameters
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ class Training:
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
             raise ValueError("nesterov = true needs a momentum above 0")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change a setting, which would not be checked, and would hold for other clients and rounds, too.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"training.{name} = {shown(value)}: settings of training cannot be changed; make others with "
+            f"dataclasses.replace(training, {name}=…), or experiment.with_overrides({{'training': {{{name!r}: …}}}})"
+        )
 
     def build_loss(self) -> "Loss":
         """The loss that clients minimize.

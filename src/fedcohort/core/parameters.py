@@ -229,6 +229,9 @@ def make(cls: type[T], values: Mapping[str, object], where: str) -> T:
 def _unknown(key: object, fields: Iterable[str]) -> str:
     """What is wrong with a key that is not one of ``fields``."""
     valid = list(fields)
+    table, dot, setting = str(key).partition(".")
+    if dot and table in valid:
+        return f"unknown key; write {table} = {{ {setting} = … }} in a file, and {{{table!r}: {{{setting!r}: …}}}} in Python"
     return f"unknown key; {nearest(str(key), valid) if valid else 'it takes no parameters'}"
 
 

@@ -204,11 +204,16 @@ def _variant(row: object, position: int) -> Variant:
     """A row of ``[[variants]]`` as its label and its overrides."""
     if isinstance(row, Variant):
         return row
-    if isinstance(row, Mapping) and not isinstance(row.get("label", ""), str):
+    if not isinstance(row, Mapping):
+        raise UsageError(
+            f"variants.{position} = {shown(row)}: should be a table with a label and the settings that differ, such as "
+            '{ label = "UCB", selection = "ucb" }'
+        )
+    if not isinstance(row.get("label", ""), str):
         label = row["label"]
         example = f", such as '{label}'" if isinstance(label, int | float) else ""
         raise UsageError(f"variants.{position}.label = {shown(label)}: should be text in quotes{example}")
-    if not isinstance(row, Mapping) or not row.get("label", "").strip():
+    if not row.get("label", "").strip():
         raise UsageError(f'variants.{position}.label: required; every [[variants]] table needs a label = "…"')
     for key in row:
         if key in NOT_IN_ROWS:

@@ -163,6 +163,11 @@ def _check_data(data: object) -> None:
         raise UsageError(
             f"data = {shown(str(data))}: give a Dataset; a name or a folder is a setting: Experiment(data={{'name': …}})"
         )
+    if type(data).__name__ == "DataFrame":
+        raise UsageError(
+            "data = a DataFrame: save it as a table, and name the file: Experiment(data={'name': 'mine.csv'}); or name a function "
+            "that returns it, 'mine.py:load'; or give a Dataset of arrays, fedcohort.from_arrays(…)"
+        )
     raise UsageError(
         f"data = {_kind(data)}: give a Dataset, such as fedcohort.from_arrays((train_features, train_labels), "
         "(test_features, test_labels))"

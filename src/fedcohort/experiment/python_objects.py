@@ -25,8 +25,10 @@ def with_names(values: Mapping[str, object]) -> dict[str, Any]:
         values: the description, or settings that override one, as nested values.
 
     Raises:
-        UsageError: an object is no plug-in of its section, or cannot be copied.
+        UsageError: the values are no mapping, or an object is no plug-in of its section or cannot be copied.
     """
+    if not isinstance(values, Mapping):
+        raise UsageError(f"overrides = {shown(values)}: should be a dictionary, such as {{'seeds': 5}}")
     result = _with_names(values)
     if isinstance(result.get("variants"), list | tuple):
         result["variants"] = [_variant(row) for row in result["variants"]]

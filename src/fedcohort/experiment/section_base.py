@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import Table, is_file_name
 
 __all__ = ["Choice", "Section"]
@@ -23,6 +23,17 @@ class Section(BaseModel):
         allow_inf_nan=False,
         validate_default=True,
     )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change a setting.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{name} = {shown(value)}: an experiment cannot be changed; make another one, such as "
+            "experiment.with_overrides({'selection': {'k': 5}})"
+        )
 
 
 class Choice(Section):

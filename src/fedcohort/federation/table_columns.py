@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLIENT", "LABEL", "SPLIT", "Columns", "check_choice", "check_column_names", "check_separator", "features_of", "ids_of",
-    "labels_of", "names_of_columns", "numbers_of", "split_of",
+    "labels_of", "meant_column", "names_of_columns", "numbers_of", "split_of",
 ]  # fmt: skip
 
 log = logging.getLogger("fedcohort")
@@ -143,6 +143,7 @@ def numbers_of(column: "pd.Series[Any]", where: str) -> NDArray[np.float64]:
     column = _in_floats(column)
     _check_complete([column], where, "give every sample a label, or leave it out")
     if getattr(column.dtype, "kind", "O") not in "biuf":
+        _check_commas([column], where)
         raise UsageError(
             f"{where}: column {str(column.name)!r}: data.numeric = true needs labels that are numbers, not {column.dtype}; choose "
             "another data.label_column, or leave out data.numeric"
@@ -200,7 +201,8 @@ def features_of(
     )
     if missing := [column for column in chosen if column not in frame]:
         raise UsageError(
-            f"{where}: no column {missing[0]!r}; choose others with data.feature_columns (columns: {names_of_columns(frame)})"
+            f"{where}: no column {missing[0]!r}; {meant_column(missing[0], frame)}choose others with data.feature_columns "
+            f"(columns: {names_of_columns(frame)})"
         )
     if not chosen:
         raise UsageError(f"{where}: has no columns of features (columns: {names_of_columns(frame)})")
@@ -256,12 +258,24 @@ def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clie
         has, them = ("has", "it") if len(other) == 1 else ("have", "them")
         which = "it says" if len(other) == 1 else "one of them says"
         clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
+        _check_commas(other, where)
         _check_for_single_texts(other, where)
         types = " and ".join(dict.fromkeys(str(column.dtype) for column in other))
         raise UsageError(
             f"{where}: {_columns_of(other)} {has} no numbers but {brief(types, 60)}; encode {them} as numbers, "
             f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts{clients}"
         )
+
+
+def _check_commas(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
+    """Refuse a column of numbers with decimal commas, which are texts, and say how to read them."""
+    for column in columns:
+        texts = column.dropna().astype(str).str
+        if texts.contains(",").any() and texts.fullmatch(r"\s*[-+]?\d*(,\d+)?\s*").all():
+            raise UsageError(
+                f"{where}: {_columns_of([column])} has decimal commas; save the table with decimal points, or read it in a function "
+                "(data.name = 'my.py:load') with pandas.read_csv(…, decimal=',')"
+            )
 
 
 def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
@@ -326,4 +340,11 @@ def _columns_of(columns: "Sequence[pd.Series[Any]]") -> str:
 
 
 def names_of_columns(frame: "pd.DataFrame") -> str:
-    return brief(", ".join(map(str, frame.columns)), 110)
+    """The names of all columns; those with a space at an end in quotes."""
+    return brief(", ".join(name if name == name.strip() else repr(name) for name in map(str, frame.columns)), 110)
+
+
+def meant_column(column: str, frame: "pd.DataFrame") -> str:
+    """A hint with the column that has the name in other letters or with spaces, with a space after it; empty without one."""
+    alike = [name for name in map(str, frame.columns) if name.strip().casefold() == column.strip().casefold()]
+    return f"did you mean {alike[0]!r}? " if alike else ""

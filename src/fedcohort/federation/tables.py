@@ -21,6 +21,7 @@ from fedcohort.federation.table_columns import (
     features_of,
     ids_of,
     labels_of,
+    meant_column,
     names_of_columns,
     numbers_of,
     split_of,
@@ -64,7 +65,8 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
         if column is not None and column not in frame:
             check_separator(list(frame.columns), where)
             raise UsageError(
-                f"{where}: no column {column!r}; choose one with data.{setting} (columns: {names_of_columns(frame)})"
+                f"{where}: no column {column!r}; {meant_column(column, frame)}choose one with data.{setting} "
+                f"(columns: {names_of_columns(frame)})"
             )
     labels, classes = (numbers_of(frame[label], where), None) if columns.numeric else labels_of(frame[label], where)
     ids = None if client is None else ids_of(frame[client], where)

@@ -52,7 +52,8 @@ class Run:
         self._database = self.path / "run.sqlite"
         if not self._database.is_file():
             check_database_exists(self.path)
-            raise UsageError(f"{self.path}: not a run directory (there is no run.sqlite); {self._instead()}")
+            lacks = "" if self.path.is_file() else " (there is no run.sqlite)"
+            raise UsageError(f"{self.path}: not a run directory{lacks}; {self._instead()}")
         check_header(self._database)
         check_logs(self._database)
         self._copy = copy_with_log(self._database) if untouched else None
@@ -83,6 +84,8 @@ class Run:
 
     def _instead(self) -> str:
         """What to give in place of a path that is not a run directory."""
+        if (self.path.parent / "run.sqlite").is_file():
+            return f"give its directory, {self.path.parent}"
         runs = sorted(self.path.glob("*/run.sqlite"))
         return f"give one of the runs in it, such as {runs[0].parent}" if runs else "`fedcohort run` creates one"
 

@@ -17,7 +17,7 @@ from fedcohort.report.page import framed, page
 from fedcohort.report.paper_tables import measured_columns
 from fedcohort.report.report_data import Story, gather
 from fedcohort.report.seed_notes import over_seeds
-from fedcohort.report.terminal.comparison_notes import about_federations, about_references
+from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_references
 from fedcohort.report.unranked_rows import about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.report.worst_clients import worst as worst_of
@@ -134,6 +134,7 @@ def comparison_in_notebook(compared: "Comparison") -> Bundle:
         f"Test {score.name} {compared.when}{score.in_unit}, {over}. {about_references(compared)}",
         compared.about_verdicts,
         about_judged(compared),
+        about_error(compared.own_measures, score),
         compared.about_counted,
         compared.about_targets + about_reached(numbers_reached(records)) + about_not_reached(records),
         compared.place,

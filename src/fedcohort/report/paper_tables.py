@@ -16,7 +16,7 @@ from fedcohort.report.compared_rows import compared_rows
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import over_seeds
-from fedcohort.report.terminal.comparison_notes import about_federations, about_scores, own_samples
+from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_scores, own_samples
 from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.comparison import Comparison
@@ -71,6 +71,7 @@ def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
     about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
     about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
     notes = [
+        about_error(compared.own_measures, compared.score),
         about_different_seeds(compared),
         about_federations(compared),
         about_planned(compared),
@@ -278,7 +279,7 @@ def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
     lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
     return (
         f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "
-        f"lowest.{about_scores(score)}"
+        f"lowest {name}.{about_scores(score)}"
     )
 
 

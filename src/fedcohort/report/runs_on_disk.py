@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from fedcohort.core.errors import UsageError
@@ -100,7 +101,7 @@ def _runs_of(path: Path, folder: str | Path, settings: Sequence[str]) -> Found:
         )
     inside = _inside(path)
     if not inside:
-        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {path}` creates one")
+        raise UsageError(f"{path}: there is no run in it; `fedcohort run --runs {quote(str(path))}` creates one")
     return Found([Run(inner) for inner in inside])
 
 
@@ -136,8 +137,8 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     runs = [run for run in found if run is not None]
     if not runs:
         raise UsageError(
-            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {path}`, or give --runs; "
-            "after a sweep with --over, give the folder of the runs instead of the file"
+            f"{path}: none of its runs is in {folder}; create them with `fedcohort compare {quote(str(path))}`, or give "
+            "--runs; after a sweep with --over, give the folder of the runs instead of the file"
         )
     lacking: dict[str, list[int]] = {}
     for cell, run in zip(cells, found, strict=True):

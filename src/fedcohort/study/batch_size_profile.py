@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -185,10 +186,12 @@ class Profile:
             sizes = [size_with_nan(size) for size in values["sizes"]]
             profile = TypeAdapter(Profile).validate_json(json.dumps({**values, "sizes": sizes}), strict=True)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise UsageError(f"{path}: not a profile; `fedcohort profile --json > {path}` makes one") from None
+            raise UsageError(
+                f"{path}: not a profile; `fedcohort profile --json > {quote(str(path))}` makes one"
+            ) from None
         if not sizes or not all(size["clients"] for size in sizes):
             raise UsageError(
-                f"{path}: this profile contains no measured batch size; `fedcohort profile --json > {path}` makes one"
+                f"{path}: this profile contains no measured batch size; `fedcohort profile --json > {quote(str(path))}` makes one"
             )
         return profile
 

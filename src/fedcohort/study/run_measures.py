@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,8 @@ def how_to_go_on(run: Run) -> str:
     if given := run.meta.get("given"):
         return f"from Python, with the same {given}"
     trust = " --trust-plugins" if run.plug_in_files else ""
-    return f"with `fedcohort run {run.path / 'experiment.toml'} --runs {run.path.parent}{trust}`"
+    file, folder = quote(str(run.path / "experiment.toml")), quote(str(run.path.parent))
+    return f"with `fedcohort run {file} --runs {folder}{trust}`"
 
 
 def without_round(run: Run) -> str:

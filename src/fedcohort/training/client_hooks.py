@@ -51,11 +51,11 @@ def settings_under(algorithm: Algorithm, training: Training) -> Training:
     Raises:
         UsageError: it returns something else, or changes the settings that it is given.
     """
-    given = dict(vars(training))
-    returned: object = algorithm.local_training(training)
     where = f"{type(algorithm).__name__}.local_training"
-    if vars(training) != given:
-        raise UsageError(f"{where} changed the settings that it was given; return dataclasses.replace(training, …)")
+    try:
+        returned: object = algorithm.local_training(training)
+    except UsageError as error:  # such as that of an assignment to a setting
+        raise UsageError(f"{where}: {error}") from error
     if not isinstance(returned, Training):
         raise UsageError(
             f"{where} returned {shown(returned)}; it must return settings: dataclasses.replace(training, …)"

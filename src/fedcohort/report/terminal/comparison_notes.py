@@ -20,7 +20,15 @@ from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_interval
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_federations", "about_references", "about_scores", "difference_to_references", "notes", "own_samples"]
+__all__ = [
+    "about_error",
+    "about_federations",
+    "about_references",
+    "about_scores",
+    "difference_to_references",
+    "notes",
+    "own_samples",
+]
 
 
 def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Collection[str] = ()) -> list[str]:
@@ -43,6 +51,7 @@ def notes(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hidden: Col
         _about_clients(compared, rows, hidden),
         compared.about_verdicts,
         about_judged(compared),
+        "" if "mae" in hidden else about_error(compared.own_measures, compared.score),
         "" if of_target <= set(hidden) else _about_target(compared, rows),
         " ".join(
             [
@@ -117,6 +126,13 @@ def _about_clients(compared: "Comparison", rows: Sequence[Mapping[str, Any]], hi
         return f"{lowest.capitalize()}: {about} {own}.{rest}"
     ends = "" if without[1] else f"; {lowest}: {about} {name}"
     return f"Over clients: {own}, mean ± standard deviation over clients{ends}.{rest}"
+
+
+def about_error(measures: Collection[str], score: ScoreStyle) -> str:
+    """What the column ``mae`` is if labels are numbers; empty for classes, where it can only be a measure of the user."""
+    if not score.numeric or "mae" not in measures:
+        return ""
+    return "mae: mean absolute error on the test set, in the units of the labels."
 
 
 def about_scores(score: ScoreStyle) -> str:
