@@ -12,7 +12,7 @@ from fedcohort.core.arrays import Values
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measures_table", "numbers_in", "with_own_columns", "without_unknown_steps"]
+__all__ = ["accuracies_table", "measures_table", "numbers_in", "with_own_columns", "without_unknown_steps"]
 
 
 PARSED = 2_000
@@ -73,6 +73,14 @@ def measures_table(rows: "Sequence[tuple[Any, ...]]") -> "pd.DataFrame":
     table = pd.DataFrame(rows, columns=["round", "name", "value"]).astype({"round": int, "value": float})
     wide = table.pivot(index="round", columns="name", values="value").rename_axis(columns=None)
     return wide[list(dict.fromkeys(table["name"]))]
+
+
+def accuracies_table(rows: Sequence[tuple[int, bytes]]) -> "pd.DataFrame":
+    """Rounds and the accuracies of all clients, as little-endian float64 [m], as one row per round and one column per client."""
+    import pandas as pd
+
+    values = {t: np.frombuffer(blob, dtype="<f8") for t, blob in rows}
+    return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
 
 
 def without_unknown_steps(frame: "pd.DataFrame", clock: str) -> "pd.DataFrame":

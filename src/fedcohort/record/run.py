@@ -16,16 +16,16 @@ from fedcohort.core.given_values import whole_number
 from fedcohort.core.paths import as_path
 from fedcohort.core.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
-from fedcohort.record.database import FORMAT, client_accuracies, damaged, numbers_of, own_measures
+from fedcohort.record.database import FORMAT, client_accuracies, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions
-from fedcohort.record.own_columns import measures_table, with_own_columns, without_unknown_steps
+from fedcohort.record.own_columns import accuracies_table, measures_table, with_own_columns, without_unknown_steps
 from fedcohort.record.passed_checks import check_once
 from fedcohort.record.record_form import check_logs, check_tables, naming_damage, read_table
 from fedcohort.record.recorded_plugins import copied_files, recorded_plugins
 from fedcohort.record.recorded_portrait import recorded_portrait
 from fedcohort.record.round_rows import Portrait
 from fedcohort.record.untouched_copy import check_database_exists, check_header, copy_with_log, had_log
-from fedcohort.record.verification import results_digest, verify_files, verify_rounds
+from fedcohort.record.verification import results_digest, verify_files, verify_pages, verify_rounds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,7 @@ class Run:
     def __init__(self, path: str | Path, *, untouched: bool = False) -> None:
         self.path = as_path(path, "path")
         self._database = self.path / "run.sqlite"
+        self._of_finished: dict[str, Any] = {}  # the facts and the last round of a finished run no longer change
         if not self._database.is_file():
             check_database_exists(self.path)
             lacks = "" if self.path.is_file() else " (there is no run.sqlite)"
@@ -207,11 +208,8 @@ class Run:
         they are measured whenever the test set is. Otherwise they are those of ``measures.clients_every``, without which the table
         is empty. NaN for clients without data.
         """
-        import pandas as pd
-
         with self._reading() as connection:
-            values = {t: np.frombuffer(blob, dtype="<f8") for t, blob in client_accuracies(connection)}
-        return pd.DataFrame.from_dict(values, orient="index").rename_axis(index="round", columns="client")
+            return accuracies_table(client_accuracies(connection))
 
     @property
     def portrait(self) -> Portrait:
@@ -256,8 +254,11 @@ class Run:
     @property
     def last_round(self) -> int:
         """The last recorded round; 0 if there is none."""
-        with self._reading() as connection:
-            return int(connection.execute("SELECT COALESCE(MAX(round), 0) FROM rounds").fetchone()[0])
+        finished = "meta" in self._of_finished
+        last = self._of_finished.get("last") or self.query("SELECT COALESCE(MAX(round), 0) FROM rounds")[0][0]
+        if finished:
+            self._of_finished["last"] = last
+        return int(last)
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows that an SQL query returns; the query cannot change the database."""
@@ -293,6 +294,7 @@ class Run:
         Raises:
             UsageError: something was changed or damaged after it was written.
         """
+        self._of_finished.clear()
         with self._reading() as connection:
             check_once(self._database, partial(verify_rounds, connection, self._database))
         verify_files(self.path, self._meta())
@@ -304,9 +306,7 @@ class Run:
             UsageError: it is damaged.
         """
         with self._reading() as connection:
-            verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
-        if verdict != "ok":
-            raise damaged(self._database, verdict)
+            verify_pages(connection, self._database)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -332,8 +332,11 @@ class Run:
             check_tables(connection, self._database)
 
     def _meta(self) -> dict[str, str]:
-        with self._reading() as connection:
-            return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        """The facts about the run; those of a finished run are read once."""
+        meta: dict[str, str] = self._of_finished.get("meta") or dict(self.query("SELECT key, value FROM meta"))
+        if meta.get("status") == "finished":
+            self._of_finished["meta"] = meta
+        return dict(meta)
 
     def _frame(self, query: str) -> "pd.DataFrame":
         with self._reading() as connection:

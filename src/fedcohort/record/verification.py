@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import (
@@ -22,7 +23,10 @@ from fedcohort.record.equal_decisions import every_decision
 from fedcohort.record.record_form import check_kinds
 from fedcohort.record.recorded_plugins import copied_files
 
-__all__ = ["results_digest", "signature", "verify_files", "verify_rounds"]
+__all__ = ["Signature", "results_digest", "signature", "verify_files", "verify_pages", "verify_rounds"]
+
+Signature: TypeAlias = tuple[tuple[str, int, int], ...]
+"""Names, times in nanoseconds and sizes of the files of a run directory, see :func:`signature`."""
 
 
 def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
@@ -47,6 +51,21 @@ def verify_rounds(connection: sqlite3.Connection, database: Path) -> None:
             raise damaged(database, f"round {t} or the description differs from what was recorded")
     _verify_checkpoint_rows(connection, database)
     check_kinds(connection, database)
+
+
+def verify_pages(connection: sqlite3.Connection, database: Path) -> None:
+    """Let SQLite check the structure of a database.
+
+    Args:
+        connection: a connection to it.
+        database: its file, for messages.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
+    if verdict != "ok":
+        raise damaged(database, verdict)
 
 
 def _verify_checkpoint_rows(connection: sqlite3.Connection, database: Path) -> None:
@@ -137,7 +156,7 @@ def _changed(file: Path) -> UsageError:
     )
 
 
-def signature(path: Path) -> tuple[tuple[str, int, int], ...]:
+def signature(path: Path) -> Signature:
     """Names, times and sizes of the files of a run directory that its hashes cover: they change when the directory does."""
     files = [path / "run.sqlite", path / "run.sqlite-wal", path / "experiment.toml", path / "model.safetensors"]
     facts = []

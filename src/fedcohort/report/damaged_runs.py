@@ -8,10 +8,10 @@ from typing import NamedTuple
 from fedcohort.core.errors import UsageError
 from fedcohort.core.score_style import score_style
 from fedcohort.record import Run
-from fedcohort.record.verification import signature
+from fedcohort.record.verification import Signature, signature
 from fedcohort.report.hidden_paths import without_paths
 
-__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "without_repeats"]
+__all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "without_repeats", "written"]
 
 
 class Damaged(NamedTuple):
@@ -33,7 +33,12 @@ def reason(error: Exception, path: Path) -> str:
 
 def changed(path: Path) -> int:
     """When the database of a run directory was written last, in nanoseconds; 0 if there is none."""
-    return max((time for name, time, _ in signature(path) if name.startswith("run.sqlite")), default=0)
+    return written(signature(path))
+
+
+def written(files: Signature) -> int:
+    """As :func:`changed`, from the files of the directory."""
+    return max((time for name, time, _ in files if name.startswith("run.sqlite")), default=0)
 
 
 class Inspector:

@@ -34,7 +34,7 @@ from fedcohort.report.damaged_runs import (
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
-from fedcohort.report.live_folder import scan, seeds_of, version
+from fedcohort.report.live_folder import KnownRuns, scan, seeds_of, version
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.quiet_runs import about_quiet
 from fedcohort.report.report_data import Story, gather
@@ -76,13 +76,14 @@ class Live:
         self.folder, self.name, self.token = Path(folder), name, token
         self._pace = Pace(name, planned)
         self._lock = threading.Lock()
+        self._known = KnownRuns()
         self._inspector = Inspector()
         self._finished = FinishedRuns()
         self._pages: dict[tuple[str, int | None], tuple[str, str]] = {}  # by experiment and seed: version and HTML
 
     def groups(self) -> dict[str, list[Run]]:
         """Runs by the name of their experiment; the experiment that changed last comes first."""
-        return scan(self.folder).groups
+        return scan(self.folder, self._known).groups
 
     def chosen(self, groups: dict[str, list[Run]], asked: str | None) -> str:
         """The experiment to show: the one that the address asks for, the one that the server was started with, or the latest."""
@@ -93,7 +94,7 @@ class Live:
 
     def state(self, asked: str | None) -> dict[str, str]:
         """The version of the page, which loads itself again if it shows another one; and which runs are ``quiet``, in words."""
-        found = scan(self.folder)
+        found = scan(self.folder, self._known)
         name = self.chosen(found.groups, asked)
         planned = self._pace.planned if name == self._pace.name else None
         quiet = about_quiet(found.groups.get(name, []), played=planned is not None)
@@ -104,7 +105,7 @@ class Live:
 
         ``seed`` is that of the charts of single clients; by default, or if no run has it, the first one.
         """
-        found = scan(self.folder)
+        found = scan(self.folder, self._known)
         groups = found.groups
         name = self.chosen(groups, asked)
         latest = version(found, name)

@@ -37,8 +37,10 @@ def about_quiet(runs: Sequence[Run], *, played: bool = False, clock: Callable[[]
     quiet = []
     for run in runs:
         with suppress(Exception):  # a damaged or forged record can raise anything
+            if run.finished:
+                continue
             seconds = clock() - changed(run.path) / 1e9
-            if not run.finished and seconds > _patience(run):
+            if seconds > _patience(run):
                 quiet.append((f"{run.meta['label']!r} (seed {run.meta['seed']})", seconds))
     if not quiet:
         return ""

@@ -73,7 +73,7 @@ SHOWN = 6
 def about_planned(compared: Comparison) -> str:
     """A sentence about rows of the same clients and data that were planned with different numbers of rounds, and have played them;
     empty if there are none."""
-    rows = [compared.rows[i] for group in compared.groups for i in group.rows if _lengths_differ(compared, group.rows)]
+    rows = [compared.rows[i] for group in compared.groups if _lengths_differ(compared, group.rows) for i in group.rows]
     if not rows:
         return ""
     return (
@@ -85,9 +85,10 @@ def about_planned(compared: Comparison) -> str:
 def _lengths_differ(compared: Comparison, positions: Sequence[int]) -> bool:
     """Whether some rows were planned with different numbers of rounds, and do not wait for the rounds of unfinished runs."""
     rows = [compared.rows[i] for i in positions]
+    if len({row.experiment.rounds for row in rows}) == 1:
+        return False
     played = {run.last_round for row in rows for run in row.runs.values()}
-    planned = {row.experiment.rounds for row in rows}
-    return len(planned) > 1 and len(played) > 1 and compared.uneven.isdisjoint(positions)
+    return len(played) > 1 and compared.uneven.isdisjoint(positions)
 
 
 def with_rounds(rows: Sequence[Row]) -> str:

@@ -145,14 +145,17 @@ def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list
 def _cut(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Column]:
     """The columns; if the table is still too wide, the widest ones that are not wrapped are cut, so that names are not hidden."""
     cut = list(columns)
+    lacking = natural_width(plain_table(cut, ends)) - width
+    if lacking <= 0:
+        return cut
     widths = [natural_width(plain_table([column])) for column in columns]
     for i in sorted(range(len(columns)), key=lambda i: -widths[i]):
-        lacking = natural_width(plain_table(cut, ends)) - width
         if lacking > 0 and columns[i].widest is None:
             texts = [cell.copy() if isinstance(cell, Text) else Text(cell) for cell in columns[i].cells]
             cut[i] = columns[i]._replace(
                 cells=[_shortened(text, max(NARROWEST, widths[i] - lacking)) for text in texts]
             )
+            lacking = natural_width(plain_table(cut, ends)) - width
     return cut
 
 
