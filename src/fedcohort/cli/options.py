@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from fedcohort.cli.option_values import COUNT, POSITIVE, WHOLE, Number
 from fedcohort.core.errors import UsageError
 from fedcohort.core.paths import check_target, check_writable
 
 __all__ = [
-    "Number",
     "Option",
     "at_most_option",
     "client_option",
@@ -52,41 +52,6 @@ __all__ = [
 ]
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-if TYPE_CHECKING:
-    _FloatType = click.ParamType[float]
-else:
-    _FloatType = click.ParamType  # not generic in earlier versions
-
-
-class Number(_FloatType):
-    """A number within limits; errors state the value and the limits.
-
-    Args:
-        convert_to: ``int`` or ``float``.
-        limits: what is valid, in words.
-        valid: whether a number is within the limits.
-    """
-
-    name = "number"
-
-    def __init__(self, convert_to: type[int] | type[float], limits: str, valid: Callable[[float], bool]) -> None:
-        self.convert_to, self.limits, self.valid = convert_to, limits, valid
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = self.convert_to(value)
-        except ValueError:
-            number = None
-        if number is None or not self.valid(number):
-            self.fail(f"{value}: give {self.limits}", param, ctx)
-        return number
-
-
-_WHOLE = Number(int, "a whole number", lambda _: True)
-_COUNT = Number(int, "a whole number of at least 0", lambda number: number >= 0)
-_POSITIVE = Number(int, "a whole number of at least 1", lambda number: number >= 1)
 
 
 def with_options(*options: Option) -> Option:
@@ -142,7 +107,7 @@ variant_option: Option = click.option("--variant", metavar="LABEL", help="Use th
 
 seed_option: Option = click.option(
     "--seed",
-    type=_COUNT,
+    type=COUNT,
     metavar="N",
     help="Run only this seed, instead of all seeds of the experiment.",
 )
@@ -177,7 +142,7 @@ data_dir_option: Option = click.option(
 
 jobs_option: Option = click.option(
     "--jobs",
-    type=_POSITIVE,
+    type=POSITIVE,
     default=1,
     show_default=True,
     metavar="N",
@@ -287,7 +252,7 @@ conformal_option: Option = click.option(
 )
 
 round_option: Option = click.option(
-    "--round", "round_", type=_WHOLE, required=True, metavar="T", help="The round, from 1."
+    "--round", "round_", type=WHOLE, required=True, metavar="T", help="The round, from 1."
 )
 
 client_option: Option = click.option(
@@ -321,7 +286,7 @@ at_most_option: Option = click.option("--at-most", is_flag=True, hidden=True)
 sizes_option: Option = click.option(
     "--batch-size",
     "sizes",
-    type=_POSITIVE,
+    type=POSITIVE,
     multiple=True,
     metavar="B",
     help="A size to measure; repeatable.  [default: 8, 16, 32, 64]",
@@ -329,7 +294,7 @@ sizes_option: Option = click.option(
 
 rounds_option: Option = click.option(
     "--rounds",
-    type=_COUNT,
+    type=COUNT,
     default=3,
     show_default=True,
     metavar="N",

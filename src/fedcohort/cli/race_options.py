@@ -2,7 +2,8 @@
 
 import click
 
-from fedcohort.cli.options import Number, Option, over_option
+from fedcohort.cli.option_values import Number
+from fedcohort.cli.options import Option, over_option
 
 __all__ = ["RACE_OPTIONS", "row_option"]
 

@@ -63,7 +63,7 @@ class Run:
         except UsageError:  # perhaps SQLite cannot write the index of a log, or undo what a killed process had begun
             self._copy = self._copy or copy_with_log(self._database)
             self._check_tables()
-        meta = self._meta()
+        meta = self.meta
         if meta.get("format") != str(FORMAT):
             raise UsageError(
                 f"{self.path}: written in format {meta.get('format')}, but this version of FedCohort reads format {FORMAT}; "
@@ -73,7 +73,7 @@ class Run:
     def __repr__(self) -> str:
         """The directory, the row, and how far the run is; only the directory if the record cannot be read."""
         try:
-            meta, last, planned = self._meta(), self.last_round, self.described.rounds
+            meta, last, planned = self.meta, self.last_round, self.described.rounds
             accuracy = self.query(
                 "SELECT test_accuracy FROM rounds WHERE test_accuracy IS NOT NULL ORDER BY round DESC LIMIT 1"
             )
@@ -114,18 +114,21 @@ class Run:
 
     @property
     def meta(self) -> dict[str, str]:
-        """Label, hash, versions, status and other facts about the run, by name."""
-        return self._meta()
+        """Label, hash, versions, status and other facts about the run, by name; those of a finished run are read once."""
+        meta: dict[str, str] = self._of_finished.get("meta") or dict(self.query("SELECT key, value FROM meta"))
+        if meta.get("status") == "finished":
+            self._of_finished["meta"] = meta
+        return dict(meta)
 
     @property
     def labels(self) -> str:
         """``classes``, or ``numbers`` for a regression, in which the score in all columns of accuracy is R²."""
-        return self._meta().get("labels", "classes")
+        return self.meta.get("labels", "classes")
 
     @property
     def clock(self) -> str:
         """The clock of the column ``simulated_time``: ``simulated``, or ``wall`` (seconds) for a run on real machines."""
-        return self._meta().get("clock", "simulated")
+        return self.meta.get("clock", "simulated")
 
     @property
     def plug_ins(self) -> dict[str, Any]:
@@ -133,7 +136,7 @@ class Run:
 
         Empty if the run was made by a version that did not record them.
         """
-        return recorded_plugins(self._meta(), self._database)
+        return recorded_plugins(self.meta, self._database)
 
     @property
     def plug_in_files(self) -> dict[str, str]:
@@ -141,12 +144,12 @@ class Run:
 
         Runs of earlier versions give the first 8 digits.
         """
-        return copied_files(self._meta(), self._database)
+        return copied_files(self.meta, self._database)
 
     @property
     def finished(self) -> bool:
         """Whether all rounds have been played."""
-        return self._meta()["status"] == "finished"
+        return self.meta["status"] == "finished"
 
     @property
     def rounds(self) -> "pd.DataFrame":
@@ -254,11 +257,11 @@ class Run:
     @property
     def last_round(self) -> int:
         """The last recorded round; 0 if there is none."""
-        finished = "meta" in self._of_finished
-        last = self._of_finished.get("last") or self.query("SELECT COALESCE(MAX(round), 0) FROM rounds")[0][0]
+        finished = "meta" in self._of_finished  # before the rounds are read
+        last: int = self._of_finished.get("last") or self.query("SELECT COALESCE(MAX(round), 0) FROM rounds")[0][0]
         if finished:
             self._of_finished["last"] = last
-        return int(last)
+        return last
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows that an SQL query returns; the query cannot change the database."""
@@ -297,7 +300,7 @@ class Run:
         self._of_finished.clear()
         with self._reading() as connection:
             check_once(self._database, partial(verify_rounds, connection, self._database))
-        verify_files(self.path, self._meta())
+        verify_files(self.path, self.meta)
 
     def check_pages(self) -> None:
         """Let SQLite check the structure of the database, before a run is resumed.
@@ -330,13 +333,6 @@ class Run:
         """Refuse a database with triggers or views, which SQLite would run, before anything else in it is read."""
         with self._reading() as connection:
             check_tables(connection, self._database)
-
-    def _meta(self) -> dict[str, str]:
-        """The facts about the run; those of a finished run are read once."""
-        meta: dict[str, str] = self._of_finished.get("meta") or dict(self.query("SELECT key, value FROM meta"))
-        if meta.get("status") == "finished":
-            self._of_finished["meta"] = meta
-        return dict(meta)
 
     def _frame(self, query: str) -> "pd.DataFrame":
         with self._reading() as connection:

@@ -20,12 +20,14 @@ class CachedRun(FirstRounds):
     def __init__(self, run: Run) -> None:
         super().__init__(run, sys.maxsize)  # this reads the status before the last round, which can only be later
 
-    def _meta(self) -> dict[str, str]:
+    @property
+    def meta(self) -> dict[str, str]:
+        """As in :class:`fedcohort.record.Run`."""
         return dict(self._known_meta)
 
     @cached_property
     def _known_meta(self) -> dict[str, str]:
-        return super()._meta()
+        return super().meta
 
     @cached_property
     def portrait(self) -> Portrait:
