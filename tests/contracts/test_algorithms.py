@@ -174,7 +174,7 @@ class CardWithoutSource(FedAvg):
         (WeighsBelowZero, "weigh returned -1.0 for client 0; must be finite and at least 0"),
         (ScalesTheResult, "every client sent back the received model"),
         (ReturnsDoublePrecision, "is torch.float64"),
-        (ModifiesTrainingSettings, "use dataclasses.replace"),
+        (ModifiesTrainingSettings, "settings of training cannot be changed"),
         (ParameterWithoutDocstring, "ParameterWithoutDocstring.mu: write a docstring"),
         (CardWithoutSource, "card.source: is empty"),
     ],

@@ -104,6 +104,7 @@ def test_notes_name_the_rows_that_are_not_marked_and_why(tmp_path: Path) -> None
     )
     assert all(f"{words} {about}" in prose for words in marks)
     assert about not in Page(page(gather(runs[:6]))).prose
+    assert "See Health. Of the rows without such a problem, 'mine' has the highest: 70.0%." in prose
 
 
 @pytest.mark.parametrize("look", [PAGE, paper(1)], ids=["page", "paper"])

@@ -219,6 +219,7 @@ def test_correlations_within_rounds_of_three_clients_have_a_mark(run: fedcohort.
     (loss,) = found.correlations
     assert (loss.clients, loss.coarse) == (3, True)
     assert over_seeds([found, found]).correlations[0].clients == 3
+    assert [dataclasses.replace(loss, clients=mean).coarse for mean in (3.4, 3.6)] == [True, False], "about three"
     more = dataclasses.replace(loss, clients=4.0, rounds=20)
     for shown in (terminal.diagnosis, lambda one: terminal.diagnoses([one], ["0"], 200)):
         text = " ".join(terminal.as_text(shown(found)).split())

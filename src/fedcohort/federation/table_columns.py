@@ -201,7 +201,7 @@ def features_of(
     )
     if missing := [column for column in chosen if column not in frame]:
         raise UsageError(
-            f"{where}: no column {missing[0]!r}; {meant_column(missing[0], frame)}choose others with data.feature_columns "
+            f"{where}: no column {missing[0]!r}; {meant_column(str(missing[0]), frame)}choose others with data.feature_columns "
             f"(columns: {names_of_columns(frame)})"
         )
     if not chosen:
