@@ -308,8 +308,8 @@ def test_quantiles_of_many_clients() -> None:
     assert np.isnan(list(document["quantiles"].pop("wrong_labels").values())).all()  # null
     assert IN_WORDS["wrong_labels"] not in printed
     for name, by_level in document["quantiles"].items():
-        shown, written = IN_WORDS.get(name, name), {"samples": rounds, "classes_held": rounds, "time": simulated_time}
-        write = written.get(name, partial(count, digits=2))
+        whole, shown = name in ("samples", "classes_held"), IN_WORDS.get(name, name)
+        write = rounds if whole else simulated_time if name == "time" else partial(count, digits=2)
         texts = [write(value) for value in by_level.values()]
         assert cells(printed, shown) == [shown, *texts]
     for name, key in {"samples": "samples", "time": "time"}.items():

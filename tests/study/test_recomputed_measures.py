@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import fedcohort
+from fedcohort.record import Run
+from fedcohort.study.summary import summary
 from tests.experiments import small
 
 M, K, DEADLINE, OVERCOMMIT, IDLE = 20, 5, 900.0, 1.3, 50.0
@@ -35,7 +37,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> fedcohort.Comparison:
     return fedcohort.compare(experiment, runs=tmp_path_factory.mktemp("recomputed"), progress=False)
 
 
-def tables(run: fedcohort.Run) -> dict[str, Table]:
+def tables(run: Run) -> dict[str, Table]:
     """The tables of the database, as they are."""
     connection = sqlite3.connect(run.path / "run.sqlite")
     connection.row_factory = sqlite3.Row
@@ -74,13 +76,13 @@ def test_times(compared: fedcohort.Comparison) -> None:
         for each in found["rounds"]:
             now += length_of_round([client for client in found["clients"] if client["round"] == each["round"]])
             assert each["simulated_time"] == pytest.approx(now)
-        assert row.run.summary().simulated_time == pytest.approx(now)
+        assert summary(row.run).simulated_time == pytest.approx(now)
 
 
 def test_evenness(compared: fedcohort.Comparison) -> None:
     for row in compared.rows:
-        summary, clients = row.run.summary(), tables(row.run)["clients"]
-        for shown, statuses in ((summary.selected, None), (summary.admitted, {"admitted"})):
+        own, clients = summary(row.run), tables(row.run)["clients"]
+        for shown, statuses in ((own.selected, None), (own.admitted, {"admitted"})):
             x = np.zeros(M)
             for each in clients:
                 x[each["client"]] += statuses is None or each["status"] in statuses
@@ -99,7 +101,7 @@ def test_bytes_and_passes(compared: fedcohort.Comparison) -> None:
     that is asked for its loss receives the model before, and again to train."""
     reads = {"uniform": 0, "powd": 0, "Oort": 2}  # Oort: number of samples that it trained on, and squared loss
     for row in compared.rows:
-        found, summary = tables(row.run), row.run.summary()
+        found, own = tables(row.run), summary(row.run)
         model = int(row.run.meta["model bytes"])
         asked = sum(each["messages"] // 2 for each in found["ledger"] if each["kind"] == "LocalLoss")
         times = sum(each["bytes_up"] for each in found["ledger"] if each["kind"] == "Speed")
@@ -107,10 +109,10 @@ def test_bytes_and_passes(compared: fedcohort.Comparison) -> None:
         expected = (
             model * (len(found["clients"]) + admitted + asked) + 4 * (asked + reads[row.label] * admitted) + times
         )
-        assert summary.bytes == expected
+        assert own.bytes == expected
         assert (asked > 0, times > 0) == (row.label == "powd", row.label == "Oort")
         epochs = sum(json.loads(each["reports"] or "{}").get("epochs", 1) for each in found["clients"])
-        assert summary.client_passes == pytest.approx(3 * epochs + asked)
+        assert own.client_passes == pytest.approx(3 * epochs + asked)
 
 
 def test_accuracies_and_costs_of_a_target(compared: fedcohort.Comparison) -> None:
@@ -119,9 +121,9 @@ def test_accuracies_and_costs_of_a_target(compared: fedcohort.Comparison) -> Non
         tested = {each["round"]: each["test_accuracy"] for each in found["rounds"] if each["test_accuracy"] is not None}
         assert sorted(tested) == [2, 4, 6, 8, 10, 12]
         target = sorted(tested.values())[3]
-        summary = row.run.summary(target)
+        own = summary(row.run, target)
         first = next(t for t, accuracy in tested.items() if accuracy >= target)
         spent = sum(each["bytes_up"] + each["bytes_down"] for each in found["ledger"] if each["round"] <= first)
         clock = next(each["simulated_time"] for each in found["rounds"] if each["round"] == first)
-        assert (summary.rounds_to_target, summary.time_to_target, summary.bytes_to_target) == (first, clock, spent)
-        assert (summary.accuracy, summary.best_accuracy) == (tested[12], max(tested.values()))
+        assert (own.rounds_to_target, own.time_to_target, own.bytes_to_target) == (first, clock, spent)
+        assert (own.accuracy, own.best_accuracy) == (tested[12], max(tested.values()))

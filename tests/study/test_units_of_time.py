@@ -69,7 +69,7 @@ def test_short_times_are_shown_in_tables_races_and_charts(tmp_path: Path) -> Non
     assert "." in shown
     printed = terminal.as_text(terminal.comparison(compared, 300))
     assert simulated_time(own["time_to_target"]) in printed
-    race = fedcohort.race(experiment, runs=tmp_path, objective="accuracy@time=0.25", max_seeds=2, progress=False)
+    race = fedcohort.race(experiment, runs=tmp_path, objective="accuracy@time=0.25", max_seeds=2)
     assert "at a simulated time of 0.25" in race.recommendation
     table = client_table(gather(find_runs([tmp_path])))
     assert table is not None

@@ -107,7 +107,8 @@ def uniform_chance(
     if FEWEST_DRAWS * m * len(numbers) <= MAX_SIMULATED:
         jain, participation = _simulated(m, masks)
     else:
-        jain, participation = spread_path(m, *masks.moments.T, points=masks.points), None
+        totals, mean, variance = masks.moments.T
+        jain, participation = spread_path(m, totals, mean, variance, masks.points), None
     found = UniformChance(jain, participation or Participation(*[np.nan] * 4), masks.present, masks.expected)
     return found if participation else _with_participation(found, masks.missed)
 
