@@ -1,14 +1,16 @@
-"""The experiment that a command was given, and one of its rows."""
+"""The experiment that a command was given, one of its rows, and the row that the others are compared with."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 from fedcohort.core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
 
-__all__ = ["experiment_of", "row_of"]
+__all__ = ["experiment_of", "reference_label", "row_of"]
 
 
 def experiment_of(file: str | None, settings: Sequence[str], trust: bool, *, variants: bool = False) -> "Experiment":
@@ -32,3 +34,8 @@ def row_of(experiment: "Experiment", variant: str | None) -> "tuple[str, Experim
     if label not in rows:
         raise UsageError(f"--variant {label!r}: the experiment has no such row; {nearest(label, rows)}")
     return label, rows[label]
+
+
+def reference_label() -> str:
+    """The label that ``--reference`` of the current command names; empty without it."""
+    return click.get_current_context().meta.get("fedcohort.reference") or ""

@@ -32,7 +32,6 @@ __all__ = [
     "port_option",
     "precision_option",
     "quiet_option",
-    "reference_label",
     "reference_option",
     "remember",
     "report_option",
@@ -228,12 +227,6 @@ reference_option: Option = click.option(
     expose_value=False,
     help="Row that the others are compared with.  [default: the first with uniform selection, or else the first]",
 )
-
-
-def reference_label() -> str:
-    """The label of ``--reference`` of the command that runs; empty without it."""
-    return click.get_current_context().meta.get("fedcohort.reference") or ""
-
 
 # measures and decisions of runs
 

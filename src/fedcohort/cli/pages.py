@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fedcohort.cli.awaited_runs import awaited
-from fedcohort.cli.chosen_experiment import experiment_of
+from fedcohort.cli.chosen_experiment import experiment_of, reference_label
 from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     at_most_option,
@@ -25,7 +25,6 @@ from fedcohort.cli.options import (
     played_with_option,
     port_option,
     precision_option,
-    reference_label,
     reference_option,
     report_option,
     rounds_option,

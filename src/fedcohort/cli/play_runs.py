@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedcohort.cli.chosen_experiment import experiment_of, row_of
+from fedcohort.cli.chosen_experiment import experiment_of, reference_label, row_of
 from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import (
     data_dir_option,
@@ -15,7 +15,6 @@ from fedcohort.cli.options import (
     over_option,
     partial_option,
     quiet_option,
-    reference_label,
     reference_option,
     runs_option,
     seed_option,
