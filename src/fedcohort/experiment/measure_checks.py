@@ -1,4 +1,4 @@
-"""Checks of settings of ``measures`` that fit each other or not."""
+"""Check that the settings of ``measures`` fit each other."""
 
 import warnings
 
@@ -9,7 +9,8 @@ __all__ = ["check_measures"]
 
 
 def check_measures(measures: Measures, validation: float, rounds: int) -> None:
-    """Refuse rounds between measurements of personal models that are never measured; warn if early stopping would wait for no test.
+    """Refuse rounds between measurements of personal models that are never measured; warn if early stopping would end every run at its
+    first test.
 
     Args:
         measures: the settings.
