@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import Experiment
-from fedcohort.record import ClientRow, LedgerRow, Portrait, RoundRow, create_run, writing
+from fedcohort.record import ClientRow, LedgerRow, Portrait, Reasons, RoundRow, create_run, writing
 
 STRATEGIES = ("uniform", "ucb", "oort", "powd", "select_by_loss")
 LIMITS = {"comparison": (5.0, 6e6), "large": (20.0, 10e6)}
@@ -57,14 +57,18 @@ def large(path: Path, m: int, n: int, k: int, strategy: str = "ucb", seed: int =
         writer.describe(Portrait(tuple("0123456789"), facts))
         for t in range(1, n + 1):
             chosen = rng.choice(m, k, replace=False).tolist()
-            scores, inside = rng.random(m).tolist(), set(chosen)
+            scores = rng.random(m)
+            decision = Reasons(
+                np.arange(m), np.isin(np.arange(m), chosen).tolist(), scores,
+                {"mean_reward": scores / 2, "bonus": scores / 2}, np.zeros(0, dtype=np.int64),
+            )  # fmt: skip
             writer.record(
                 [RoundRow(
                     round=t, available=m, selected=k, trained=k, admitted=k, simulated_time=10.0 * t, round_time=10.0, steps=5 * k,
                     test_accuracy=t / (t + 50), test_loss=1.0, validation_accuracy=t / (t + 50), validation_loss=1.0,
                     local_accuracy=0.5, train_loss=1.0, class_accuracy=[t / (t + 50)] * 10, note="",
                     clients=[ClientRow(client, "admitted", num_samples=50, steps=5, duration=10.0) for client in chosen],
-                    decisions=[(i, i in inside, s, {"mean_reward": s / 2, "bonus": s / 2}) for i, s in enumerate(scores)],
+                    decisions=decision,
                     ledger=[LedgerRow("training", 2 * k, 10**6, 10**6, float(k), 1.0, "its update")], wall={"total": 1.0},
                 )],
             )  # fmt: skip
