@@ -667,7 +667,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     'rounds="many"': ("rounds = 'many'", "a whole number"),
     "data=3": ("data = 3",),
     "variants=3": ("variants = 3",),
-    "variants=[3]": ("variants.0.label",),
+    "variants=[3]": ("variants.0 = 3", "a table with a label"),
     'variants=[{label="b", selection={name="ucbb"}}]': ("variants.b: selection.name = 'ucbb'",),
     "systems=3": ("systems = 3",),
     "data.name=nothing": ("data.name = 'nothing'", "digits"),

@@ -276,7 +276,8 @@ def test_what_pages_need_is_recorded(tmp_path: Path) -> None:
 def test_a_run_of_an_earlier_version_shows_what_is_known(tmp_path: Path) -> None:
     run = fedcohort.run(of_own_parts(own_file(tmp_path), rounds=1), runs=tmp_path / "runs")
     as_of_an_earlier_version(run.path)
-    [(copy, digest)] = fedcohort.open_run(run.path).plug_in_files.items()
+    run = fedcohort.open_run(run.path)
+    [(copy, digest)] = run.plug_in_files.items()
     assert copy.endswith(f"-{digest}.py")
     assert len(digest) == 8
     assert run.plug_ins == {}
@@ -285,7 +286,7 @@ def test_a_run_of_an_earlier_version_shows_what_is_known(tmp_path: Path) -> None
     built_in = fedcohort.run(small(rounds=1, selection={"name": "powd", "d": 5}), runs=tmp_path / "runs")
     before = explain(built_in, 1).strategy
     as_of_an_earlier_version(built_in.path)
-    assert explain(built_in, 1).strategy == before == "powd(k = 3, d = 5)"
+    assert explain(fedcohort.open_run(built_in.path), 1).strategy == before == "powd(k = 3, d = 5)"
 
 
 def test_objects_from_python_are_not_called_by_the_names_in_the_description(tmp_path: Path) -> None:
