@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from weakref import WeakSet
 
@@ -69,15 +69,18 @@ def warning_of_draws_in(plugins: Mapping[str, object], known: Collection[str] = 
     if not told or any(plugin in _WARNED for plugin in own.values()):
         return
     _WARNED.update(own.values())
+    warnings.warn(_message(own, told), stacklevel=3)
+
+
+def _message(own: Mapping[str, type], generators: Sequence[str]) -> str:
+    """That these classes and functions, by setting, draw from ``generators``: one of them, if there are several."""
     which = ", or ".join(f"{setting}: {plugin.__name__}" for setting, plugin in own.items())
-    advice = "; ".join(
-        f"{f'in {plugin.__name__}, ' * (len(own) > 1)}{ADVICE[setting]}" for setting, plugin in own.items()
-    )
-    warnings.warn(
-        f"{which}{',' * (len(own) > 1)} draws from {in_words(told)}, which FedCohort does not seed, so that a run cannot be repeated; "
-        f"{advice}",
-        stacklevel=3,
-    )
+    if len(own) == 1:
+        advice = ADVICE[next(iter(own))]
+    else:
+        which = f"{which},"
+        advice = "; ".join(f"in {plugin.__name__}, {ADVICE[setting]}" for setting, plugin in own.items())
+    return f"{which} draws from {in_words(generators)}, which FedCohort does not seed, so that a run cannot be repeated; {advice}"
 
 
 def unseeded_states() -> dict[str, object]:

@@ -112,7 +112,7 @@ def spread_path(
         m: number of clients.
         totals: T, the number of selections up to each round [n].
         mean, variance: those of Q after each round [n].
-        points: the rounds, from 0, whose numbers are read; by default those of :func:`points_of`.
+        points: the rounds, from 0, at which the other arguments are known; by default those of :func:`points_of`.
     """
     from scipy.special import gammaincinv  # slow to import
 

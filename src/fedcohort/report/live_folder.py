@@ -38,14 +38,14 @@ class KnownRuns:
     def __init__(self) -> None:
         self._known: dict[Path, tuple[Signature, Run]] = {}
 
-    def opened(self, path: Path, facts: Signature) -> Run:
-        """The run in a directory whose files are ``facts``."""
+    def opened(self, path: Path, files: Signature) -> Run:
+        """The run in a directory that has these ``files``."""
         known = self._known.get(path)
-        if known is not None and known[0] == facts:
+        if known is not None and known[0] == files:
             return known[1]
         run = Run(path)
         if run.meta.get("status") == "finished":
-            self._known[path] = (facts, run)
+            self._known[path] = (files, run)
         return run
 
     def keep(self, paths: Collection[Path]) -> None:
@@ -65,8 +65,8 @@ def scan(folder: Path, known: KnownRuns | None = None) -> Scan:
         if not (path / "run.sqlite").exists():  # not a run, or a run that is being created
             continue
         try:
-            facts = signature(path)
-            run = known.opened(path, facts)
+            files = signature(path)
+            run = known.opened(path, files)
             meta = run.meta
             name = meta["name"]
         except Exception as error:  # a damaged or forged record can raise anything
@@ -74,8 +74,8 @@ def scan(folder: Path, known: KnownRuns | None = None) -> Scan:
                 damaged.append(Damaged(path.name, reason(error, path)))
             continue
         runs.setdefault(name, []).append(run)
-        signatures[path] = facts
-        newest[name] = max(newest.get(name, 0), written(facts))
+        signatures[path] = files
+        newest[name] = max(newest.get(name, 0), written(files))
         going[name] = going.get(name, 0) + (meta.get("status") != "finished")
     known.keep(signatures)
     groups = {name: runs[name] for name in sorted(runs, key=lambda name: -newest[name])}
