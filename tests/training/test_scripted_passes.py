@@ -175,9 +175,10 @@ def test_an_attempt_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
     whole = network_scripts._script_pass
 
-    def noted(*given: Any) -> ScriptedPass | None:
-        tried.append(whole(*given))
-        return tried[-1]
+    def noted(*given: Any) -> tuple[ScriptedPass | None, float]:
+        found = whole(*given)
+        tried.append(found[0])
+        return found
 
     monkeypatch.setattr(network_scripts, "_script_pass", noted)
     monkeypatch.setattr(Scripts, "possible", True)

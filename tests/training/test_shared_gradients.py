@@ -1,4 +1,4 @@
-"""An idle thread computes gradients of weights of convolutions in scripts: the bits stay the same."""
+"""Idle threads take a part of the convolutions in scripts: the bits stay the same."""
 
 import warnings
 from collections.abc import Iterator
@@ -19,10 +19,11 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
-from fedcohort.training import call_recorder, network_scripts, shared_gradients
+from fedcohort.training import call_recorder, network_scripts, shared_gradients, shared_outputs
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.shared_outputs import most_parts
 from tests.training.scripted_networks import IMAGES, Residual
 from tests.training.test_client_series import facts
 from tests.training.test_scripted_passes import federation
@@ -72,6 +73,7 @@ def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(network_scripts, "USES", 1)
     monkeypatch.setattr(network_scripts, "LONGEST", 60.0)  # first calls take long on a busy machine
     monkeypatch.setattr(call_recorder, "takes_long", lambda *_: True)
+    monkeypatch.setattr(shared_outputs, "WORTH", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -107,11 +109,12 @@ def test_an_idle_thread_changes_no_bits(name: str) -> None:
     script = scripts_of(module, idle).known(SIZE)
     assert script is not None
     assert "convolution_gradients(" in script.source
+    assert "convolution_outputs(" in script.source
     buffers = [buffer.clone() for buffer in module.buffers()]
     for seed in range(10):
         images, labels = batch(seed)
         found = []
-        for number in (None, 0, 1):
+        for number in (None, 0, 1, 2, 3):
             for buffer, value in zip(module.buffers(), buffers, strict=True):
                 buffer.copy_(value)
             for parameter in module.parameters():
@@ -121,8 +124,76 @@ def test_an_idle_thread_changes_no_bits(name: str) -> None:
             else:
                 idle.fill_(number)
                 found.append(outcome(module, script.play(images, labels)))
-        assert len(found[0]) == len(found[1]) == len(found[2])
-        assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(*found, strict=True))
+        assert all(torch.equal(one, found[0][i]) for others in found[1:] for i, one in enumerate(others))
+        assert {len(one) for one in found} == {len(found[0])}
+
+
+def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_interop_threads", lambda: 4)
+    monkeypatch.setattr(shared_outputs, "WORTH", 10)
+    whole = torch.arange(5.0)
+    tried: list[int] = []
+
+    def of_part(begin: int, end: int) -> Tensor:
+        tried.append(end - begin)
+        return whole[begin:end] + (end - begin == 1)  # another algorithm for a single sample
+
+    assert most_parts(of_part, whole, 19) == 1
+    assert tried == [], "two parts are not worth it"
+    assert most_parts(of_part, whole, 29) == 2
+    assert sorted(tried) == [2, 3], "each number of samples is tried once"
+    assert most_parts(of_part, whole, 1000) == 2, "of three parts, one has a single sample"
+    assert most_parts(lambda begin, end: whole[begin:end], whole, 1000) == 4, "one part for each thread"
+
+
+def test_parts_of_other_bits_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_recorder, "most_parts", lambda *_: 1)
+    script = scripts_of(Residual(), torch.tensor(1)).known(SIZE)
+    assert script is not None
+    assert "convolution_outputs(" not in script.source
+    assert "convolution_gradients(" in script.source
+
+
+def test_long_passes_have_scripts_if_threads_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are used for one step at a time."""
+    monkeypatch.setattr(network_scripts, "LONGEST", 0.0)
+    idle, module = torch.tensor(0), Residual()
+    scripts = scripts_of(module, idle)
+    for seed in range(5):
+        assert scripts.of(*batch(seed)) is None, "no thread is idle"
+    idle.fill_(1)
+    assert scripts.of(*batch(1)) is None
+    script = scripts.of(*batch(2))
+    assert script is not None
+    assert script.takes_long
+    idle.fill_(0)
+    assert scripts.of(*batch(3)) is script, "it has the bits of autograd, whether threads are idle or not"
+    assert scripts_of(module, torch.tensor(1)).known(SIZE), "threads are idle at the first attempt"
+    without = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 4))
+    idle.fill_(1)
+    assert scripts_of(without, idle).impossible(SIZE), "nothing in it is shared"
+
+
+def test_clients_of_long_passes_learn_the_same_with_idle_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_scripts, "LONGEST", 0.0)
+    calls: list[str] = []
+    for name in ("play", "descend"):
+        original = getattr(ScriptedPass, name)
+
+        def noted(self: ScriptedPass, *given: Any, name: str = name, original: Any = original, **settings: Any) -> Any:
+            calls.append(name)
+            return original(self, *given, **settings)
+
+        monkeypatch.setattr(ScriptedPass, name, noted)
+    learned = []
+    for workers in (1, 2):
+        torch.manual_seed(0)
+        training = Training(batch_size=4, epochs=2, lr=0.05, momentum=0.9)
+        with closing(LocalEngine(federation(), as_model(Residual()), training, FedAvg(), 5, workers)) as engine:
+            model = engine.initial_model()
+            learned.append([facts(update) for client in (0, 1, 4) for update in one_client(engine, model, client)])
+        assert set(calls) == ({"play"} if workers > 1 else set())
+    assert learned[0] == learned[1]
 
 
 def test_results_of_others_are_waited_for_before_they_are_used() -> None:

@@ -244,7 +244,7 @@ class LocalSetup:
     def scripted_steps(self, size: int) -> ScriptedPass | None:
         """As :meth:`plain_steps`, the script that takes all steps with full batches; None if there is none yet."""
         script = None if self.scripts is None else self.scripts.known(size)
-        if script is None or not script.complete or size > CHUNK:
+        if script is None or not script.complete or script.takes_long or size > CHUNK:
             return None
         return script if self._takes_plain_steps(size) or self.own_corrections.possible else None
 

@@ -6,6 +6,7 @@ step of a small network, and threads that train other clients do not wait for Py
 of autograd.
 """
 
+import math
 import sys
 import time
 from collections import Counter
@@ -37,7 +38,8 @@ SIZES = 8
 ENOUGH = 2
 """Number of batches for which a script must have the bits of autograd. For others, the network may read other numbers."""
 LONGEST = 0.1
-"""Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share."""
+"""Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share: it is worth it
+only for passes in which threads are idle."""
 
 
 class Scripts:
@@ -54,6 +56,7 @@ class Scripts:
         self._network = Network(module, list(parameters.values()), loss, draws, [])
         self._known: dict[int, ScriptedPass | None] = {}
         self._uses = Counter[int]()
+        self._long: set[int] = set()  # sizes of batches whose passes take long
 
     @cached_property
     def possible(self) -> bool:
@@ -106,23 +109,48 @@ class Scripts:
         """As :meth:`known`, for this batch, which counts as a use of its size; ``outputs`` are those of the received model, for losses
         that need them."""
         size = labels.shape[0]
-        if size not in self._known and len(self._known) < SIZES and self.possible:
+        if size not in self._known and len(self._known) < SIZES and self.possible and self._is_worth_it(size):
             self._uses[size] += 1
             if self._uses[size] > USES:
                 batch = (features, labels) if outputs is None else (features, labels, outputs)
-                self._known[size] = _script_pass(self._network, batch)
+                self._try(size, batch)
         return self.known(size)
 
+    def _is_worth_it(self, size: int) -> bool:
+        """Whether a script would be worth it for the next batch of this size: if its pass takes long, only with idle threads."""
+        return size not in self._long or self._threads_are_idle()
 
-def _script_pass(network: Network, batch: Sequence[Tensor]) -> ScriptedPass | None:
-    """The script for batches like this one: features, labels, and the outputs of the received model if the loss needs them. The
-    module's tensors and gradients stay as they are.
+    def _threads_are_idle(self) -> bool:
+        """Whether there are threads that have nothing to do now, and may be asked for a part of the work."""
+        return any(int(idle) > 0 for idle in self._network.idle)
 
-    None if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to step.
+    def _try(self, size: int, batch: Sequence[Tensor]) -> None:
+        """Make the script for batches of this size, if that is possible and worth it."""
+        longest = math.inf if self._threads_are_idle() else LONGEST
+        script, seconds = _script_pass(self._network, batch, longest)
+        if seconds > longest and self._network.idle:  # threads may be idle later
+            self._long.add(size)
+            del self._uses[size]
+            return
+        if script is not None:
+            script.takes_long = seconds > LONGEST
+        self._known[size] = script
+
+
+def _script_pass(network: Network, batch: Sequence[Tensor], longest: float) -> tuple[ScriptedPass | None, float]:
+    """The script for batches like this one, and the seconds of a pass. The module's tensors and gradients stay as they are.
+
+    There is none if a pass is long, if it cannot be written down, if the script has other bits, and if passes may differ from step to
+    step.
+
+    Args:
+        network: what the script is made of.
+        batch: features, labels, and the outputs of the received model if the loss needs them.
+        longest: maximum number of seconds of a pass.
     """
     module, parameters = network.module, network.parameters
     if not NetworkWatch(module, parameters).unchanged():
-        return None
+        return None, 0.0
     before, gradients = python_state(module), [parameter.grad for parameter in parameters]
     reset_tensors = _resetting(module, parameters)
 
@@ -134,17 +162,18 @@ def _script_pass(network: Network, batch: Sequence[Tensor]) -> ScriptedPass | No
     try:
         reset()
     except RuntimeError:  # a buffer has overlapping memory
-        return None
-    found = None
+        return None, 0.0
+    found, seconds = None, 0.0
     with suppress(Exception):  # the network's own errors as well: the training raises them
         begin = time.perf_counter()
         network.play(list(map(_copy, batch)))
-        if time.perf_counter() - begin <= LONGEST:
+        seconds = time.perf_counter() - begin
+        if seconds <= longest:
             found = _scripted(network, batch, reset)
     reset()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
-    return found if python_state(module) == before else None
+    return (found if python_state(module) == before else None), seconds
 
 
 def _resetting(module: nn.Module, parameters: list[Tensor]) -> Callable[[], None]:
@@ -233,7 +262,9 @@ def _has_bits_of_autograd(
         same = [_all_same(played(idle, given), expected) for idle in helpers]
         return all(same) if found.misses == misses else None
 
-    helpers: list[list[Tensor]] = [[], [torch.ones((), dtype=torch.int64)]] if shares else [[]]
+    helpers: list[list[Tensor]] = [[]]
+    if shares:
+        helpers += [[torch.tensor(number)] for number in sorted({1, max(1, torch.get_num_interop_threads() - 1)})]
     compared = [same for given in _batches(*batch) if (same := agrees(given)) is not None]
     found.idle = network.idle if shares else []
     found.uses = found.misses = 0

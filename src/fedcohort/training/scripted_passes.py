@@ -21,6 +21,7 @@ from fedcohort.training.optimizer_steps import correct, take_step  # noqa: F401 
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
+from fedcohort.training.shared_outputs import convolution_outputs  # noqa: F401 - scripts call it
 
 __all__ = [
     "SEED",
@@ -139,6 +140,7 @@ class ScriptedPass:
         draws: whether it draws random numbers.
         idle: the number of idle threads that may be asked for a part of the work, int64 [], in a list that may be empty.
         complete: whether every trained parameter has a gradient, and batches have the memory layout of selected rows.
+        takes_long: whether a pass takes so long that each is a call of its own, after which a run can be interrupted.
         reads_numbers: whether the network's Python code reads numbers, so that the script is not used for batches with other numbers.
         uses: number of batches for which the script was used.
         misses: number of those for which the network makes other calls, so that it had no results.
@@ -159,6 +161,7 @@ class ScriptedPass:
         self._kind = _kind(features), _kind(labels), _kind(_given(outputs))
         self.complete = len(with_gradient) == len(parameters) and _is_of_rows(features)
         self.reads_numbers = f"{other_calls.__name__}(" in source
+        self.takes_long = False
         self.uses = self.misses = 0
 
     @property
