@@ -133,9 +133,10 @@ class LocalEngine:
         self.stacks = max(2, cores()) if on_cpu else 1
         self._pool, self._threads = one_thread_each(self.workers, "client"), ThreadNumbers(self.workers)
 
-    def _all_trainers(self, algorithm: Algorithm, module: nn.Module) -> "queue.SimpleQueue[Trainer]":
-        """A trainer for each thread; ``module`` is the network of the first."""
-        trainers: queue.SimpleQueue[Trainer] = queue.SimpleQueue()
+    def _all_trainers(self, algorithm: Algorithm, module: nn.Module) -> "queue.LifoQueue[Trainer]":
+        """A trainer for each thread; ``module`` is the network of the first. The one that was used last is used next: the programs and
+        scripts that it has made, and what is in the caches, are ready."""
+        trainers: queue.LifoQueue[Trainer] = queue.LifoQueue()
         draws: bool | None = None
         for number in range(self.workers):
             module = self._module() if number else module
