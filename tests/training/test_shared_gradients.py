@@ -1,7 +1,7 @@
 """Idle threads take a part of the convolutions in scripts: the bits stay the same."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -19,11 +19,12 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
-from fedcohort.training import call_recorder, network_scripts, shared_gradients, shared_outputs
+from fedcohort.training import call_sharing, divided_calls, matrix_products, network_scripts, shared_gradients
+from fedcohort.training.divided_calls import most_parts
+from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_scripts import Scripts
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.scripted_passes import ScriptedPass
-from fedcohort.training.shared_outputs import most_parts
 from tests.training.scripted_networks import IMAGES, Residual
 from tests.training.test_client_series import facts
 from tests.training.test_scripted_passes import federation
@@ -64,7 +65,20 @@ class Line(nn.Module):
         return self.head(self.norm(x.mean(2)))
 
 
-NETWORKS = {"reused": Reused, "line": Line} | {name: IMAGES[name] for name in ("residual", "mixed", "unused")}
+class Rows(nn.Module):
+    """Attention over the rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.encoder(x.squeeze(1)).mean(1))
+
+
+CONVOLUTIONS = {"reused": Reused, "line": Line} | {name: IMAGES[name] for name in ("residual", "mixed", "unused")}
+PRODUCTS: dict[str, Callable[[], nn.Module]] = {"rows": Rows, "rows by oneDNN": lambda: quick_products(Rows())}
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +86,8 @@ def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Scripts from the second batch on, in which even small convolutions are shared, and one intra-op thread."""
     monkeypatch.setattr(network_scripts, "USES", 1)
     monkeypatch.setattr(network_scripts, "LONGEST", 60.0)  # first calls take long on a busy machine
-    monkeypatch.setattr(call_recorder, "takes_long", lambda *_: True)
-    monkeypatch.setattr(shared_outputs, "WORTH", 1)
+    monkeypatch.setattr(call_sharing, "takes_long", lambda *_: True)
+    monkeypatch.setattr(divided_calls, "WORTH", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -101,15 +115,37 @@ def outcome(module: nn.Module, results: tuple[Tensor, Tensor] | None) -> list[Te
     return [tensor.clone() for tensor in (*results, *gradients, *module.buffers())]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_an_idle_thread_changes_no_bits(name: str) -> None:
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_idle_threads_change_no_bits_of_convolutions(name: str) -> None:
     torch.manual_seed(0)
-    module = NETWORKS[name]()
+    source = same_with_idle_threads(CONVOLUTIONS[name]())
+    assert "convolution_gradients(" in source
+    assert "convolution_outputs(" in source
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_idle_threads_change_no_bits_of_products(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_scripts, "LARGE", 1)
+    if name.endswith("oneDNN"):
+        monkeypatch.setattr(matrix_products, "_float32_product", lambda: by_onednn)
+        monkeypatch.setattr(matrix_products, "_large", lambda: 0)
+        monkeypatch.setattr(matrix_products, "_quick_for_sequences", lambda: True)
+    torch.manual_seed(0)
+    source = same_with_idle_threads(PRODUCTS[name]())
+    assert ("linear_outputs(" in source) == name.endswith("oneDNN")
+    assert "= product(" in source
+
+
+def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    outputs: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return outputs
+
+
+def same_with_idle_threads(module: nn.Module) -> str:
+    """The script of a network, whose bits must not depend on the number of idle threads."""
     idle = torch.tensor(0)
     script = scripts_of(module, idle).known(SIZE)
     assert script is not None
-    assert "convolution_gradients(" in script.source
-    assert "convolution_outputs(" in script.source
     buffers = [buffer.clone() for buffer in module.buffers()]
     for seed in range(10):
         images, labels = batch(seed)
@@ -126,11 +162,12 @@ def test_an_idle_thread_changes_no_bits(name: str) -> None:
                 found.append(outcome(module, script.play(images, labels)))
         assert all(torch.equal(one, found[0][i]) for others in found[1:] for i, one in enumerate(others))
         assert {len(one) for one in found} == {len(found[0])}
+    return script.source
 
 
 def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_interop_threads", lambda: 4)
-    monkeypatch.setattr(shared_outputs, "WORTH", 10)
+    monkeypatch.setattr(divided_calls, "WORTH", 10)
     whole = torch.arange(5.0)
     tried: list[int] = []
 
@@ -147,7 +184,7 @@ def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.Mon
 
 
 def test_parts_of_other_bits_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_recorder, "most_parts", lambda *_: 1)
+    monkeypatch.setattr(call_sharing, "most_parts", lambda *_: 1)
     script = scripts_of(Residual(), torch.tensor(1)).known(SIZE)
     assert script is not None
     assert "convolution_outputs(" not in script.source

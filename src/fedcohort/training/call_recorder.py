@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fedcohort.training.shared_gradients import takes_long
-from fedcohort.training.shared_outputs import most_parts, multiplications
+from fedcohort.training.call_sharing import shared_call
 
 __all__ = ["ONE_AT_A_TIME", "CallRecorder", "NoRecordError", "tensors_in"]
 
@@ -50,8 +49,8 @@ class NoRecordError(Exception):
 class CallRecorder(TorchDispatchMode):
     """Sees every call of an operator in this thread; other threads are not affected.
 
-    The lines may ask idle threads for a part of the work, see :mod:`fedcohort.training.shared_outputs` and
-    :mod:`fedcohort.training.shared_gradients`: the number of idle threads is ``idle``, and what they compute is ``begun``.
+    The lines may ask idle threads for a part of the work, see :mod:`fedcohort.training.call_sharing`: the number of idle threads is
+    ``idle``, and what they compute is ``begun``.
 
     Python code may read numbers, as in ``assert not x.isnan().any()``. With the same numbers, it makes the same calls. The lines
     compute each number again. If it is another one, they return ``other_calls(changed, before)``, which puts back what they have
@@ -135,23 +134,13 @@ class CallRecorder(TorchDispatchMode):
         self._wait_for_others(operator, args, named)
         results = operator(*args, **named)
         call = f"torch.ops.{library}.{name}({', '.join(words)})"
-        shared = self._shared_call(operator, args, words, results)
-        self.shares = self.shares or shared is not None
-        self._note(shared or call, results)
+        shared = shared_call(operator, args, named, words, results)
+        if shared is not None:
+            self.shares = True
+            self._read.update(map(_memory, shared.read))
+            self._written.update(map(_memory, shared.written))
+        self._note(call if shared is None else shared.line, results)
         return results
-
-    def _shared_call(self, operator: Any, args: tuple[Any, ...], words: list[str], results: Any) -> str | None:
-        """The call of which idle threads compute a part; None if there is no such part."""
-        if operator is torch.ops.aten.convolution.default and (most := _parts_of_outputs(operator, args, results)) > 1:
-            layout = f"{list(results.shape)}, {list(results.stride())}"
-            return f"convolution_outputs({', '.join(words)}, {layout}, {most}, idle)"
-        if not _is_shared(operator, args):
-            return None
-        self._read.update(map(_memory, args[:3]))
-        self._written.update(_memory(result) for result in results[1:] if result is not None)
-        layout = f"{list(results[1].stride())}, {list(results[0].stride())}"
-        most = _parts_of_gradients(operator, args, results)
-        return f"convolution_gradients({', '.join(words)}, {layout}, {most}, idle, begun)"
 
     def _memory_changed(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> set[int]:
         """The memory that a call changes.
@@ -260,36 +249,6 @@ class CallRecorder(TorchDispatchMode):
 
 _VIEWS = {torch.ops.aten.detach.default, torch.ops.aten.t.default, torch.ops.aten.view.default}
 """Operators that give another view of a tensor, whatever its values are."""
-
-
-def _is_shared(operator: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an idle thread may compute a part of a call."""
-    if operator is not torch.ops.aten.convolution_backward.default:
-        return False
-    delta, _, weight, *_, transposed, _, _, mask = args
-    return mask[0] and mask[1] and not transposed and takes_long(delta, weight)
-
-
-def _parts_of_outputs(operator: Any, args: tuple[Any, ...], outputs: Tensor) -> int:
-    """The maximum number of parts into which threads may divide the samples of a convolution."""
-    x, weight, *others = args
-    transposed = others[4]
-    if transposed or x.dim() != weight.dim():
-        return 1
-    return most_parts(
-        lambda begin, end: operator(x[begin:end], weight, *others), outputs, multiplications(outputs, weight)
-    )
-
-
-def _parts_of_gradients(operator: Any, args: tuple[Any, ...], gradients: tuple[Tensor, ...]) -> int:
-    """As :func:`_parts_of_outputs`, for the gradients of a convolution's inputs."""
-    delta, x, weight, *others, _ = args
-
-    def of_part(begin: int, end: int) -> Tensor:
-        found: Tensor = operator(delta[begin:end], x[begin:end], weight, *others, [True, False, False])[0]
-        return found
-
-    return most_parts(of_part, gradients[0], multiplications(delta, weight))
 
 
 def _has_twin_with_generator(operator: Any, names: list[str]) -> bool:

@@ -150,7 +150,8 @@ class LocalSetup:
         threads = int(idle)
         if threads > 1:
             by_program = self.program is not None and self.program.share_work(idle, threads)
-            self.shares_work = by_program or (self.scripts is not None and self.scripts.share_work(idle))
+            scripts = self.scripts if self.program is None or self.own_corrections.possible else None
+            self.shares_work = by_program or (scripts is not None and scripts.share_work(idle))
 
     def show(self, model: ModelState) -> nn.Module:
         """The module with the weights of ``model``, in evaluation mode; copies them only if the module holds another model."""

@@ -42,6 +42,10 @@ LONGEST = 0.1
 only for passes in which threads are idle."""
 
 
+LARGE = 2**16
+"""Number of weights from which on products with them may be worth dividing."""
+
+
 class Scripts:
     """The scripted passes of one network, by batch size; a size gets one after it was used :data:`USES` times.
 
@@ -79,7 +83,7 @@ class Scripts:
         return not self.possible or (size in self._known and self._known[size] is None)
 
     def share_work(self, idle: Tensor) -> bool:
-        """Give work to other threads while there are idle ones, with the same bits, if there is a convolution.
+        """Give work to other threads while there are idle ones, with the same bits, if there is a convolution or a large matrix.
 
         Args:
             idle: the number of idle threads, int64 []; it may change at any time.
@@ -87,8 +91,10 @@ class Scripts:
         Returns:
             Whether scripts that are made from now on do.
         """
-        parts = self._network.module.modules()
-        shares = any(isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d) for part in parts) and self.possible
+        sizes = ((parameter.dim(), parameter.numel()) for parameter in self._network.module.parameters())
+        shares = (
+            any(dimensions > 2 or (dimensions == 2 and size >= LARGE) for dimensions, size in sizes) and self.possible
+        )
         if shares and can_fork():
             self._network.idle[:] = [idle]
         return bool(self._network.idle)

@@ -15,13 +15,13 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.losses import Loss
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.script_threads import can_fork
+from fedcohort.training.divided_calls import convolution_outputs, linear_outputs, product  # noqa: F401 - scripts call them
 from fedcohort.training.loss_code import names_read_by_loss
 from fedcohort.training.network_watch import NetworkWatch, ReadValues
 from fedcohort.training.optimizer_steps import correct, take_step  # noqa: F401 - scripts call them
 from fedcohort.training.optimizers import Optimizer
 from fedcohort.training.recorded_passes import pass_by_autograd
 from fedcohort.training.shared_gradients import convolution_gradients, finish, nothing_begun  # noqa: F401 - scripts call them
-from fedcohort.training.shared_outputs import convolution_outputs  # noqa: F401 - scripts call it
 
 __all__ = [
     "SEED",

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from fedcohort.training.forward_functions import edges_of_parts
-from fedcohort.training.shared_outputs import multiplications
 
 __all__ = ["convolution_gradients", "finish", "nothing_begun", "takes_long"]
 
@@ -20,7 +19,7 @@ def takes_long(delta: Tensor, weight: Tensor) -> bool:
         delta: the gradient of the layer's outputs.
         weight: its weights, with one entry of the first dimension per output.
     """
-    return multiplications(delta, weight) >= 2**21
+    return delta.numel() * (weight.numel() // weight.size(0)) >= 2**21
 
 
 def nothing_begun() -> list[torch.jit.Future[Tensor]]:
@@ -42,7 +41,7 @@ def convolution_gradients(
             ``convolution_backward``, with a ``mask`` that begins with two times true.
         layout: the strides of the gradient of the weights.
         layout_before: the strides of the gradient of the inputs.
-        most: see :func:`~fedcohort.training.shared_outputs.most_parts`, for the gradient of the inputs.
+        most: see :func:`~fedcohort.training.divided_calls.most_parts`, for the gradient of the inputs.
         idle: the number of idle threads, int64 [], in a list that is empty if no other thread may be asked.
         begun: the calls that other threads compute.
     """
