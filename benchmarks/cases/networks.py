@@ -212,6 +212,7 @@ _BUILDERS: dict[str, Callable[[Case], nn.Module]] = {
     "resnet_batch": lambda case: ResNet18(norm="batch").build(case.shape, 10),
     "lstm": lambda case: Lstm().build(_text(case), VOCABULARY),
     "transformer": lambda case: Transformer().build(_text(case), VOCABULARY),
+    "transformer_wide": lambda case: Transformer(width=256).build(_text(case), VOCABULARY),
     "transformer_dropout": lambda case: Transformer(dropout=0.1).build(_text(case), VOCABULARY),
 }
 
