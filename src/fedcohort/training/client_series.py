@@ -64,7 +64,7 @@ class ClientSeries:
             return None
         program = setup.plain_steps(size)
         if program is None:
-            setup.module.train()  # scripts are those of training, and an evaluation may have come before
+            setup.in_training()  # scripts are those of training, and an evaluation may have come before
             return None if self._finishes else setup.scripted_series(size)
         whole = list(setup.entries) == list(setup.parameters)
         return program if program.is_perceptron and self._suits and whole else None

@@ -91,6 +91,7 @@ class LocalSetup:
             self.module = in_fast_layout(self.module, images)
         self.smallest_batch = 2 if any(isinstance(part, _BATCH_NORMS) for part in self.module.modules()) else 1
         self.draws = self._may_draw() if draws is None else draws
+        self._parts = list(self.module.modules())
         self._largest_pass = largest_pass(federation, self.module, self.loss, training.batch_size)
         state = self.module.state_dict()
         self.entries: ModelState = {name: value for name, value in state.items() if name not in omitted}
@@ -160,6 +161,12 @@ class LocalSetup:
             self._shown = model
         return self.module.eval()
 
+    def in_training(self) -> nn.Module:
+        """The module in training mode."""
+        if not all(part.training for part in self._parts):  # setting it takes long
+            self.module.train()
+        return self.module
+
     def outputs_program(self) -> Program | None:
         """The program that computes the outputs of the module; None if there is none."""
         found = self._outputs_program
@@ -207,7 +214,7 @@ class LocalSetup:
         torch.set_autocast_cache_enabled(False)  # all threads share it, and gradients depend on what it has
         if load:
             self.load(model)
-            self.module.train()
+            self.in_training()
         self.optimizer.state.clear()
         for group in self.optimizer.param_groups:
             group["lr"] = self.training.lr_at(t)

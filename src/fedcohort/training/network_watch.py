@@ -6,7 +6,7 @@ from operator import is_
 import torch
 from torch import Tensor, nn
 
-from fedcohort.training.constant_values import PLAIN, frozen
+from fedcohort.training.constant_values import frozen, may_change
 from fedcohort.training.forward_code import OF_ALL_MODULES, Names, names_kept, names_read
 
 __all__ = ["HOOKS", "NetworkWatch", "ReadValues"]
@@ -76,7 +76,7 @@ class ReadValues:
         self._contents = [
             (name, contents)
             for name, value in zip(self._watched, self._values, strict=True)
-            if not isinstance(value, PLAIN) and name not in OF_ALL_MODULES and (contents := frozen(value)) is not None
+            if may_change(value) and name not in OF_ALL_MODULES and (contents := frozen(value)) is not None
         ]
 
     def unchanged(self) -> bool:
