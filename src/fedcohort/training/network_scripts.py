@@ -10,9 +10,10 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ USES = 16
 SIZES = 8
 """Maximum number of sizes that get one."""
 ENOUGH = 2
-"""Number of batches for which a script must have the bits of autograd. For others, the network may read other numbers."""
+"""Least number of batches for which a script must have the bits of autograd. For others, the network may read other numbers."""
 LONGEST = 0.1
 """Seconds of a pass up to which a script is worth it. In a longer one, Python and autograd take a negligible share: it is worth it
 only for passes in which threads are idle."""
@@ -175,7 +176,8 @@ def _script_pass(network: Network, batch: Sequence[Tensor], longest: float) -> t
         network.play(list(map(_copy, batch)))
         seconds = time.perf_counter() - begin
         if seconds <= longest:
-            found = _scripted(network, batch, reset)
+            compared = _batches(*batch) if seconds <= LONGEST else islice(_batches(*batch), ENOUGH)
+            found = _scripted(network, batch, reset, compared)
     reset()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -201,8 +203,10 @@ def _resetting(module: nn.Module, parameters: list[Tensor]) -> Callable[[], None
     return reset
 
 
-def _scripted(network: Network, batch: Sequence[Tensor], reset: Callable[[], None]) -> ScriptedPass | None:
-    """The script, if it has the bits of autograd; ``reset`` undoes what a pass changes in the module.
+def _scripted(
+    network: Network, batch: Sequence[Tensor], reset: Callable[[], None], compared: Iterable[Sequence[Tensor]]
+) -> ScriptedPass | None:
+    """The script, if it has the bits of autograd for the batches ``compared``; ``reset`` undoes what a pass changes in the module.
 
     Raises:
         Exception: the calls cannot be written down, or the script cannot be run.
@@ -226,7 +230,7 @@ def _scripted(network: Network, batch: Sequence[Tensor], reset: Callable[[], Non
     source = source_of(recorder.lines, ", ".join(words), draws=network.draws, shares=recorder.shares)
     found = ScriptedPass(network, source, others, recorder.constants, with_gradient, *batch)
     shares = recorder.shares and bool(network.idle)
-    return found if _has_bits_of_autograd(found, network, batch, reset, shares) else None
+    return found if _has_bits_of_autograd(found, network, batch, reset, compared, shares) else None
 
 
 def _other_tensors(module: nn.Module, parameters: list[Tensor]) -> list[Tensor]:
@@ -245,10 +249,11 @@ def _copy(values: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def _has_bits_of_autograd(
-    found: ScriptedPass, network: Network, batch: Sequence[Tensor], reset: Callable[[], None], shares: bool
-) -> bool:
-    """Whether the script has autograd's results, gradients and buffers for :data:`ENOUGH` batches, and never others, with the help of
-    an idle thread as well if it ``shares`` work."""
+    found: ScriptedPass, network: Network, batch: Sequence[Tensor], reset: Callable[[], None],
+    batches: Iterable[Sequence[Tensor]], shares: bool,
+) -> bool:  # fmt: skip
+    """Whether the script has autograd's results, gradients and buffers for :data:`ENOUGH` of the ``batches``, and never others, with
+    the help of idle threads as well if it ``shares`` work."""
 
     def copied(given: Sequence[Tensor]) -> list[Tensor]:
         return [_copy(values, like) for values, like in zip(given, batch, strict=True)]
@@ -271,7 +276,7 @@ def _has_bits_of_autograd(
     helpers: list[list[Tensor]] = [[]]
     if shares:
         helpers += [[torch.tensor(number)] for number in sorted({1, max(1, torch.get_num_interop_threads() - 1)})]
-    compared = [same for given in _batches(*batch) if (same := agrees(given)) is not None]
+    compared = [same for given in batches if (same := agrees(given)) is not None]
     found.idle = network.idle if shares else []
     found.uses = found.misses = 0
     return len(compared) >= ENOUGH and all(compared)
