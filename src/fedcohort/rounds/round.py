@@ -225,8 +225,8 @@ def _checked(model: object, start: ModelState, given: Algorithm) -> ModelState:
             raise UsageError(
                 f"{algorithm}.aggregate returned {type(value).__name__} for {name!r}; it must return tensors"
             )
-        found, expected = (f"of shape {list(one.shape)} and type {one.dtype}" for one in (value, start[name]))
-        if found != expected:
+        if (value.shape, value.dtype) != (start[name].shape, start[name].dtype):
+            found, expected = (f"of shape {list(one.shape)} and type {one.dtype}" for one in (value, start[name]))
             raise UsageError(f"{algorithm}.aggregate returned {name!r} {found}; it must be {expected}")
     if not type(given).__module__.startswith("fedcohort."):
         _report_not_finite(cast(ModelState, model), start, algorithm)
