@@ -134,8 +134,8 @@ class _Playing:
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
             run_state.model = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
-        engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm)
+        engine.commit([row.client for row in tally.having("admitted")])
         return tally
 
     def _of_strategy(self, cohort: Cohort) -> dict[str, object]:
