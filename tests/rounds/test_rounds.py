@@ -310,7 +310,12 @@ class AdmitsByReports(Selector):
 
 @pytest.mark.parametrize(
     ("way", "read"),
-    [("none", []), ("item", ["loss"]), ("get", ["loss"]), *((way, sorted(ALWAYS)) for way in ("all", "items", "copy", "union"))],
+    [
+        ("none", []),
+        ("item", ["loss"]),
+        ("get", ["loss"]),
+        *((way, sorted(ALWAYS)) for way in ("all", "items", "copy", "union")),
+    ],
 )
 def test_what_decides_on_updates_is_billed_and_disclosed(way: str, read: list[str]) -> None:
     """A strategy that declined clients by their losses had "disclosed" the updates and the numbers of samples only."""

@@ -86,7 +86,7 @@ def is_of_user(file: str) -> bool:
         return False
     paths = sysconfig.get_paths()
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [_PACKAGE, *installed, Path(sys.base_prefix) / "lib"]
+    folders: list[str | Path] = [_PACKAGE, *installed, Path(sys.base_prefix) / "lib"]
     return not any(Path(file).is_relative_to(folder) for folder in folders)
 
 
