@@ -20,7 +20,7 @@ from fedcohort.study.run_measures import without_round
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds", "predictions"]
+__all__ = ["MANY", "SCORE", "Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds", "predictions"]
 
 NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
 """Columns of the table of clients that are not outcomes of a selection."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.partition import PartitionReport
 
-__all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
+__all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition", "quantiles"]
 
 SHOWN_CLIENTS = 30
 """Largest number of clients that are listed one by one."""
