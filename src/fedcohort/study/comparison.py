@@ -106,8 +106,9 @@ class Comparison:
         """The target accuracy of each group: ``measures.target_accuracy``, or else a level taken from the results.
 
         That level is the lowest of the mean best test accuracies of the rows about the same clients and data, rounded down to two
-        decimals. Rows that fail do not count: rows in which an update diverged, no update was admitted under a seed, or a model
-        diverged or predicts one class, rows at chance, and rows with less than a third of the best accuracy.
+        decimals. Rows that fail do not count: rows in which no update was admitted under a seed, or a model diverged or predicts
+        one class, rows at chance, and rows with less than a third of the best accuracy. Neither do unfinished runs that are behind the
+        others; and rows in which an update diverged count only if there are no others.
         A run below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         runs = [self.measured(i) for i in range(len(self.rows))]
