@@ -166,6 +166,25 @@ def test_no_file_is_too_long() -> None:
     assert {file for file, lines in lengths.items() if lines > MAX_LINES} == set(LENGTH_EXCEPTIONS)
 
 
+def exported(tree: ast.Module) -> set[str] | None:
+    """The names in the ``__all__`` of a file; None without one."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+def test_files_export_every_name_that_others_import() -> None:
+    """A reader sees in ``__all__`` what other files use; 30 such names were not in it."""
+    names = {module_of(file): exported(tree) for file, tree in trees()}
+    wrong = []
+    for line, _ in internal_imports():
+        module, _, name = line.module.rpartition(".")
+        if names.get(module) is not None and line.module not in MODULES and name not in (names[module] or ()):
+            wrong.append(f"{line}, which is not in __all__")
+    assert not wrong
+
+
 def test_every_module_says_what_it_holds() -> None:
     """The module list of docs/design.md is made of these sentences."""
     assert not [file for file, tree in trees() if "." not in (ast.get_docstring(tree) or "")]

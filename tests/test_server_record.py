@@ -145,6 +145,20 @@ def test_reports_cost_four_bytes_for_each_client_that_sent_them(tmp_path: Path) 
     assert training["discloses"] == "its update and number of samples, done, q_hat, steps"
 
 
+class OneEpoch(Uniform):
+    """Asks every client for one epoch of five."""
+
+    def select(self, round: Round) -> Cohort:
+        return dataclasses.replace(super().select(round), epochs=np.ones(3, int))
+
+
+def test_passes_are_whole_if_clients_train_for_a_part_of_the_epochs(tmp_path: Path) -> None:
+    own = Chooser(OneEpoch(), dataclasses.replace(CENSUS, epochs=5), 0, k=3)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        play(own, record, 1)
+    assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [9.0], "not 9.000000000000002"
+
+
 def test_decisions_are_explained(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=1, client_names=NAMES) as record:

@@ -75,7 +75,7 @@ class LosesOneSample(Iid):
 
 def test_the_check_detects_lost_samples() -> None:
     check_partition(LosesOneSample, complete=False)
-    with pytest.raises(AssertionError, match="1 samples belong to no client"):
+    with pytest.raises(AssertionError, match="1 sample without a client"):
         check_partition(LosesOneSample)
 
 

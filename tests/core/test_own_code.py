@@ -25,3 +25,10 @@ def test_files_of_the_user() -> None:
     assert is_of_user(__file__)
     assert not is_of_user(str(torch.__file__))
     assert not is_of_user(str(fedcohort.__file__))
+
+
+def test_a_folder_beside_the_package_whose_name_begins_like_it_is_of_the_user() -> None:
+    """Errors in such a file were taken for bugs of FedCohort."""
+    package = Path(fedcohort.__file__).parent
+    assert is_of_user(str(package.with_name("fedcohort_own") / "strategy.py"))
+    assert is_of_user(str(package.with_name("fedcohort_own.py")))

@@ -42,6 +42,8 @@ def test_the_recommendation_says_how_sure_it_is() -> None:
         "over 10 seeds. None of the other 2 rows is better (95% confidence)."
         in race(first, worse, worse).recommendation
     )
+    near_ones = [row(label, NOT_BETTER, [0.899] * 10, difference=-0.001, low=-0.006, high=0.004) for label in "CDEFGH"]
+    assert "'C', 'D', 'E', 'F', 'G' and 1 more row are at most" in race(first, *near_ones).recommendation
     assert race(first, worse).at_most_better == 0
     assert race(first, open_, near).at_most_better == 0.02
 

@@ -1,7 +1,10 @@
 """The numbers of a live page agree: how many runs there are, and up to which round everything is counted."""
 
+import gc
 import os
 import re
+import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -167,3 +170,23 @@ def test_experiments_keep_their_order_and_tell_how_many_runs_they_have(tmp_path:
         writer.finish({})
     assert live.state("first")["version"] != seen[0][0]
     assert re.search("second 1 run(?!, 1 not)", Page(live.page("first")).prose)
+
+
+def test_tables_of_runs_that_are_no_longer_there_are_not_kept(tmp_path: Path) -> None:
+    """A page that is followed for days kept the tables of every finished run that it had ever shown."""
+    for name in ("one", "two"):
+        with writing(written(tmp_path / name, [one_round(1)], label=name, rounds=1)) as writer:
+            writer.finish({})
+    live = Live(tmp_path)
+
+    def read() -> list[str]:
+        gc.collect()
+        return [run.path.name for run in gc.get_objects() if isinstance(run, CachedRun) and run.path.parent == tmp_path]
+
+    live.page("small")
+    assert sorted(read()) == ["one", "two"]
+    kept = [weakref.ref(run) for run in gc.get_objects() if isinstance(run, CachedRun) and run.path.name == "one"]
+    shutil.rmtree(tmp_path / "two")
+    live.page("small")
+    assert read() == ["one"]
+    assert [ref() is None for ref in kept] == [False], "the other one was not read again"

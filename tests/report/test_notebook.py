@@ -147,6 +147,10 @@ def test_the_picture_shows_the_table() -> None:
     assert (image[3 * notebook_display._LINE + 8 :, image.shape[1] // 2 :] < 128).any()
 
 
+def test_one_row_that_is_left_out_is_in_the_singular() -> None:
+    assert "<small>1 more row.</small>" in str(bundle("one", "one", ["a"], [["b"]] * 61)["text/html"])
+
+
 @pytest.mark.slow
 def test_a_display_of_many_rows_stays_small() -> None:
     rng = np.random.default_rng(0)

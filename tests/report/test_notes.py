@@ -1,6 +1,8 @@
 """Notes below tables and charts say what numbers beside each other cannot show, and colors follow verdicts."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.table import Table
@@ -17,9 +19,10 @@ from fedcohort.report.page import page
 from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
+from fedcohort.report.terminal.comparison_notes import about_federations
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
-from tests.experiments import UCB
+from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 from tests.report.pages import Page, headline
 from tests.report.test_answers import BETTER, FIRST, runs_of
@@ -103,6 +106,16 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
     assert (NO_TIME in prose) == asks
     below_results = prose[prose.index("Jain's index tells how evenly") :].partition(" SVG")[0]
     assert (TWO_DOWNLOADS in below_results) == asks, "bytes stand in this table, too"
+
+
+def test_one_row_of_another_federation_that_is_not_named_is_in_the_singular() -> None:
+    rows = [
+        SimpleNamespace(label=f"m={m}", experiment=small(federation={"clients": m}).single(0)) for m in range(5, 10)
+    ]
+    found: Any = SimpleNamespace(rows=rows, references=[0] * 5)
+    assert about_federations(found).startswith(
+        "'m=6', 'm=7', 'm=8' and 1 more row differ from the reference in clients"
+    )
 
 
 @pytest.mark.slow

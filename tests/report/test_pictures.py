@@ -108,6 +108,13 @@ def made(**values: Any) -> tuple[Survey, Page]:
     return survey, Page(pictures(experiment, dataset, survey, "row"))
 
 
+def test_one_sample_without_a_client_is_in_the_singular() -> None:
+    survey, page = made(federation={"clients": 3, "partition": {"name": "shards", "shards": 1}})
+    assert survey.report.dropped == 1
+    assert "; 1 belongs to no client." in page.prose
+    assert "seed 0, 1 training sample belongs to no client" in page.prose
+
+
 def test_the_head_says_what_is_held_and_the_facts_how() -> None:
     federation = {
         "clients": 7, "partition": {"name": "shards"}, "holdout": 0.2,

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedcohort import UsageError
-from fedcohort.algorithms import Algorithm, ModelState, Update
+from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, RunningMean, Tensors, Update
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
@@ -299,6 +299,8 @@ class AdmitsByReports(Selector):
             "get": lambda report: report.get("loss"),
             "all": lambda report: {**report},
             "items": lambda report: list(report.items()),
+            "copy": lambda report: report.copy(),
+            "union": lambda report: report | {},
         }
         for i, update in enumerate(updates):
             ways[self.way](update.report)
@@ -308,7 +310,12 @@ class AdmitsByReports(Selector):
 
 @pytest.mark.parametrize(
     ("way", "read"),
-    [("none", []), ("item", ["loss"]), ("get", ["loss"]), *((way, sorted(ALWAYS)) for way in ("all", "items"))],
+    [
+        ("none", []),
+        ("item", ["loss"]),
+        ("get", ["loss"]),
+        *((way, sorted(ALWAYS)) for way in ("all", "items", "copy", "union")),
+    ],
 )
 def test_what_decides_on_updates_is_billed_and_disclosed(way: str, read: list[str]) -> None:
     """A strategy that declined clients by their losses had "disclosed" the updates and the numbers of samples only."""
@@ -316,6 +323,40 @@ def test_what_decides_on_updates_is_billed_and_disclosed(way: str, read: list[st
         (training,) = play_round(run_state, 1, test=False).ledger
     assert training.discloses == ", ".join(["its update and number of samples", *read])
     assert training.bytes_up == 2 * 4 * MLP_PARAMETERS + 3 * 4 * len(read), "the declined client sends numbers, too"
+
+
+@parameters
+class LeavesOut(Algorithm):
+    """Clients remember that they trained; the server leaves the first update out of the model."""
+
+    card: ClassVar[Card] = Card(source="a test", status="ours")
+
+    def finish(self, problem: Problem) -> tuple[dict[str, Tensors], dict[str, Tensors]]:
+        return {}, {"trained": {"in": torch.tensor(problem.t)}}
+
+    def begin(self, model: ModelState, members: Members) -> tuple[list[int], RunningMean]:
+        return [], RunningMean()
+
+    def add(self, fold: tuple[list[int], RunningMean], update: Update, weight: float) -> None:
+        fold[0].append(update.client)
+        if len(fold[0]) > 1:
+            fold[1].include(update, weight)
+
+    def end(self, fold: tuple[list[int], RunningMean], model: ModelState, members: Members) -> ModelState:
+        self.left_out = fold[0][0]
+        return fold[1].result()
+
+    def weighed(self) -> Mapping[int, float]:
+        return {self.left_out: 0.0}
+
+
+def test_a_client_whose_update_the_algorithm_leaves_out_keeps_its_old_memory() -> None:
+    """It is recorded as declined, but it had its new memory."""
+    with a_run_state(Given(algorithm=LeavesOut())) as run_state:
+        row = play_round(run_state, 1, test=False)
+        remembered = run_state.engine.state_dict()
+    assert [client.status for client in row.clients] == ["declined", "admitted", "admitted"]
+    assert set(remembered) == {str(client.client) for client in row.clients[1:]}
 
 
 def test_a_watched_report_is_the_same_after_a_copy() -> None:

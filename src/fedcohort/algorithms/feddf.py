@@ -30,7 +30,7 @@ from torch.nn import functional
 from fedcohort.algorithms.base import Algorithm
 from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, all_identical, average, check_weights
 from fedcohort.algorithms.server_tools import ServerTools
-from fedcohort.algorithms.updates import Members, ModelState, Update
+from fedcohort.algorithms.updates import Members, ModelState
 from fedcohort.core.network_copies import copy_of
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card, LabelKind
@@ -118,10 +118,6 @@ class FedDF(Algorithm):
     def begin(self, model: ModelState, members: Members) -> Ensemble:
         """Keep the models of the round until its end."""
         return Ensemble(model, members)
-
-    def add(self, fold: Ensemble, update: Update, weight: float) -> None:
-        """Keep the model."""
-        fold.add(update, weight)
 
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
         """Average and distill; returns the received model if no teacher has finite outputs."""

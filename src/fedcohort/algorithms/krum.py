@@ -24,7 +24,7 @@ from annotated_types import Ge
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
 from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, average, check_weights
-from fedcohort.algorithms.updates import Members, ModelState, Update
+from fedcohort.algorithms.updates import Members, ModelState
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
@@ -87,10 +87,6 @@ class Krum(Algorithm):
     def begin(self, model: ModelState, members: Members) -> Ensemble:
         """Keep the models of the round until its end."""
         return Ensemble(model, members)
-
-    def add(self, fold: Ensemble, update: Update, weight: float) -> None:
-        """Keep the model."""
-        fold.add(update, weight)
 
     def coefficients(self, weights: Mapping[int, float]) -> Mapping[int, float]:
         """Those of the average, in which weights are normalized in every mode."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
 from fedcohort.algorithms.models_by_coordinate import Coordinates, check_one_vote
-from fedcohort.algorithms.updates import Members, ModelState, Update
+from fedcohort.algorithms.updates import Members, ModelState
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
 
@@ -53,10 +53,6 @@ class Median(Algorithm):
     def begin(self, model: ModelState, members: Members) -> Coordinates:
         """Keep the models of the round until its end."""
         return Coordinates()
-
-    def add(self, fold: Coordinates, update: Update, weight: float) -> None:
-        """Keep the model; uniform weights are the number of times that a client was drawn."""
-        fold.add(update, round(weight))
 
     def end(self, fold: Coordinates, model: ModelState, members: Members) -> ModelState:
         """The median of every coordinate."""

@@ -40,8 +40,8 @@ class Ensemble:
     members: Members
     models: list[ClientModel] = field(default_factory=list)
 
-    def add(self, update: Update, weight: float) -> None:
-        """Keep the model of an update."""
+    def include(self, update: Update, weight: float) -> None:
+        """Keep the model of an update; :meth:`Algorithm.add` calls this."""
         state = update.state
         if update.sent is not None:
             state = {name: value if name in update.sent else self.model[name] for name, value in state.items()}

@@ -22,11 +22,14 @@ class Coordinates:
     def __init__(self) -> None:
         self._sent: dict[str, list[Tensor]] = {}
 
-    def add(self, update: Update, times: int) -> None:
-        """Keep the entries that were sent; a client that was drawn several times (R5) counts as many times."""
+    def include(self, update: Update, weight: float) -> None:
+        """Keep the entries that were sent; :meth:`Algorithm.add` calls this.
+
+        Weights are uniform: that of a client is how many times it was drawn (R5), and it counts as many times.
+        """
         for name, value in update.state.items():
             if update.sent is None or name in update.sent:
-                self._sent.setdefault(name, []).extend([value] * times)
+                self._sent.setdefault(name, []).extend([value] * round(weight))
 
     def merge(self, model: ModelState, rule: Callable[[Tensor], Tensor]) -> ModelState:
         """The merged model. Entries that no client sent keep their value in ``model``; integer counters take the maximum.

@@ -38,7 +38,7 @@ from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, average, check_weights
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
+from fedcohort.algorithms.updates import Members, ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
@@ -130,10 +130,6 @@ class RHFL(Algorithm):
     def begin(self, model: ModelState, members: Members) -> Ensemble:
         """Keep the models of the round until its end."""
         return Ensemble(model, members)
-
-    def add(self, fold: Ensemble, update: Update, weight: float) -> None:
-        """Keep the model."""
-        fold.add(update, weight)
 
     def end(self, fold: Ensemble, model: ModelState, members: Members) -> ModelState:
         """Compute the confidence, align the models, average them, and remember the losses."""

@@ -195,15 +195,8 @@ class ServerRecord(DecisionRecord):
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
         billed = sorted(outcome.billed & ALWAYS)
-        passes = (
-            3.0
-            * chooser.census.epochs
-            * sum(
-                1.0 if cohort.epochs is None else float(cohort.epochs[i]) / chooser.census.epochs
-                for i, row in enumerate(rows)
-                if row.status != "failed"
-            )
-        )
+        epochs = [chooser.census.epochs] * len(rows) if cohort.epochs is None else cohort.epochs
+        passes = 3.0 * sum(float(own) for own, row in zip(epochs, rows, strict=True) if row.status != "failed")
         more = sorted({name for row in rows for name in row.reports} | set(billed))
         trained = [row for row in rows if row.status in ("admitted", "declined")]
         own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]

@@ -1,4 +1,4 @@
-"""The command line: one file for each family of commands, and one for all options."""
+"""The command line: one file for each family of commands, and the options that several of them share."""
 
 import os
 from typing import TYPE_CHECKING

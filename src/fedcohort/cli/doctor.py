@@ -81,11 +81,10 @@ def _places(found: "Installation") -> Iterator[tuple[str, str]]:
     if found.cache is None:
         yield "cache", "cannot be used"
     else:
-        from fedcohort.core.formatted_values import size
+        from fedcohort.core.formatted_values import counted, size
 
         folder, entries, num_bytes, free = found.cache
-        number = "1 data set" if entries == 1 else f"{entries} data sets"
-        yield "cache", f"{folder}: {number}, {size(num_bytes)}; {size(free)} free"
+        yield "cache", f"{folder}: {counted(entries, 'data set')}, {size(num_bytes)}; {size(free)} free"
     if found.mirror:
         yield "mirror", f"{found.mirror}: {', '.join(found.mirrored) or 'no known data set'}"
     else:

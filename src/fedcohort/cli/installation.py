@@ -18,7 +18,17 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import cores, processor
 from fedcohort.core.version import __version__
 
-__all__ = ["CPU_TORCH", "EXTRAS", "CacheFolder", "Extra", "Installation", "Package", "Problem", "examine"]
+__all__ = [
+    "CPU_TORCH",
+    "EXTRAS",
+    "CacheFolder",
+    "Extra",
+    "Installation",
+    "Package",
+    "Problem",
+    "examine",
+    "install_command",
+]
 
 OLDEST_PYTHON = (3, 11)
 

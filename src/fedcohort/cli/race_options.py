@@ -2,7 +2,7 @@
 
 import click
 
-from fedcohort.cli.option_values import Number
+from fedcohort.cli.option_values import POSITIVE, Number
 from fedcohort.cli.options import Option, over_option
 
 __all__ = ["RACE_OPTIONS", "row_option"]
@@ -42,7 +42,7 @@ max_seeds_option: Option = click.option(
 
 max_runs_option: Option = click.option(
     "--max-runs",
-    type=Number(int, "a whole number of at least 1", lambda number: number >= 1),
+    type=POSITIVE,
     metavar="N",
     help="Largest number of runs, including those that exist.",
 )

@@ -21,6 +21,7 @@ __all__ = [
     "count",
     "counted",
     "duration",
+    "first_in_words",
     "in_words",
     "index",
     "large",

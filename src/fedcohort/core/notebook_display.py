@@ -9,6 +9,8 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, TypeAlias
 
+from fedcohort.core.formatted_values import counted
+
 if TYPE_CHECKING:
     from PIL import ImageFont
 
@@ -55,7 +57,7 @@ def _limited(rows: Sequence[Sequence[str]], notes: Sequence[str]) -> tuple[list[
     kept = [
         [cell if len(cell) <= MOST_CHARACTERS else f"{cell[: MOST_CHARACTERS - 1]}…" for cell in row] for row in rows
     ]
-    more = [f"{len(rows) - MOST_ROWS:,} more rows."] if len(rows) > MOST_ROWS else []
+    more = [f"{counted(len(rows) - MOST_ROWS, 'more row')}."] if len(rows) > MOST_ROWS else []
     return kept[:MOST_ROWS], [*more, *notes]
 
 

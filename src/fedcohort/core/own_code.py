@@ -18,7 +18,7 @@ __all__ = [
     "with_place",
 ]
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 """Folders of installed packages, also of those that pip installed for one user, or that ``PYTHONPATH`` or a ``.pth`` file adds."""
@@ -77,26 +77,17 @@ def place_of(error: BaseException) -> str:
     return f" ({own[-1][0]}:{own[-1][1]})" if own else ""
 
 
-def _is_of_fedcohort(file: str) -> bool:
-    return file.startswith(_PACKAGE)
-
-
 @cache
 def is_of_user(file: str) -> bool:
     """Whether a file is neither part of FedCohort nor of Python nor of an installed package."""
-    if (
-        _is_of_fedcohort(file)
-        or file.startswith("<frozen")
-        or file == "<string>"
-        or file.endswith((".pyx", ".pxd", ".pxi"))
-    ):
+    if file.startswith("<frozen") or file == "<string>" or file.endswith((".pyx", ".pxd", ".pxi")):
         return False
     if not _INSTALLED.isdisjoint(Path(file).parts):
         return False
     paths = sysconfig.get_paths()
     installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [*installed, str(Path(sys.base_prefix) / "lib")]
-    return not any(file.startswith(folder) for folder in folders)
+    folders: list[str | Path] = [_PACKAGE, *installed, Path(sys.base_prefix) / "lib"]
+    return not any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def is_of_package(given: Callable[..., object]) -> bool:

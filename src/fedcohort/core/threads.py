@@ -10,7 +10,7 @@ from itertools import accumulate
 from threading import Barrier, current_thread
 from typing import TypeVar
 
-__all__ = ["in_background", "in_two_threads", "one_thread", "one_thread_each", "usual_settings"]
+__all__ = ["SHARED", "in_background", "in_two_threads", "one_thread", "one_thread_each", "usual_settings"]
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -51,7 +51,7 @@ from fedcohort.training.random_layers import recomputes
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.trainer import Trainer
 
-__all__ = ["LocalEngine"]
+__all__ = ["AHEAD", "AHEAD_BYTES", "LocalEngine", "Plan"]
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from fedcohort.core.arrays import Flags, Indices, Values
 
 __all__ = [
     "STACK_CLIENTS_COMBINED",
+    "STACK_WORK",
     "in_cohort_order",
     "largest_stack",
     "neighbors_of_equal_cost",

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
 
-__all__ = ["check_values", "parsed"]
+__all__ = ["MAX_CHARACTERS", "check_values", "parsed"]
 
 MAX_CHARACTERS = 1_000_000
 """Length of the longest TOML text that is read."""

@@ -13,21 +13,10 @@ from numpy.typing import NDArray
 from fedcohort.core.errors import UsageError, shown, without_addresses
 
 __all__ = [
-    "as_array",
-    "brief",
-    "check_class_names",
-    "check_classes",
-    "check_clients",
-    "check_different",
-    "check_features",
-    "check_finite",
-    "check_id_lengths",
-    "check_known",
-    "check_labels",
-    "mention_missing_classes",
-    "names_of_ids",
-    "numbered",
-]
+    "as_array", "brief", "check_class_names", "check_classes", "check_clients", "check_different",
+    "check_features", "check_finite", "check_id_lengths", "check_known", "check_labels", "counts_from_one",
+    "has_control_characters", "mention_missing_classes", "names_of_ids", "numbered",
+]  # fmt: skip
 
 FINITE_AT_ONCE = 2**20
 """Approximate number of values that are checked at a time, so that the check needs little memory."""

@@ -31,7 +31,7 @@ from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
 from fedcohort.federation.array_checks import brief
 
-__all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "GivenShares", "Markov", "Trace"]
+__all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "GivenShares", "Markov", "Mask", "Presence", "Trace"]
 
 Mask = NDArray[np.bool_]
 

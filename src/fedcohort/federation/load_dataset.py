@@ -33,7 +33,7 @@ from fedcohort.federation.own_data_names import is_own, is_text
 from fedcohort.federation.table_columns import Columns
 from fedcohort.federation.texts import read_play
 
-__all__ = ["EMBEDDED", "NAMES", "SOURCES", "is_found", "is_hub_id", "load"]
+__all__ = ["EMBEDDED", "NAMES", "SOURCES", "is_found", "is_hub_id", "is_text_file", "load"]
 
 EMBEDDED = ("digits", "breast_cancer", "diabetes")
 """Data sets that are part of scikit-learn."""

@@ -158,7 +158,7 @@ class SelectedRound:
                 client, 0, 0, {}, failure=row.failure or None, late=row.late or None, duration=waited, passes=0.0
             )
         offered = self.clients.roster.about(client).reports
-        work = 1.0 if self.cohort.epochs is None else float(self.cohort.epochs[position]) / self._epochs
+        epochs = self._epochs if self.cohort.epochs is None else int(self.cohort.epochs[position])
         samples = row.metrics.get(weight or NUM_EXAMPLES, math.nan)
         known = int(self.chooser.census.num_samples[client])
         return Update(
@@ -167,8 +167,8 @@ class SelectedRound:
             steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
             state=row.state,
             report={name: value for name, value in row.metrics.items() if name in offered},
-            passes=3.0 * self._epochs * work,
-            work=work,
+            passes=3.0 * epochs,
+            work=epochs / self._epochs,
             duration=self._duration(row, seconds),
         )
 

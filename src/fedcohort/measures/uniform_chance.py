@@ -12,6 +12,7 @@ from fedcohort.measures.argument_checks import Values
 from fedcohort.measures.participation import Participation
 
 __all__ = [
+    "MAX_SIMULATED",
     "JainReference",
     "binomial",
     "jain_path",

@@ -10,7 +10,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.selection import LossChange
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["COSTS", "amount", "cost_of", "relative", "score_of", "spent"]
+__all__ = ["COSTS", "MAY_BE_NONE", "amount", "cost_of", "relative", "score_of", "spent"]
 
 COSTS = {
     "rounds": "rounds",

@@ -10,7 +10,7 @@ from fedcohort.core.formatted_values import number
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.racing.twin import Twin
 
-__all__ = ["DIFFERS", "MATCHED", "NOT_GIVEN", "ROUGH", "Trait", "likeness"]
+__all__ = ["DIFFERS", "MATCHED", "NOT_GIVEN", "ROUGH", "Trait", "likeness", "range_in_words"]
 
 MATCHED, ROUGH, DIFFERS, NOT_GIVEN = "matched", "roughly", "differs", "not given"
 CLOSE, NEAR = 0.05, 0.15

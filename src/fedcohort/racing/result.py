@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import counted, in_words
+from fedcohort.core.formatted_values import counted, first_in_words
 from fedcohort.racing.costs import cost_of
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
@@ -325,16 +325,13 @@ def _about_late(labels: list[str]) -> str:
 
 
 def _seeds(number: int) -> str:
-    return "1 seed" if number == 1 else f"{number} seeds"
+    return counted(number, "seed")
 
 
 def _rows(number: int) -> str:
-    return "1 row is" if number == 1 else f"{number} rows are"
+    return counted(number, "row is", "rows are")
 
 
 def _listed(labels: list[str]) -> str:
     """Labels with commas and "and"; at most five of them."""
-    names = [repr(label) for label in labels]
-    if len(names) > 5:
-        names = [*names[:5], f"{len(names) - 5} more rows"]
-    return in_words(names)
+    return first_in_words([repr(label) for label in labels], 5)

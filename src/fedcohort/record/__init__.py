@@ -14,13 +14,14 @@ after its last durable checkpoint (see :class:`Writer`). Nothing is pickled.
 
 from fedcohort.record.checkpoints import check_own_checkpoints
 from fedcohort.record.database import FORMAT
-from fedcohort.record.round_rows import KEPT, ClientRow, LedgerRow, Portrait, Reasons, RoundRow, Saved
+from fedcohort.record.round_rows import CLIENT_COLUMNS, KEPT, ClientRow, LedgerRow, Portrait, Reasons, RoundRow, Saved
 from fedcohort.record.run import Run, open_run
 from fedcohort.record.run_lock import BeingWrittenError, is_being_written, locked
 from fedcohort.record.untouched_copy import check_database_exists
 from fedcohort.record.writer import Writer, create_run, writing
 
 __all__ = [
-    "FORMAT", "KEPT", "BeingWrittenError", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Run", "Saved",
-    "Writer", "check_database_exists", "check_own_checkpoints", "create_run", "is_being_written", "locked", "open_run", "writing",
+    "CLIENT_COLUMNS", "FORMAT", "KEPT", "BeingWrittenError", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Run",
+    "Saved", "Writer", "check_database_exists", "check_own_checkpoints", "create_run", "is_being_written", "locked", "open_run",
+    "writing",
 ]  # fmt: skip

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["KEPT", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Saved"]
+__all__ = ["CLIENT_COLUMNS", "KEPT", "ClientRow", "LedgerRow", "Portrait", "Reasons", "RoundRow", "Saved"]
 
 KEPT = 1000
 """Largest number of candidates of one decision that are recorded: the selected clients, then the candidates with the best scores."""
@@ -39,6 +39,10 @@ class ClientRow:
     accuracy: float = math.nan
     reports: dict[str, float] = field(default_factory=dict)
     coefficient: float = math.nan
+
+
+CLIENT_COLUMNS = frozenset({"round", *(each.name for each in fields(ClientRow))} - {"reports"})
+"""The columns of :attr:`Run.clients` besides those of the numbers that not every client reports."""
 
 
 @dataclass(frozen=True)

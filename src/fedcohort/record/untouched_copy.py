@@ -1,4 +1,4 @@
-"""Check a run directory before it is resumed without changing anything in it."""
+"""Check and read a run directory without changing anything in it."""
 
 import shutil
 import tempfile

@@ -57,6 +57,7 @@ def _held(experiment: "Experiment", dataset: "Dataset", survey: "Survey") -> str
     left = dataset.num_train - held
     if left == 0:
         return f"{clients} all {data}."
+    belong = "belongs" if left == 1 else "belong"
     return (
-        f"{clients} {formatted_values.count(held)} of the {data}; {formatted_values.count(left)} belong to no client."
+        f"{clients} {formatted_values.count(held)} of the {data}; {formatted_values.count(left)} {belong} to no client."
     )

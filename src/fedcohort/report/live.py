@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.cached_run import FinishedRuns
+from fedcohort.report.cached_run import CachedRun
 from fedcohort.report.damaged_runs import (
     Inspector,
     damage_in,
@@ -34,7 +34,7 @@ from fedcohort.report.damaged_runs import (
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
-from fedcohort.report.live_folder import KnownRuns, scan, seeds_of, version
+from fedcohort.report.live_folder import FinishedRuns, scan, seeds_of, version
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.quiet_runs import about_quiet
 from fedcohort.report.report_data import Story, gather
@@ -76,9 +76,9 @@ class Live:
         self.folder, self.name, self.token = Path(folder), name, token
         self._pace = Pace(name, planned)
         self._lock = threading.Lock()
-        self._known = KnownRuns()
+        self._known = FinishedRuns[Run]()
         self._inspector = Inspector()
-        self._finished = FinishedRuns()
+        self._read = FinishedRuns[CachedRun]()  # with their tables, which a new round of another run does not change
         self._pages: dict[tuple[str, int | None], tuple[str, str]] = {}  # by experiment and seed: version and HTML
 
     def groups(self) -> dict[str, list[Run]]:
@@ -114,7 +114,9 @@ class Live:
         with self._lock:
             if self._pages.get((name, seed), ("", ""))[0] != latest:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
-                sound = [self._finished.kept(run) for run in sound]
+                files = found.signatures
+                sound = [self._read.opened(run.path, files[run.path], partial(CachedRun, run)) for run in sound]
+                self._read.keep(files)
                 self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == latest}
                 planned = self._pace.planned if name == self._pace.name else None
                 live = {

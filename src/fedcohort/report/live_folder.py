@@ -1,10 +1,11 @@
 """Find the runs of the folder that a live page shows, and tell when they have changed."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from fedcohort.core.formatted_values import counted
 from fedcohort.record import Run
@@ -12,7 +13,9 @@ from fedcohort.record.verification import Signature, signature
 from fedcohort.report.damaged_runs import Damaged, reason, written
 from fedcohort.report.report_data import begun
 
-__all__ = ["KnownRuns", "Scan", "scan", "seeds_of", "version"]
+__all__ = ["FinishedRuns", "Scan", "scan", "seeds_of", "version"]
+
+AnyRun = TypeVar("AnyRun", bound=Run)
 
 
 class Scan(NamedTuple):
@@ -31,19 +34,20 @@ class Scan(NamedTuple):
     signatures: dict[Path, Signature]
 
 
-class KnownRuns:
+class FinishedRuns(Generic[AnyRun]):
     """The finished runs of a folder, which are opened again only if their files have changed: a page asks for news every two seconds,
     and a folder can have thousands of runs."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[Signature, Run]] = {}
+        self._known: dict[Path, tuple[Signature, AnyRun]] = {}
 
-    def opened(self, path: Path, files: Signature) -> Run:
-        """The run in a directory that has these ``files``."""
+    def opened(self, path: Path, files: Signature, open_run: Callable[[], AnyRun]) -> AnyRun:
+        """The run in a directory that has these ``files``; ``open_run`` opens it if it is not known."""
         known = self._known.get(path)
         if known is not None and known[0] == files:
             return known[1]
-        run = Run(path)
+        self._known.pop(path, None)  # its tables can be large
+        run = open_run()
         if run.meta.get("status") == "finished":
             self._known[path] = (files, run)
         return run
@@ -53,9 +57,9 @@ class KnownRuns:
         self._known = {path: known for path, known in self._known.copy().items() if path in paths}
 
 
-def scan(folder: Path, known: KnownRuns | None = None) -> Scan:
+def scan(folder: Path, known: FinishedRuns[Run] | None = None) -> Scan:
     """The runs of a folder, which need not exist yet; ``known`` are those of earlier scans."""
-    known = known or KnownRuns()
+    known = known or FinishedRuns[Run]()
     runs: dict[str, list[Run]] = {}
     newest: dict[str, int] = {}
     going: dict[str, int] = {}
@@ -66,7 +70,7 @@ def scan(folder: Path, known: KnownRuns | None = None) -> Scan:
             continue
         try:
             files = signature(path)
-            run = known.opened(path, files)
+            run = known.opened(path, files, partial(Run, path))
             meta = run.meta
             name = meta["name"]
         except Exception as error:  # a damaged or forged record can raise anything

@@ -8,6 +8,7 @@ from fedcohort.report.unranked_rows import in_own_seeds, unranked
 from fedcohort.study.comparison import Comparison
 
 __all__ = [
+    "FRONT",
     "LINES",
     "NAMES",
     "OWN_COLORS",

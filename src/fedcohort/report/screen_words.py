@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["CORRECTED", "EVEN_CORRECTED", "HIGHLIGHT", "POINT_AT_MARK", "POINT_AT_ROW", "for_screens"]
+__all__ = ["CONTAINS_0", "CORRECTED", "EVEN_CORRECTED", "HIGHLIGHT", "POINT_AT_MARK", "POINT_AT_ROW", "for_screens"]
 
 HIGHLIGHT = " Choose a name in the list above to highlight its lines."
 CORRECTED = " Tooltips have the corrected interval, too."

@@ -20,7 +20,7 @@ from fedcohort.selection import Cohort, Outcome
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_values
 
-__all__ = ["WEIGHT_0", "Tally", "WatchedReport"]
+__all__ = ["ALWAYS", "WEIGHT_0", "Tally", "WatchedReport"]
 
 WEIGHT_0, LEFT_OUT = "its weight is 0", "the algorithm left its update out of the model"
 """Why an update that the strategy admitted did not enter the model: its weight before aggregation, or the one after it."""

@@ -40,8 +40,8 @@ def play_round(
     t: int,
     *,
     test: bool,
-    clients: LocalAccuracy | None = None,
-    personal: PersonalAccuracy | None = None,
+    local_accuracy: LocalAccuracy | None = None,
+    personal_accuracy: PersonalAccuracy | None = None,
 ) -> RoundRow:
     """Play round ``t`` and return what is recorded of it; changes ``run_state``.
 
@@ -54,15 +54,15 @@ def play_round(
         test: whether to evaluate the new model for the record before returning. Test results never affect later rounds, and
             validation results only if :attr:`RunState.validates`, so a caller can also add them later
             (:meth:`Engine.evaluate_beside`, :meth:`RoundRow.add_test`, :meth:`RoundRow.add_validation`).
-        clients: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing is
-            billed.
-        personal: another such question, about the new model after local epochs of each client.
+        local_accuracy: a question about the new model to all clients, for the record only: no strategy sees the answers, and nothing
+            is billed.
+        personal_accuracy: another such question, about the new model after local epochs of each client.
     """
     playing = _Playing(run_state, t)
     cohort = playing.select()
     reasons = decisions(cohort)  # before training, because they may share arrays that the strategy changes later
     tally = playing.train_and_aggregate(cohort)
-    results = playing.evaluate(test, clients, personal)
+    results = playing.evaluate(test, local_accuracy, personal_accuracy)
     playing.observe(tally, results)
     return playing.recorded(cohort, reasons, tally, results)
 
@@ -134,8 +134,8 @@ class _Playing:
             updates = _filled_in(updates) if cohort.unsent == "unchanged" else updates
             updates = tally.admitted(updates, algorithm, known)
             run_state.model = _checked(algorithm.aggregate(start, updates, known), start, algorithm)
-        engine.commit([row.client for row in tally.having("admitted") if row.weight > 0])
         tally.settle(algorithm)
+        engine.commit([row.client for row in tally.having("admitted")])
         return tally
 
     def _of_strategy(self, cohort: Cohort) -> dict[str, object]:
@@ -151,13 +151,13 @@ class _Playing:
         with naming_strategy("Cohort.stop", f"{type(run_state.selector).__name__}.select in round {self.t}"):
             yield from run_state.engine.train(run_state.model, self.t, cohort, run_state.algorithm)
 
-    def evaluate(self, test: bool, clients: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
+    def evaluate(self, test: bool, local: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
         """Evaluate the new model; see :func:`play_round` for the arguments."""
         run_state, engine = self.run_state, self.run_state.engine
         with self.watch.part("evaluation"):
             validation = engine.evaluate(run_state.model, "validation") if test or run_state.validates else None
             tested = engine.evaluate(run_state.model, "test") if test else None
-            by_client, tuned = (_all_answers(run_state, self.t, question) for question in (clients, personal))
+            by_client, tuned = (_all_answers(run_state, self.t, question) for question in (local, personal))
         return _Results(validation, tested, by_client, tuned)
 
     def observe(self, tally: Tally, results: _Results) -> None:

@@ -298,7 +298,9 @@ class _Rounds:
         last = t == experiment.rounds
         try:
             with naming_own_code(f"round {t}"):
-                row = play_round(run_state, t, test=False, clients=self._question(t), personal=self._personal(t))
+                row = play_round(
+                    run_state, t, test=False, local_accuracy=self._question(t), personal_accuracy=self._personal(t)
+                )
         except Exception:
             self.settle(wait=True)
             raise

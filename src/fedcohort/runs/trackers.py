@@ -23,7 +23,7 @@ from fedcohort.record import RoundRow
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-__all__ = ["TRACKERS", "MLflow", "TensorBoard", "WandB", "tracker"]
+__all__ = ["TRACKERS", "MLflow", "OneLineErrors", "TensorBoard", "WandB", "tracker"]
 
 NUMBERS = (
     "available", "selected", "trained", "admitted", "simulated_time", "round_time", "test_accuracy", "test_loss",

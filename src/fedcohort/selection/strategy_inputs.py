@@ -70,7 +70,7 @@ class Round:
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), with NaN for a missing answer.
         compute_times, upload_times: the computation and communication (down and up) parts of ``durations``, float64 [m]; NaN if
             never measured.
-        notes: the edge rules (R1 to R10) that changed this choice, in words; stored in the record.
+        notes: what an edge rule (R4) changed in this choice, in words; stored in the record.
     """
 
     t: int

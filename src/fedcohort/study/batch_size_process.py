@@ -131,7 +131,7 @@ def _played(run_state: RunState, rounds: int, batches: "BatchAccuracy") -> tuple
     for t in range(1, rounds + 1):
         last = t == rounds
         batches.round = t
-        row = play_round(run_state, t, test=last, clients=LocalAccuracy() if last else None)
+        row = play_round(run_state, t, test=last, local_accuracy=LocalAccuracy() if last else None)
         accuracy = row.test_accuracy
         if row.client_accuracy is not None:
             by_client = np.asarray(row.client_accuracy, np.float64)

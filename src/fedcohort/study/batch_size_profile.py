@@ -29,7 +29,7 @@ from fedcohort.experiment.tasks import label_kind
 from fedcohort.runs.run_data import on_data
 from fedcohort.study.profile_values import size_with_nan
 
-__all__ = ["Order", "Profile", "Recommendation", "Size", "profile", "recommend"]
+__all__ = ["SIZES", "Order", "Profile", "Recommendation", "Size", "profile", "recommend"]
 
 SIZES = (8, 16, 32, 64)
 """Batch sizes that are measured by default."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.plugins import short_name
 from fedcohort.core.score_style import ScoreStyle, score_style
 from fedcohort.study.chance import about_chance
@@ -56,8 +57,7 @@ class Comparison:
         first = {row.label: [run.accuracy for run in self.results[row.label]] for row in self.rows[:5]}
         rows = [f"{label} {self.score.with_unit(float(np.mean(each)))}" for label, each in first.items()]
         more = [f"{len(self.rows) - 5} more"] if len(self.rows) > 5 else []
-        seeds = "1 seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
-        return f"<Comparison {self.name}, {seeds}: {', '.join([*rows, *more])}>"
+        return f"<Comparison {self.name}, {counted(len(self.seeds), 'seed')}: {', '.join([*rows, *more])}>"
 
     @cached_property
     def score(self) -> ScoreStyle:
@@ -106,9 +106,9 @@ class Comparison:
         """The target accuracy of each group: ``measures.target_accuracy``, or else a level taken from the results.
 
         That level is the lowest of the mean best test accuracies of the rows about the same clients and data, rounded down to two
-        decimals. Rows that fail do not count: rows in which an update diverged, no update was admitted under a seed, or a model
-        diverged or predicts one class, rows at chance, and rows with less than a third of the best accuracy.
-        A run below the mean of its row may miss the target: ``reached`` in the table counts those that reach it.
+        decimals, without rows in which no update was admitted under a seed, or a model diverged or predicts one class, rows at chance,
+        far below the best, or behind the others. Rows in which an update diverged count only if there are no others. A run below the
+        mean of its row may miss the target: ``reached`` in the table counts those that reach it.
         """
         runs = [self.measured(i) for i in range(len(self.rows))]
         given = [row.experiment.measures.target_accuracy for row in self.rows]
@@ -213,9 +213,9 @@ class Comparison:
             }
             for i, row in enumerate(self.rows)
         ]
-        counted = [sorted(row.runs) for row in self.counted]
+        seeds = [sorted(row.runs) for row in self.counted]
         return MeasureDifferences(
-            measure, self.score, self.rows, values, counted, self.references, self.without_difference, self.planned
+            measure, self.score, self.rows, values, seeds, self.references, self.without_difference, self.planned
         )
 
     @cached_property
@@ -314,7 +314,7 @@ class Comparison:
     def _summary(self, position: int) -> dict[str, Any]:
         """A row of the table."""
         row = self.rows[position]
-        counted = [self._measured[position, seed] for seed in sorted(self.counted[position].runs)]
+        runs = [self._measured[position, seed] for seed in sorted(self.counted[position].runs)]
         results = [own for own in self.results[row.label] if own.seed in self.counted[position].runs]
         accuracy, sd = measures.mean_sd([result.accuracy for result in results])
         values = {name: float(np.mean([getattr(result, name) for result in results])) for name in AVERAGED}
@@ -329,7 +329,7 @@ class Comparison:
             "accuracy_sd": sd,
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
             **self._accuracies.columns(position),
-            **costs_of_target(counted, self._target_of(position).accuracy),
+            **costs_of_target(runs, self._target_of(position).accuracy),
             "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
             **values,
             **own_measure_columns(self.own_measures, results),

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedcohort.core.formatted_values import UNTRIED, count, counted, in_words, number
 from fedcohort.federation.array_checks import brief
+from fedcohort.record import CLIENT_COLUMNS
 
 __all__ = [
     "Candidate",
@@ -179,9 +180,6 @@ def _list(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {number(value)}" for name, value in values.items())
 
 
-_ALWAYS_REPORTED = ("num_samples", "steps", "duration", "weight", "coefficient", "loss", "accuracy")
-
-
 def outcome_in_words(candidate: Candidate, clock: str) -> str:
     """What happened to a selected client, in words."""
     outcome = candidate.outcome
@@ -196,7 +194,7 @@ def outcome_in_words(candidate: Candidate, clock: str) -> str:
         "late": f"it was late: {candidate.detail}",
         "diverged": candidate.detail,
     }.get(candidate.status)
-    more = {name: value for name, value in outcome.items() if name not in _ALWAYS_REPORTED}
+    more = {name: value for name, value in outcome.items() if name not in CLIENT_COLUMNS}
     reported = f" It reported {_list(more)}." if more else ""
     if end is None:
         return f"It failed: {candidate.detail}."

@@ -20,7 +20,7 @@ from fedcohort.study.run_measures import without_round
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds", "predictions"]
+__all__ = ["MANY", "SCORE", "Correlation", "Diagnosis", "diagnose", "greedy_probability", "over_seeds", "predictions"]
 
 NOT_OUTCOMES = {"round", "client", "status", "detail", "num_samples", "steps", "weight", "coefficient"}
 """Columns of the table of clients that are not outcomes of a selection."""
@@ -302,8 +302,9 @@ def _with_outcomes(scored: "pd.DataFrame", clients: "pd.DataFrame") -> list[Corr
 
 
 def _correlations(rounds: "pd.Series[int]", a: "pd.Series[Any]", b: "pd.Series[Any]") -> Values:
-    """Spearman's rank correlation of pairs in each round, see :func:`_spearman`, and the number of values of ``b`` that are no NaN,
-    float64 [rounds, 2].
+    """Spearman's rank correlation of pairs in each round, and the number of values of ``b`` that are no NaN, float64 [rounds, 2].
+
+    Pairs with a NaN are left out. The correlation is NaN for fewer than three pairs, or if one side does not vary.
 
     Centred ranks are multiples of a half, so that the sums of their products are exact, in whatever order they are added.
     """
@@ -327,22 +328,14 @@ def _correlations(rounds: "pd.Series[int]", a: "pd.Series[Any]", b: "pd.Series[A
 
 def _with_gain(scored: "pd.DataFrame", accuracy: "pd.Series[Any]") -> list[Correlation]:
     """The mean score of the selected clients compared with the change of the test accuracy, over rounds."""
+    import pandas as pd
+
     gain = accuracy.astype("float64").diff().rename("gain")
     means = scored.loc[scored["selected"]].groupby("round")["score"].mean()
     both = means.to_frame().join(gain).dropna()
-    value = _spearman(both["score"], both["gain"])
-    return [Correlation("gain", value, len(both))] if math.isfinite(value) else []
-
-
-def _spearman(a: "pd.Series[Any]", b: "pd.Series[Any]") -> float:
-    """Spearman's rank correlation of pairs without NaN; NaN for fewer than three, or if one side does not vary."""
-    from scipy.stats import rankdata
-
-    x, y = a.to_numpy(np.float64), b.to_numpy(np.float64)
-    known = np.isfinite(x) & np.isfinite(y)
-    if known.sum() < FEWEST:
-        return math.nan
-    ranks = rankdata(x[known]), rankdata(y[known])
-    if any(np.ptp(each) == 0 for each in ranks):
-        return math.nan
-    return float(np.corrcoef(*ranks)[0, 1])
+    whole_run = pd.Series(0, index=both.index)
+    return [
+        Correlation("gain", value, len(both))
+        for value in _correlations(whole_run, both["score"], both["gain"])[:, 0].tolist()
+        if math.isfinite(value)
+    ]

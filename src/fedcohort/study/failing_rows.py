@@ -27,6 +27,7 @@ __all__ = [
     "CHECKS",
     "LARGE_LOSS",
     "NOT_BETTER",
+    "SHOWN",
     "Check",
     "Checked",
     "Finding",

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from fedcohort.core import formatted_values
+from fedcohort.core.formatted_values import counted, p_value
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.study.equal_rows import equal_findings
 from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
@@ -79,7 +79,7 @@ def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator
         labels = tuple(row.label for row in rows if len(row.runs) == few)
         about = labels if len(labels) < len(rows) else ()
         if labels:
-            yield Finding("few seeds", about, f"{_counted(few, 'seed')} {cannot}", _more_seeds(rows, enough))
+            yield Finding("few seeds", about, f"{counted(few, 'seed')} {cannot}", _more_seeds(rows, enough))
 
 
 def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
@@ -92,9 +92,9 @@ def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -
     number = len(tested) + sum(verdict.words == NO_RESULT for verdict in verdicts)
     if seeds < needed:
         lowest = lowest_p_value(seeds, number)
-        limit = "is always 1" if lowest >= 1 else f"is at least {formatted_values.p_value(lowest)}"
+        limit = "is always 1" if lowest >= 1 else f"is at least {p_value(lowest)}"
         text = (
-            f"{_counted(seeds, 'seed')} cannot show any difference, however large it is: with {_counted(number, 'comparison')}, "
+            f"{counted(seeds, 'seed')} cannot show any difference, however large it is: with {counted(number, 'comparison')}, "
             f"p {limit}; {needed} seeds can"
         )
         yield Finding("few seeds", (), text, _more_seeds(rows, needed))
@@ -114,7 +114,7 @@ def _other_rounds(rows: Sequence[Checked]) -> Iterator[Finding]:
     if len(played) < 2 or not unfinished:
         return
     text = (
-        f"{unfinished} of {_counted(len(runs), 'run')} {'is' if unfinished == 1 else 'are'} not finished, and the runs have played "
+        f"{unfinished} of {counted(len(runs), 'run')} {'is' if unfinished == 1 else 'are'} not finished, and the runs have played "
         f"{min(played)} to {max(played)} rounds: accuracies after different numbers of rounds cannot be compared"
     )
     yield Finding(
@@ -138,7 +138,3 @@ def _other_seeds(rows: Sequence[Checked]) -> Iterator[Finding]:
         "low, and the result of the race holds instead"
     )
     yield Finding("other seeds", (), text, advice)
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{formatted_values.count(number)} {thing}{'s' * (number != 1)}"

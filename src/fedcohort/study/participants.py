@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.record import Run
+from fedcohort.record import CLIENT_COLUMNS, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,26 +49,13 @@ def participants(run: Run) -> "pd.DataFrame":
     clients = run.clients
     trained = clients[clients["status"].isin(("admitted", "declined"))]
     ids = trained["client"].to_numpy(np.int64)
-    usual = {
-        "round",
-        "client",
-        "status",
-        "detail",
-        "num_samples",
-        "steps",
-        "duration",
-        "weight",
-        "coefficient",
-        "loss",
-        "accuracy",
-    }
     table = pd.DataFrame(
         {
             "samples": facts["samples"][ids].astype(np.float64),
             "label_entropy": label_entropy(counts)[ids],
             "dominant_share": (counts.max(axis=1) / np.maximum(counts.sum(axis=1), 1))[ids],
             "wrong_labels": facts["wrong_labels"][ids],
-            **{str(name): trained[name].to_numpy(np.float64) for name in trained.columns if name not in usual},
+            **{str(name): trained[name].to_numpy(np.float64) for name in trained.columns if name not in CLIENT_COLUMNS},
         }
     )
     admitted = (trained["status"] == "admitted").to_numpy()

@@ -16,6 +16,7 @@ from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = [
     "FAILING",
+    "FOR_EACH",
     "NOT_YET",
     "TO_TARGET",
     "Target",

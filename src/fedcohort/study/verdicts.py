@@ -346,4 +346,4 @@ def _about_fewer_seeds(rows: Sequence[Verdict], planned: int) -> str:
 
 
 def _number(comparisons: int) -> str:
-    return "1 comparison" if comparisons == 1 else f"{comparisons} comparisons"
+    return formatted_values.counted(comparisons, "comparison")

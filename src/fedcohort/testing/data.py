@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.random_streams import rng
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.engines.initial_network import build_module
@@ -47,7 +48,7 @@ def check_partition(make: Callable[[], Rule], *, complete: bool = True) -> None:
         require(same, f"{where}: the same seed gave two partitions; draw from rng only")
         require(len(np.unique(split.order)) == len(split.order), f"{where}: a sample belongs to two clients")
         lost = len(labels) - len(split.order)
-        require(lost == 0 or not complete, f"{where}: {lost} samples belong to no client")
+        require(lost == 0 or not complete, f"{where}: {counted(lost, 'sample')} without a client")
         require(split.num_clients == m, f"{where}: the partition has {split.num_clients} clients")
         require(
             split.sizes.min() >= rule.min_size,

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Buffers"]
+__all__ = ["ALIGNMENT", "Buffers"]
 
 ALIGNMENT = 64
 """Bytes of a cache line and of the widest registers."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
 
-__all__ = ["ModelLayout", "ReusedRows", "SharedModels", "as_arrays", "as_tensors"]
+__all__ = ["Bytes", "ModelLayout", "NestedArrays", "ReusedRows", "SharedModels", "as_arrays", "as_tensors"]
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 NestedArrays = dict[str, dict[str, tuple[Bytes, torch.dtype, tuple[int, ...]]]]

@@ -30,7 +30,7 @@ from fedcohort.report.figure import Drawing, Figure, Panel, View
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import counted, mean_over
 
-__all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "wall", "whole_runs"]
+__all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "of_server", "wall", "whole_runs"]
 
 WALL = ("training", "selection", "aggregation", "evaluation")
 """Parts of a round that follow each other."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, size
+from fedcohort.core.formatted_values import count, counted, size
 from fedcohort.report.terminal.layout import (
     Column,
     about_hidden,
@@ -66,7 +66,7 @@ def _columns(entries: "Sequence[CachedData]") -> list[Column]:
 
 
 def _number_of_entries(entries: "Sequence[CachedData]") -> str:
-    return "1 entry" if len(entries) == 1 else f"{count(len(entries))} entries"
+    return counted(len(entries), "entry", "entries")
 
 
 def _age(days: float) -> str:

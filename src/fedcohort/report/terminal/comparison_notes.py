@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import in_words, index
+from fedcohort.core.formatted_values import first_in_words, in_words, index
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
 from fedcohort.report.cost_notes import PASSES, about_questions
@@ -90,10 +90,9 @@ def about_federations(compared: "Comparison") -> str:
     other = [repr(compared.rows[i].label) for i, j in enumerate(compared.references) if own[i] != own[j]]
     if not other:
         return ""
-    more = f" and {len(other) - SHOWN} more rows" if len(other) > SHOWN else ""
     verb = "differs" if len(other) == 1 else "differ"
     return (
-        f"{', '.join(other[:SHOWN])}{more} {verb} from the reference in clients, data or systems: the difference is not due to the "
+        f"{first_in_words(other, SHOWN)} {verb} from the reference in clients, data or systems: the difference is not due to the "
         "strategy alone."
     )
 

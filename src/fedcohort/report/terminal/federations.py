@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.partition import PartitionReport
 
-__all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition"]
+__all__ = ["SHOWN_CLIENTS", "federation_facts", "known_data", "partition", "quantiles"]
 
 SHOWN_CLIENTS = 30
 """Largest number of clients that are listed one by one."""
@@ -63,15 +63,14 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         parts += [table, "", Text(f"The first {shown} of {count(m)} clients:"), ""]
     table, hidden = _matrix(data, survey, shown, width)
     parts += [table, ""]
+    dropped = _dropped(report)
     named = any(name != str(i) for i, name in enumerate(data.classes))
     held = " and those of samples that they hold out" if survey.held_out.any() else ""
     notes = [
         ""
         if "distance" in hidden
         else "distance: total variation distance of the client's class distribution to that of all clients, from 0 (equal) to 1.",
-        f"{counted(report.dropped, 'training sample')} belong{'s' * (report.dropped == 1)} to no client."
-        if report.dropped
-        else "",
+        f"{dropped}." if dropped else "",
         f"Counts are of the labels that clients have, including wrong ones{held}." if survey.wrong_labels.any() else "",
         "" if "time" in hidden and m <= shown else _about_time(experiment),
         "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
@@ -79,6 +78,12 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         about_hidden([*lacking, *hidden]),
     ]
     return Group(*parts, *dimmed(*notes))
+
+
+def _dropped(report: "PartitionReport") -> str:
+    """How many training samples belong to no client, in words; empty if all belong to one."""
+    verb = "belongs" if report.dropped == 1 else "belong"
+    return f"{counted(report.dropped, 'training sample')} {verb} to no client" if report.dropped else ""
 
 
 def _about_time(experiment: "Experiment") -> str:
@@ -105,12 +110,12 @@ def _samples(data: "Dataset") -> str:
 def federation_facts(experiment: "Experiment", data: "Dataset", survey: "Survey") -> list[tuple[str, str]]:
     """The facts about a federation that charts do not show, each with its name: settings, label skew, what makes clients slow."""
     report, federation, systems = survey.report, experiment.federation, experiment.systems
-    left = f", {count(report.dropped)} training samples belong to no client" if report.dropped else ""
+    dropped = _dropped(report)
     noise = "none" if federation.label_noise.name == "none" else _called(federation.label_noise)
     distances = report.distance[np.isfinite(report.distance)]
     facts = [
         ("Data", f"{data.name}: {_samples(data)}"),
-        ("Partition", f"{_called(federation.partition)}, seed {experiment.seed}{left}"),
+        ("Partition", f"{_called(federation.partition)}, seed {experiment.seed}{f', {dropped}' if dropped else ''}"),
         ("Label skew", f"like a Dirichlet distribution with alpha (total) {_alpha(report.effective_alpha)}"
          + (", before label noise" if survey.wrong_labels.any() else "")),
     ]  # fmt: skip
