@@ -51,6 +51,27 @@ def csv(folder: Path, text: str) -> Path:
     return file
 
 
+@pytest.mark.parametrize(("columns", "threads"), [(5, True), (3000, False)])
+def test_the_memory_for_a_wide_parquet_file_is_not_quadratic(
+    columns: int, threads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several threads, pyarrow needs memory in proportion to the square of the number of columns."""
+    pytest.importorskip("pyarrow")
+    read, asked = pd.read_parquet, list[bool]()
+
+    def noted(path: Path, *, use_threads: bool = True, **others: Any) -> Any:
+        asked.append(use_threads)
+        return read(path, use_threads=use_threads, **others)
+
+    monkeypatch.setattr(pd, "read_parquet", noted)
+    values = np.random.default_rng(0).standard_normal((20, columns))
+    frame = pd.DataFrame(values).rename(columns=str).assign(label=np.arange(20) % 2)
+    frame.to_parquet(tmp_path / "t.parquet")
+    data = load(str(tmp_path / "t.parquet"))
+    assert data.train_features.shape[1:] == (columns,)
+    assert asked == [threads]
+
+
 def test_two_columns_of_the_same_name(tmp_path: Path) -> None:
     rows = "".join(f"{i},{i % 2},{i / 3}\n" for i in range(20))
     expected = "appears 2 times; give every column a name of its own"

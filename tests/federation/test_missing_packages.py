@@ -47,7 +47,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path: Path, folder: Path, monk
 
 
 def test_a_parquet_file_names_the_command_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_engine(_: Path) -> None:
+    def no_engine(_: Path, **__: object) -> None:
         raise ImportError("Unable to find a usable engine")
 
     monkeypatch.setenv("FEDCOHORT_CACHE", str(tmp_path / "cache"))

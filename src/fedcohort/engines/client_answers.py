@@ -1,6 +1,6 @@
 """Answer questions for a few clients in one thread, so that an error names the client that caused it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 
 import numpy as np
@@ -9,10 +9,11 @@ from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.threaded_cohort import CohortTrainer
+from fedcohort.engines.work_splitting import series_of_clients
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.answers import answer, answers
 from fedcohort.training.client_memories import Memory
-from fedcohort.training.personal_models import PersonalAccuracy, personal_accuracies
+from fedcohort.training.personal_models import PersonalAccuracy, PersonalMeasure
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.trial_training import norm_and_passes
 
@@ -38,12 +39,32 @@ def forward_answers(
 def _personal_answers(
     trainer: Trainer, model: ModelState, t: int, question: PersonalAccuracy, clients: Sequence[int]
 ) -> list[Values]:
-    """Accuracies of ``model`` before and after local epochs, one row per client."""
-    rows = []
-    for client in clients:
-        with naming_client(client):
-            rows.append(personal_accuracies(trainer, model, t, client, question.epochs))
-    return rows
+    """Accuracies of ``model`` before and after local epochs, one row per client. Clients with little work are trained several in one
+    call."""
+    measure, epochs = PersonalMeasure(trainer, clients), question.epochs
+    rows: dict[int, Values] = {}
+    for some in _personal_series(measure.tuner, measure.measured, epochs):
+        if len(some) > 1:
+            with suppress(Exception):  # after an error, one client at a time shows which client caused it
+                rows |= measure.of_series(model, t, some, epochs)
+        for client in some:
+            if client not in rows:
+                with naming_client(client):
+                    rows[client] = measure.of_client(model, t, client, epochs)
+    nothing = np.full(question.numbers, np.nan)
+    return [rows.get(client, nothing) for client in clients]
+
+
+def _personal_series(tuner: Trainer, clients: Sequence[int], epochs: int) -> Iterator[Sequence[int]]:
+    """Neighboring clients that one call can train, for at most as many as share a call in a round."""
+    if not tuner.series.possible(epochs):
+        yield from ([client] for client in clients)
+        return
+    samples = np.array([stop - start for start, stop in map(tuner.federation.span, clients)], dtype=np.float64)
+    for part in series_of_clients(samples * epochs, tuner.num_values, workers=1):
+        together = clients[part]
+        for some in tuner.series.slices(together, [epochs] * len(together)):
+            yield together[some]
 
 
 def trial_answers(

@@ -17,6 +17,10 @@ __all__ = ["column_names", "mention_equal_numbers", "read_table"]
 
 log = logging.getLogger("fedcohort")
 
+WIDE = 1000
+"""Number of columns from which one thread reads a Parquet file. With several threads, the memory that pyarrow needs grows with the
+square of the number of columns: 10 GB for 50,000 columns, of which one thread needs 1 GB."""
+
 
 def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFrame":
     """The table in a CSV or Parquet file.
@@ -35,10 +39,11 @@ def read_table(path: Path, where: str, *, as_texts: bool = False) -> "pd.DataFra
         "" if as_texts else ", or read it in a function (data.name = 'my.py:load') with pandas.read_csv(…, encoding=…)"
     )
     try:
-        check_column_names(column_names(path), where)
+        names = column_names(path)
+        check_column_names(names, where)
         if path.suffix.lower() == ".parquet":
             _check_rows(path, where)
-            return pd.read_parquet(path)
+            return pd.read_parquet(path, use_threads=len(names) < WIDE)
         kinds: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_texts else _exact_numbers()
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)

@@ -20,13 +20,13 @@ from fedcohort.algorithms.sample_measures import sample_losses, total_loss
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.core.sums import for_sums, sum_type
-from fedcohort.federation.federation import Federation
+from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.evaluation import BLOCK, blocks
 from fedcohort.training.forward_functions import aligned_part
 from fedcohort.training.plain_network import Program
 
-__all__ = ["TOGETHER", "answer", "answers"]
+__all__ = ["TOGETHER", "Outputs", "accuracies", "answer", "answers", "outputs_of"]
 
 TOGETHER = 2**22
 """Maximum number of feature values of several blocks that are standardized together."""
@@ -34,13 +34,16 @@ TOGETHER = 2**22
 Measure = Callable[[Tensor, Tensor], Tensor]
 """A number of each sample, [n], from the outputs of the model and the labels."""
 
+Outputs = Callable[[Tensor, list[int]], Tensor]
+"""The outputs on the parts of a batch between neighboring edges, with the bits of one forward pass for each part."""
+
 
 @dataclass(frozen=True)
 class _Mean:
     """A mean over samples of a client.
 
     Attributes:
-        samples: their positions in ``federation.train``, by client.
+        samples: their positions, by client.
         measure: a number of each sample.
         counted: what a sample counts as in the mean, such as its number of labels.
         by_block: whether ``measure`` gets the samples of one block at a time: the bits of some functions depend on the others.
@@ -77,26 +80,45 @@ def answers(
     """
     if isinstance(question, GradientNorm):
         return _gradient_norms(module, federation, dtype, clients, program)
-    outputs = partial(_outputs_of_parts, module) if program is None else program.outputs
-    means = _MEANS[type(question)](question, federation, t, seed)
-    return list(np.stack([_means(outputs, federation, dtype, mean, clients) for mean in means], axis=1))
+    outputs, means = outputs_of(module, program), _MEANS[type(question)](question, federation, t, seed)
+    found = [_means(outputs, federation, dtype, federation.train, mean, clients) for mean in means]
+    return list(np.stack(found, axis=1))
+
+
+def outputs_of(module: nn.Module, program: Program | None) -> Outputs:
+    """What computes the outputs of the model that is loaded in ``module``; ``program`` is that of the network, or None."""
+    return partial(_outputs_of_parts, module) if program is None else program.outputs
+
+
+def accuracies(
+    outputs: Outputs, federation: Federation, dtype: torch.dtype, samples: Samples, of_clients: Sequence[Indices]
+) -> Values:
+    """The accuracy of each client, float64 [n]; with numeric labels, 1 − the mean squared error; NaN without samples.
+
+    Args:
+        outputs: is called for the clients in this order, and gets all blocks of one client before those of the next.
+        federation, dtype: as for :func:`answer`.
+        samples: the samples.
+        of_clients: positions of each client's samples.
+    """
+    return _means(
+        outputs, federation, dtype, samples, _accuracy(federation, of_clients.__getitem__), range(len(of_clients))
+    )
 
 
 def _means(
-    outputs: Callable[[Tensor, list[int]], Tensor],
+    outputs: Outputs,
     federation: Federation,
     dtype: torch.dtype,
+    samples: Samples,
     mean: _Mean,
     clients: Sequence[int],
 ) -> Values:
-    """The mean of each client, float64 [n]; NaN without samples.
-
-    ``outputs`` gives the outputs on the parts of a batch between neighboring edges, with the bits of one forward pass for each part.
-    """
+    """The mean of each client over some of these samples, float64 [n]; NaN without samples."""
     of_clients = [mean.samples(client) for client in clients]
     parts = [own[start : start + BLOCK] for own in of_clients for start in range(0, len(own), BLOCK)]
     groups = _groups(parts, federation.sample_shape)
-    sums = itertools.chain.from_iterable(_sums(outputs, federation, dtype, mean, group) for group in groups)
+    sums = itertools.chain.from_iterable(_sums(outputs, federation, dtype, samples, mean, group) for group in groups)
     found = np.full(len(clients), np.nan)
     for i, own in enumerate(of_clients):
         if len(own):
@@ -125,9 +147,10 @@ def _outputs_of_parts(module: nn.Module, features: Tensor, edges: Sequence[int])
 
 
 def _sums(
-    outputs: Callable[[Tensor, list[int]], Tensor],
+    outputs: Outputs,
     federation: Federation,
     dtype: torch.dtype,
+    samples: Samples,
     mean: _Mean,
     parts: Sequence[Indices],
 ) -> list[float]:
@@ -135,9 +158,9 @@ def _sums(
     sizes = [len(part) for part in parts]
     positions = torch.from_numpy(np.concatenate(parts)).to(federation.device)
     with torch.no_grad():
-        features = federation.prepare(federation.train.pick(positions), dtype)
+        features = federation.prepare(samples.pick(positions), dtype)
         logits = outputs(features, [0, *itertools.accumulate(sizes)])
-        labels = federation.train.labels.index_select(0, positions)
+        labels = samples.labels.index_select(0, positions)
         if mean.by_block:
             own = list(map(mean.measure, logits.split(sizes), labels.split(sizes)))
         else:
@@ -166,10 +189,14 @@ def _local_loss(question: LocalLoss, federation: Federation, t: int, seed: int) 
 
 
 def _local_accuracy(question: LocalAccuracy, federation: Federation, _t: int, _seed: int) -> list[_Mean]:
-    samples = partial(_held_out if question.held_out else _trained, federation)
+    return [_accuracy(federation, partial(_held_out if question.held_out else _trained, federation))]
+
+
+def _accuracy(federation: Federation, samples: Callable[[int], Indices]) -> _Mean:
+    """The accuracy on samples of a client, or its score with numeric labels."""
     if federation.is_numeric:
-        return [_Mean(samples, sample_losses, from_one=True)]
-    return [_Mean(samples, _right, counted=math.prod(federation.train.labels.shape[1:]))]
+        return _Mean(samples, sample_losses, from_one=True)
+    return _Mean(samples, _right, counted=math.prod(federation.train.labels.shape[1:]))
 
 
 def _right(logits: Tensor, labels: Tensor) -> Tensor:

@@ -6,31 +6,34 @@ fine-tuned on, and is then discarded: on the client's own test samples if the da
 client holds out.
 """
 
-import copy
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fedcohort.algorithms import ModelState
+from fedcohort.algorithms import ModelState, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer
 from fedcohort.federation.federation import Federation, Samples, split_locally
 from fedcohort.selection import Question
-from fedcohort.training.evaluation import blocks, evaluate_block, sum_up
+from fedcohort.training.answers import Outputs, accuracies, outputs_of
+from fedcohort.training.evaluation import BLOCK
+from fedcohort.training.forward_functions import aligned_part
 from fedcohort.training.trainer import Trainer
 
 __all__ = [
     "HELD_SHARE",
     "PersonalAccuracy",
+    "PersonalMeasure",
     "measured_samples",
-    "personal_accuracies",
     "personal_data",
     "with_held_out",
 ]
@@ -82,45 +85,88 @@ def measured_samples(federation: Federation) -> Indices:
     return np.bincount(known, minlength=federation.num_clients)
 
 
-def personal_accuracies(trainer: Trainer, model: ModelState, t: int, client: int, epochs: int) -> Values:
-    """The answer to :class:`PersonalAccuracy` of one client about the model after round ``t``, float64 [2].
+class PersonalMeasure:
+    """Answers :class:`PersonalAccuracy` about clients, each float64 [2].
 
     The fine-tuned model of a client whose training diverges has accuracy 0, or the score −∞. All draws have names of their own, so
     that nothing else changes.
+
+    Args:
+        trainer: trains the personal models with its module, and without its algorithm.
+        clients: the clients that are asked.
+
+    Attributes:
+        measured: those of them that have samples to be measured on, in order.
     """
-    tuner = _tuner(trainer)
-    samples = _measured_on(tuner.federation, client)
-    if not len(samples):
-        return np.full(2, np.nan)
-    before = _accuracy(trainer, trainer.show(model), samples)
-    update, _ = tuner.train(model, t, client, epochs=epochs)
-    trainer.forget()  # the module has the weights of the personal model
-    if update.failure is not None:
-        return np.array([before, before])
-    worst = -math.inf if trainer.federation.is_numeric else 0.0
-    after = _accuracy(tuner, tuner.module.eval(), samples) if is_finite(update) else worst
-    return np.array([before, after])
+
+    def __init__(self, trainer: Trainer, clients: Sequence[int]) -> None:
+        self.trainer = trainer
+        self.tuner = trainer.beside(with_held_out(trainer.federation), FedAvg(), integer(trainer.seed, "personal"))
+        self._samples, self._positions = _measured_on(self.tuner.federation, clients)
+        self.measured = [client for client in clients if len(self._positions[client])]
+
+    def of_client(self, model: ModelState, t: int, client: int, epochs: int) -> Values:
+        """The answer of one client, which has samples to be measured on, about the model after round ``t``."""
+        (before,) = self._before(model, [client])
+        update, _ = self.tuner.train(model, t, client, epochs=epochs)
+        self.trainer.forget()  # the module has the weights of the personal model
+        if update.failure is not None:
+            return np.array([before, before])
+        module = self.tuner.module.eval()  # as its training left it, with buffers that are not part of a model
+        return np.array([before, *self._after([update], [module])])
+
+    def of_series(self, model: ModelState, t: int, clients: Sequence[int], epochs: int) -> dict[int, Values]:
+        """The answers of several such clients, which are trained in one call, with the bits of :meth:`of_client`; none if that is
+        not possible, see :meth:`Trainer.train_series`."""
+        before = self._before(model, clients)
+        trained = self.tuner.train_series(model, t, clients, [epochs] * len(clients), {}, [{}] * len(clients))
+        self.trainer.forget()
+        if trained is None:
+            return {}
+        updates = [update for update, _ in trained]
+        after = self._after(updates, (self.tuner.show(update.state) for update in updates))
+        self.tuner.forget()
+        return dict(zip(clients, np.stack([before, after], axis=1), strict=True))
+
+    def _before(self, model: ModelState, clients: Sequence[int]) -> Values:
+        """Accuracy of the received model for each client, float64 [n]."""
+        module = self.trainer.show(model)
+        return self._accuracies(outputs_of(module, self.trainer.outputs_program()), clients)
+
+    def _after(self, updates: Sequence[Update], modules: Iterable[nn.Module]) -> Values:
+        """Accuracy of each personal model, float64 [n].
+
+        Args:
+            updates: what the training gave.
+            modules: the module with the weights of each update; it has them until the next one is taken.
+        """
+        clients = [update.client for update in updates]
+        blocks = [-(-len(self._positions[client]) // BLOCK) for client in clients]
+        of_blocks = (module for module, number in zip(modules, blocks, strict=True) for _ in range(number))
+
+        def outputs(features: Tensor, edges: list[int]) -> Tensor:
+            parts = itertools.pairwise(edges)
+            return torch.cat(
+                [module(aligned_part(features, *part)) for part, module in zip(parts, of_blocks, strict=False)]
+            )
+
+        found = self._accuracies(outputs, clients)
+        worst = -math.inf if self.trainer.federation.is_numeric else 0.0
+        return np.where([is_finite(update) for update in updates], found, worst)
+
+    def _accuracies(self, outputs: Outputs, clients: Sequence[int]) -> Values:
+        """Share of correct predictions of each client, or its score with numeric labels; NaN without samples."""
+        own = [self._positions[client] for client in clients]
+        return accuracies(outputs, self.trainer.federation, self.trainer.dtype, self._samples, own)
 
 
-def _measured_on(federation: Federation, client: int) -> Samples:
-    """The samples of a client on which its personal model is measured; may be empty."""
+def _measured_on(federation: Federation, clients: Sequence[int]) -> tuple[Samples, dict[int, Indices]]:
+    """The samples on which personal models are measured, and the positions of those of each client, which may be none."""
     if federation.test_clients is None:
-        return federation.held_out(client)
-    own = torch.from_numpy(np.flatnonzero(federation.test_clients == client))
-    return federation.test[own.to(federation.device)]
-
-
-def _tuner(trainer: Trainer) -> Trainer:
-    """A trainer for personal models; it shares module and optimizer with ``trainer``, and each training starts them anew."""
-    tuner = copy.copy(trainer)
-    tuner.federation, tuner.algorithm = with_held_out(trainer.federation), FedAvg()
-    tuner.seed = integer(trainer.seed, "personal")
-    return tuner
-
-
-def _accuracy(trainer: Trainer, module: nn.Module, samples: Samples) -> float:
-    """Share of correct predictions on samples, or the score of a client with numeric labels."""
-    federation = trainer.federation
-    parts = [evaluate_block(module, federation, trainer.dtype, block) for block in blocks(samples)]
-    result = sum_up(parts, federation.num_outputs)
-    return 1 - result.loss if federation.is_numeric else result.accuracy
+        ends = ((federation.span(client)[1], federation.offsets[client + 1]) for client in clients)
+        return federation.train, {client: np.arange(*own) for client, own in zip(clients, ends, strict=True)}
+    own = np.flatnonzero(np.isin(federation.test_clients, clients))
+    own = own[np.argsort(federation.test_clients[own], kind="stable")]
+    numbers, starts = np.unique(federation.test_clients[own], return_index=True)
+    found = dict(zip(numbers.tolist(), np.split(own, starts[1:]), strict=len(numbers) > 0))
+    return federation.test, {client: found.get(client, own[:0]) for client in clients}

@@ -55,9 +55,11 @@ class OwnCorrections:
 
     Attributes:
         possible: whether nothing is known that prevents scripts.
+        scripts: see above.
     """
 
     def __init__(self, algorithm: Algorithm, scripts: bool) -> None:
+        self.scripts = scripts
         check = Check([algorithm])
         own = algorithm.corrects and not adds_correction(algorithm) and "correct" not in vars(algorithm)
         plain = getattr(algorithm.backward, "__func__", None) is Algorithm.backward and not runs_unnamed(algorithm)

@@ -4,11 +4,13 @@ A :class:`Trainer` owns one copy of the model and trains one client after anothe
 computes the same bits on one intra-op thread, whatever was trained before and whatever runs at the same time.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
-from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.algorithms import Algorithm, ModelState, Tensors
+from fedcohort.federation.federation import Federation
 from fedcohort.selection import StoppingRule
 from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.client_problem import ClientProblem
@@ -16,6 +18,7 @@ from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.reused_memory import Buffers
+from fedcohort.training.scripted_corrections import OwnCorrections
 from fedcohort.training.scripted_passes import ScriptError
 
 __all__ = ["Trainer"]
@@ -71,6 +74,15 @@ class Trainer(LocalSetup):
             training = session()
             training.run(stop)  # raises the error in the line of code that makes the call
         return training.result()
+
+    def beside(self, federation: Federation, algorithm: Algorithm, seed: int) -> "Trainer":
+        """A trainer with the module, the optimizer and the settings of this one, for training with other data or without this
+        algorithm. Each training starts module and optimizer anew; call :meth:`forget` before the next use of this trainer."""
+        buffers, other = self._buffers, copy.copy(self)
+        other.federation, other.algorithm, other.seed, other._buffers = federation, algorithm, seed, buffers
+        other.own_corrections = OwnCorrections(algorithm, self.own_corrections.scripts)
+        other.forget()
+        return other
 
     @property
     def series(self) -> ClientSeries:
