@@ -52,9 +52,9 @@ def test_any_counts_that_the_data_have_are_given(counts: list[list[int]], seed: 
 
 
 def test_every_client_has_its_size_and_mixtures_change_with_alpha_and_seed() -> None:
-    sizes = [60, 30, 5, 1, 0, 20]
-    for alpha in (0.05, 0.5, 1000.0):
-        assert partition(GivenSizes(sizes=sizes, alpha=alpha), LABELS, 6, 0).sizes.tolist() == sizes
+    for sizes in ([60, 30, 5, 1, 0, 20], [60, 30, 5, 1, 0, 24]):  # 116 samples, and all 120
+        for alpha in (0.05, 0.5, 1000.0):
+            assert partition(GivenSizes(sizes=sizes, alpha=alpha), LABELS, 6, 0).sizes.tolist() == sizes
 
     def distance(alpha: float, seed: int) -> float:
         return float(

@@ -162,6 +162,12 @@ def test_times_are_those_of_the_replies_and_costs_are_billed(tmp_path: Path) -> 
     assert run.portrait.facts["samples"].tolist() == list(range(10, 30))
 
 
+def test_weights_are_shares_of_all_admitted_updates(tmp_path: Path) -> None:
+    clients = fedcohort.open_run(recorded(tmp_path, Uniform(), k=3)).clients
+    total = clients.groupby("round")["num_samples"].transform("sum")
+    assert clients["weight"].tolist() == pytest.approx((clients["num_samples"] / total).tolist())
+
+
 def test_the_evaluation_of_the_clients_is_recorded_without_one_of_the_server(tmp_path: Path) -> None:
     where = grid(m=4)
     strategy = selecting(where, Uniform(), FedAvg(), k=2, runs=tmp_path)

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import FedMedian
 
 import fedcohort
+from fedcohort.flower.replies import as_state
 from fedcohort.flower.wire import KEY
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
@@ -200,6 +201,13 @@ def test_a_reply_in_another_order_of_bytes_or_precision_is_merged_in_the_type_of
     assert [model.dtype for model in models] == [np.float32, np.float32]
     assert np.allclose(models[0], models[1], rtol=0, atol=difference)
     assert (models[0] != 0).all()
+
+
+def test_arrays_that_are_no_numbers_of_torch_are_left_out_of_the_state() -> None:
+    arrays = ArrayRecord(
+        {"w": Array(np.ones(2)), "names": Array(np.array(["a"])), "z": Array(np.ones(2, np.complex64))}
+    )
+    assert list(as_state(arrays)) == ["w"]
 
 
 def test_a_count_is_checked_also_if_the_inner_strategy_weighs_by_another_metric(tmp_path: Path) -> None:

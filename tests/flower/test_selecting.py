@@ -24,6 +24,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.flower import Selecting, answers
 from fedcohort.flower.exchange import exchange
 from fedcohort.selection import Cohort, Round, Selector
+from fedcohort.selection.all_available import All
+from fedcohort.selection.haccs import HACCS
 from fedcohort.selection.md import MD
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.power_of_choice import PowerOfChoice
@@ -57,6 +59,19 @@ class Lowest(Selector):
 
     def select(self, round: Round) -> Cohort:
         return Cohort(round.available[: round.k])
+
+
+def test_only_strategies_that_need_label_counts_get_them() -> None:
+    counts = {}
+    for selector in (Uniform(), HACCS()):
+        where = grid(m=8)
+        strategy = selecting(where, selector)
+        strategy.start(where, initial(), num_rounds=1)
+        assert strategy.chooser is not None
+        counts[type(selector).__name__] = strategy.chooser.census.histogram
+    assert counts["Uniform"] is None
+    assert counts["HACCS"] is not None
+    assert counts["HACCS"][6:].tolist() == [[5, 11, 0], [5, 5, 7]]
 
 
 def test_clients_are_numbered_by_their_names_not_by_their_nodes() -> None:
@@ -249,12 +264,19 @@ def named(names: Sequence[str]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("with_samples", "note"), [(2, "uniform; short round: 2 of 3 available"), (0, "empty round: no client available")]
+    ("selector", "with_samples", "note"),
+    [
+        (Uniform(), 2, "uniform; short round: 2 of 3 available"),
+        (All(), 2, "all available clients"),  # which selects any number of clients
+        (Uniform(), 0, "empty round: no client available"),
+    ],
 )
-def test_clients_without_samples_are_not_available(with_samples: int, note: str, tmp_path: Path) -> None:
+def test_clients_without_samples_are_not_available(
+    selector: Selector, with_samples: int, note: str, tmp_path: Path
+) -> None:
     app = answers(bare_app(), num_samples=lambda context: 20 * (client_of(context) < with_samples))
     where = grid(app, m=4)
-    strategy = selecting(where, Uniform(), k=3, runs=tmp_path)
+    strategy = selecting(where, selector, k=3, runs=tmp_path)
     strategy.start(where, initial(), num_rounds=1)
     assert strategy.path is not None
     run = fedcohort.open_run(strategy.path)

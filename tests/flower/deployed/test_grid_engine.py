@@ -184,6 +184,10 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
         first(lambda row: row["report"].update(loss=10**400)),
         "malformed: message.clients.report.report holds 1000",
     ),
+    "True as a number": (
+        first(lambda row: row["report"].update(loss=True)),
+        "malformed: message.clients.report.report holds True, which is no number",
+    ),
     "more passes than a float holds": (
         first(lambda row: row.update(passes=10**400)),
         "must be at least 0 and below 9,007,199,254,740,992",
@@ -250,6 +254,21 @@ def test_a_bad_reply_is_a_failed_client_and_the_others_are_not(name: str) -> Non
         assert found[client].failure is None
         assert pack(found[client].state) == pack(good[client].state)
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "failure"),
+    [
+        ({}, "malformed: what it sent beside the model is not what the algorithm sends"),
+        ({"failure": "it ran out of memory"}, "it ran out of memory"),
+    ],
+)
+def test_a_reply_without_what_the_algorithm_sends_is_a_failed_client(said: dict[str, str], failure: str) -> None:
+    """The server took it for an update, and its run ended with a KeyError."""
+    algorithm, tamper = ControlVariates(), first(lambda row: row.update(extra={}, **said))
+    settings = {"tamper": lambda i, m, r: tamper(m, r) if is_training(m) and i == 1 else r}
+    found = updates(engine_on(grid(algorithm, settings), algorithm), algorithm=algorithm)
+    assert [found[client].failure for client in (6, 0, 3, 1)] == [None, None, None, failure]
 
 
 def test_nan_in_an_update_is_found_and_the_clients_beside_it_are_not_affected() -> None:

@@ -24,6 +24,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.flower.new_app import new_app
 from fedcohort.flower.sites import serve
+from fedcohort.flower.sites.answer_log import budget_words
 from fedcohort.flower.sites.courier import call_site, receive, send
 from fedcohort.flower.sites.memory_versions import KEPT, MemoryVersions
 from fedcohort.flower.sites.owner_policy import Budget, Refused, Spent
@@ -100,6 +101,14 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
 def test_data_that_cannot_be_used_are_refused(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         open_site(owner(tmp_path, "", **arrays))
+
+
+def test_images_keep_their_bytes(tmp_path: Path) -> None:
+    images = np.arange(20 * 16, dtype=np.uint8).reshape(20, 1, 4, 4)
+    [data] = open_site(owner(tmp_path, "", features=images)).clients.values()
+    both = np.concatenate([data.training.features.numpy(), data.held_out.features.numpy()])
+    assert both.dtype == np.uint8
+    np.testing.assert_array_equal(both, images)
 
 
 @pytest.mark.parametrize(
@@ -303,6 +312,8 @@ def test_only_the_same_work_again_is_free() -> None:
     ):
         spent.train("run", 1, begins_with, work)
         assert spent.left()["rounds"] == left
+    assert budget_words(spent.left()) == "left of the budget: rounds 0"
+    assert budget_words(Spent(Budget()).left()) == "no budget is set"
     with pytest.raises(Refused, match="the site's budget of 3 rounds is used up"):
         spent.train("run", 1, "model", {"a": "1 epoch"})
 
@@ -328,6 +339,10 @@ def test_memories_are_kept_in_versions(folder: str | None, tmp_path: Path) -> No
     assert pack(later.get("run", "a", f"v{KEPT + 2}") or {}) == pack(memory(KEPT + 2))
     assert pack(later.get("run", "b", "v0") or {}) == pack(memory(9))
     assert later.get("other", "a", "v1") is None
+    later.put("run", "a", f"v{KEPT - 1}", "v1", memory(-1))  # one that is there becomes the newest
+    for i in range(KEPT + 3, 2 * KEPT + 2):
+        later.put("run", "a", f"v{i}", "v1", memory(i))
+    assert pack(later.get("run", "a", f"v{KEPT - 1}") or {}) == pack(memory(-1))
     for run, version in (("../x", "v1"), ("run", "../../x"), ("run", "a/b")):
         with pytest.raises(BadMessage, match="is no name of a run or a memory"):
             later.get(run, "a", version)

@@ -66,17 +66,18 @@ class Expected:
         if (said := words.count("num_samples")) != num_samples:
             raise BadMessage(f"it has {said} samples, and had {num_samples} on first contact")
         sent = frozenset(words.names("sent")) if words.has("sent") else None
+        failure = one_line(words.text("failure")) if words.has("failure") else None
         return Update(
             client=client,
             num_samples=num_samples,
             steps=words.count("steps"),
             state=self._state(words.tensors("state"), sent),
-            extra=self._extra(words.groups("extra")),
+            extra=self._extra(words.groups("extra"), failed=failure is not None),
             report=_report(words.part("report")),
             passes=words.number("passes"),
             work=words.number("work"),
             sent=sent,
-            failure=one_line(words.text("failure")) if words.has("failure") else None,
+            failure=failure,
         )
 
     def _state(self, state: Tensors, sent: frozenset[str] | None) -> ModelState:
@@ -92,9 +93,9 @@ class Expected:
             _check(value, (self.model[name].dtype, self.model[name].shape), name)
         return {name: state[name] if name in state else self.model[name].clone() for name in self.model}
 
-    def _extra(self, extra: dict[str, Tensors]) -> dict[str, Tensors]:
-        """What the algorithm sends beside the model."""
-        if self.extra is None or not extra:
+    def _extra(self, extra: dict[str, Tensors], *, failed: bool) -> dict[str, Tensors]:
+        """What the algorithm sends beside the model; a client that failed may send nothing."""
+        if self.extra is None or (failed and not extra):
             return extra
         found = {group: set(tensors) for group, tensors in extra.items()}
         if found != {group: set(tensors) for group, tensors in self.extra.items()}:
