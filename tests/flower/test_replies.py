@@ -4,6 +4,7 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from fedcohort.flower.wire import KEY
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from tests.flower.apps import grid, initial, selecting
-
 
 SIMULATED = "<class 'flwr.clientapp.ClientAppException'>:<'\nException ClientAppException occurred. Message: "
 
@@ -333,9 +333,8 @@ def test_an_answer_that_cannot_be_used_is_no_answer(spoil: Any, note: str, tmp_p
 )
 def test_the_errors_that_flower_sends_are_words(code: int, reason: str, words: str) -> None:
     """These are the reasons of SuperNodes, of the simulation runtime, and of the SuperLink."""
-    message = Message(RecordDict({}), dst_node_id=1, message_type="train")
-    message.metadata.__dict__["_message_id"] = "1"
-    assert failure_of(Message(Error(code, reason), reply_to=message)) == words
+    reply: Any = SimpleNamespace(error=Error(code, reason))
+    assert failure_of(reply) == words
 
 
 def test_clients_without_an_answer_for_the_same_reason_share_a_note(tmp_path: Path) -> None:
