@@ -20,7 +20,10 @@ from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from tests.flower.apps import grid, initial, selecting
 
-SIMULATED = "<class 'flwr.clientapp.ClientAppException'>:<'\nException ClientAppException occurred. Message: "
+SIMULATED = (
+    "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'ray::ClientAppActor.run() (pid=1)\nValueError: no data\n\n"
+    "flwr.clientapp.client_app.ClientAppException: \nException ClientAppException occurred. Message: "
+)
 
 
 class Everyone(Selector):

@@ -41,7 +41,7 @@ _UNREACHABLE = (3, 4, 5)
 _RAISED = re.compile("<class '(?P<kind>[^']*)'>:<'(?P<text>.*)'>", re.DOTALL)
 """How Flower writes an exception: ``<class 'ValueError'>:<'no data'>``."""
 _IN_SIMULATION = "Exception ClientAppException occurred. Message: "
-"""How the text of every exception of a ClientApp begins in Flower's simulation runtime, which does not say its kind."""
+"""What precedes the text of an exception of a ClientApp in Flower's simulation runtime, which does not say its kind."""
 GREETINGS = 3
 """Number of times that a node is asked to introduce its client, if it does not reply in time."""
 
@@ -52,8 +52,8 @@ def failure_of(message: Message) -> str:
     reason = (message.error.reason or "").strip()
     raised = _RAISED.fullmatch(reason)
     kind, text = (raised["kind"].rpartition(".")[2], raised["text"].strip()) if raised else ("", reason)
-    if text.startswith(_IN_SIMULATION):
-        kind, text = "", text.removeprefix(_IN_SIMULATION)
+    if _IN_SIMULATION in text:
+        kind, text = "", text.rpartition(_IN_SIMULATION)[2]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1].removeprefix("Error: ").rstrip(".") if lines else ""
     return one_line(": ".join(part for part in (cause, kind, last) if part))
