@@ -1,10 +1,12 @@
 """The record of a server of one's own: what the chooser decided, and what came back; continued after a restart."""
 
+import asyncio
 import dataclasses
 import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,77 @@ def test_the_results_are_those_of_the_outcome_that_was_observed(tmp_path: Path) 
     assert found["weight"].tolist() == [1.0, 0.0, 0.0]
 
 
+def test_an_outcome_that_was_not_observed_is_refused(tmp_path: Path) -> None:
+    """Neither another outcome of the round nor that of another chooser is recorded; the observed one still is."""
+    own, other = chooser(Uniform()), chooser(Uniform(), seed=1)
+    with ServerRecord(tmp_path / "run", own, rounds=2) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        early = own.outcome({clients[0]: ClientResult(duration=1.0)})
+        late = own.outcome({client: ClientResult(duration=5.0) for client in clients})
+        own.observe(early)
+        other.select(range(M))
+        foreign = other.outcome({})
+        other.observe(foreign)
+        for wrong in (late, foreign):
+            refuses("outcome: is not the one that this chooser observed in round 1", record.add, wrong)
+        record.add(early)
+    rounds = fedcohort.open_run(tmp_path / "run").rounds
+    assert rounds[["round_time", "simulated_time"]].to_numpy().tolist() == [[1.0, 1.0]]
+
+
+def test_every_call_can_be_made_in_another_thread(tmp_path: Path) -> None:
+    """As in a server with an event loop, which lets other threads write to the disk."""
+
+    async def serve() -> None:
+        own = chooser()
+        record = await asyncio.to_thread(ServerRecord, tmp_path / "run", own, rounds=3)
+        for _ in range(3):
+            cohort = await asyncio.to_thread(own.select, range(M), answer, model_bytes=100)
+            outcome = own.outcome(results_of(cohort, own.t))
+            await asyncio.to_thread(own.observe, outcome)
+            await asyncio.to_thread(record.add, outcome)
+        await asyncio.to_thread(record.finish)
+
+    asyncio.run(serve())
+    run = fedcohort.open_run(tmp_path / "run")
+    run.verify()
+    assert (run.finished, run.last_round) == (True, 3)
+
+
+def test_a_round_that_several_threads_add_is_recorded_once(tmp_path: Path) -> None:
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record, ThreadPoolExecutor(8) as threads:
+        outcome = own.outcome(results_of(own.select(range(M), model_bytes=100), 1))
+        own.observe(outcome)
+        errors = [added.exception() for added in [threads.submit(record.add, outcome) for _ in range(16)]]
+    assert sum(error is None for error in errors) == 1
+    assert all(error is None or "add every round once" in str(error) for error in errors)
+    assert fedcohort.open_run(tmp_path / "run").last_round == 1
+
+
+def test_a_round_is_recorded_with_its_own_costs_while_the_next_one_begins(tmp_path: Path) -> None:
+    """A question that fails, as when a server begins the next round while another thread records the last one."""
+    ledgers = []
+    for name, begins in (("plain", False), ("begins", True)):
+        own = chooser()
+        with ServerRecord(tmp_path / name, own, rounds=2) as record:
+            outcome = own.outcome(results_of(own.select(range(M), answer, model_bytes=100), 1))
+            own.observe(outcome)
+            if begins:
+
+                def gone(_question: Any, _clients: Any) -> Any:
+                    record.add(outcome)  # noqa: B023
+                    raise ConnectionError
+
+                with pytest.raises(ConnectionError):
+                    own.select(range(M), gone, model_bytes=7)
+            else:
+                record.add(outcome)
+        ledgers.append(fedcohort.open_run(tmp_path / name).ledger.drop(columns="seconds"))
+    assert len(ledgers[0]) == 2
+    assert ledgers[0].equals(ledgers[1])
+
+
 def test_bytes_of_parts_of_updates(tmp_path: Path) -> None:
     class Parts(Uniform):
         def select(self, round: Round) -> Cohort:
@@ -322,6 +395,32 @@ def test_a_restart_leaves_the_same_record(strategy: str, tmp_path: Path) -> None
     fedcohort.open_run(tmp_path / "cut").verify()
 
 
+def test_a_server_that_ended_before_it_saved_the_chooser_begins_again(tmp_path: Path) -> None:
+    """There is nothing to restore after the first round; from the second on, a new chooser is a mistake."""
+    whole, first, again = chooser(), chooser(), chooser()
+    with ServerRecord(tmp_path / "whole", whole, rounds=2) as record:
+        play(whole, record, 2)
+    with ServerRecord(tmp_path / "cut", first, rounds=2) as record:
+        play(first, record, 1)
+    with ServerRecord(tmp_path / "cut", again, rounds=2) as record:
+        play(again, record, 2)
+    clients = [fedcohort.open_run(tmp_path / name).clients for name in ("whole", "cut")]
+    assert clients[0].equals(clients[1])
+    fedcohort.open_run(tmp_path / "cut").verify()
+    refuses("has 2 rounds already, and the chooser none", ServerRecord, tmp_path / "cut", chooser(), rounds=2)
+
+
+def test_a_run_is_not_continued_with_clients_in_another_order(tmp_path: Path) -> None:
+    """Clients are their numbers: with other names, the record would be about others."""
+    own = chooser()
+    with ServerRecord(tmp_path / "run", own, rounds=2, client_names=NAMES) as record:
+        play(own, record, 1)
+    words = "client_names: client 0 is 'clinic-l', but in the run in"
+    refuses(words, ServerRecord, tmp_path / "run", own, rounds=2, client_names=NAMES[::-1])
+    for names in (NAMES, ()):
+        ServerRecord(tmp_path / "run", own, rounds=2, client_names=names).close()
+
+
 def test_reports_and_comparisons_take_it(tmp_path: Path) -> None:
     for name, strategy in (("powd", PowerOfChoice(d=6)), ("uniform", Uniform())):
         own = chooser(strategy)
@@ -400,14 +499,15 @@ def test_a_round_that_was_refused_is_added_again_without_billing_it_twice(tmp_pa
         ServerRecord(tmp_path / "own", own, rounds=1) as record,
         ServerRecord(tmp_path / "plain", plain, rounds=1) as other,
     ):
+        outcomes = []
         for each in (own, plain):
             cohort = each.select(range(M), model_bytes=100)
-            outcome = each.outcome({client: ClientResult(duration=1.0) for client in cohort.clients.tolist()})
-            each.observe(outcome)
+            outcomes.append(each.outcome({client: ClientResult(duration=1.0) for client in cohort.clients.tolist()}))
+            each.observe(outcomes[-1])
         for settings in wrong:
-            refuses(next(iter(settings)), record.add, outcome, **settings)
-        record.add(outcome)
-        other.add(outcome)
+            refuses(next(iter(settings)), record.add, outcomes[0], **settings)
+        record.add(outcomes[0])
+        other.add(outcomes[1])
     ledgers = [fedcohort.open_run(tmp_path / name).ledger.drop(columns="seconds") for name in ("own", "plain")]
     assert ledgers[0].equals(ledgers[1])
 
@@ -447,6 +547,8 @@ def test_other_runs_are_left_alone(tmp_path: Path) -> None:
         play(own, record, 2, tmp_path)
         refuses("another process is writing this run", ServerRecord, tmp_path / "run", own, rounds=3)
     refuses("has 2 rounds already, and the chooser none", ServerRecord, tmp_path / "run", chooser(), rounds=3)
+    settings = "has a run with other settings (PowerOfChoice, seed 0, k 3, rounds 3); give those"
+    refuses(settings, ServerRecord, tmp_path / "run", own, rounds=5)
     others: Sequence[Chooser] = [chooser(seed=1), chooser(Uniform()), chooser(PowerOfChoice(d=5)), chooser(k=2)]
     for other in others:
         refuses("has a run with other settings", ServerRecord, tmp_path / "run", other, rounds=3)

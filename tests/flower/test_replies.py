@@ -4,6 +4,7 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,16 @@ from flwr.serverapp.strategy import FedMedian
 
 import fedcohort
 from fedcohort.flower.replies import as_state
+from fedcohort.flower.roster import failure_of
 from fedcohort.flower.wire import KEY
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from tests.flower.apps import grid, initial, selecting
+
+SIMULATED = (
+    "<class 'ray.exceptions.RayTaskError(ClientAppException)'>:<'ray::ClientAppActor.run() (pid=1)\nValueError: no data\n\n"
+    "flwr.clientapp.client_app.ClientAppException: \nException ClientAppException occurred. Message: "
+)
 
 
 class Everyone(Selector):
@@ -309,3 +316,47 @@ def test_an_answer_that_cannot_be_used_is_no_answer(spoil: Any, note: str, tmp_p
     decisions = run.decisions
     scores = decisions.set_index("client")["score"]
     assert 4 not in scores.index or pd.isna(scores[4]) or not decisions.set_index("client")["selected"][4]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (2, "<class 'ValueError'>:<'no data'>", "its ClientApp raised an error: ValueError: no data"),
+        (2, "<class 'my.app.<locals>.Own'>:<'first\nlast'>", "its ClientApp raised an error: Own: last"),
+        (2, "<class 'KeyError'>:<''>", "its ClientApp raised an error: KeyError"),
+        (
+            2,
+            f"{SIMULATED}no data\non disk'>",
+            "its ClientApp raised an error: on disk",
+        ),
+        (
+            2,
+            f"{SIMULATED}no data'>",
+            "its ClientApp raised an error: no data",
+        ),
+        (
+            5,
+            "Error: Node Unavailable — The destination node failed to report a heartbeat.",
+            "its node is unreachable: Node Unavailable — The destination node failed to report a heartbeat",
+        ),
+        (2, "", "its ClientApp raised an error"),
+    ],
+)
+def test_the_errors_that_flower_sends_are_words(code: int, reason: str, words: str) -> None:
+    """These are the reasons of SuperNodes, of the simulation runtime, and of the SuperLink."""
+    reply: Any = SimpleNamespace(error=Error(code, reason))
+    assert failure_of(reply) == words
+
+
+def test_clients_without_an_answer_for_the_same_reason_share_a_note(tmp_path: Path) -> None:
+    def tamper(position: int, message: Message, reply: Message) -> Any:
+        asks = message.metadata.message_type.startswith("query") and message.metadata.group_id
+        return Message(Error(2, f"lost by {position % 9 // 8}"), reply_to=message) if asks else reply
+
+    where = grid(m=9, tamper=tamper)
+    strategy = selecting(where, PowerOfChoice(d=9), k=2, runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.path is not None
+    note = fedcohort.open_run(strategy.path).rounds["note"].iloc[0]
+    error = "gave no LocalLoss: its ClientApp raised an error: lost by"
+    assert f"clients 0, 1, 2, 3, 4 and 3 more {error} 0; client 8 {error} 1" in note

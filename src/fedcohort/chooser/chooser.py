@@ -29,6 +29,7 @@ from fedcohort.chooser.argument_checks import (
 )
 from fedcohort.chooser.failed_calls import OneCall, restored_on_failure
 from fedcohort.chooser.known_times import KnownTimes, remember
+from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.chooser.saved_state import check_state, settings_of
 from fedcohort.core.arrays import Indices, read_only
@@ -76,6 +77,7 @@ class Chooser:
         results: the results that :meth:`outcome` received in the current round, by id; after :meth:`observe`, those of its outcome.
         reasons: what is recorded of the decision of the current round.
         watch: wall time of the current round, from its beginning, and of the selection in it.
+        observed: the last round that was observed; None before the first, and after a restore.
         strategy: the strategy as it was given, before its first round.
 
     Raises:
@@ -95,11 +97,12 @@ class Chooser:
             raise UsageError(
                 f"{type(selector).__name__} needs the label counts of all clients: give Census(…, histogram=…)"
             )
-        self.selector, self.census, self.seed = copy.deepcopy(selector), census, seed
-        self.strategy = copy.deepcopy(selector)
+        self.census, self.seed = census, seed
+        self.selector, self.strategy = copy.deepcopy(selector), copy.deepcopy(selector)
         self.available: Indices = np.zeros(0, dtype=np.int64)
         self.results: Mapping[int, ClientResult] = {}
         self.reasons: Reasons | None = None
+        self.observed: ObservedRound | None = None
         self._outcomes: list[tuple[Outcome, Mapping[int, ClientResult]]] = []  # those of the current round
         self.t, self.clock = 0, 0.0
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
@@ -135,8 +138,8 @@ class Chooser:
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
             self.reasons = decisions(cohort)  # now: they may share arrays that the strategy changes when it observes
-            self.t, self._waiting, self.available, self.results, self._let_in = t, cohort, present, {}, None
-            self._outcomes = []
+            self.t, self._waiting, self.available, self.results = t, cohort, present, {}
+            self._let_in, self._outcomes = None, []
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:
@@ -242,6 +245,9 @@ class Chooser:
             remember(known, outcome, results, self.census.epochs, uploads)
             self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
             self._reports.keep_length(results)
+            self.observed = ObservedRound(
+                outcome, results, self.reasons, self.available, self.ledger, self.watch, self.clock
+            )
             self.results, self._outcomes, self._waiting = results, [], None
 
     @property
@@ -283,7 +289,7 @@ class Chooser:
             for name in OWN_STATE:
                 setattr(self, name, state[name])
             self.selector.load_state_dict(state["state"])
-            self._waiting = None
+            self._waiting = self.observed = None
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`state_dict` to a file, in one step; the file holds data only (safetensors).
@@ -328,11 +334,9 @@ class Chooser:
 
     def _identity(self) -> dict[str, Any]:
         return {
-            "strategy": type(self.selector).__name__,
-            "seed": self.seed,
-            "k": self.census.k,
+            "strategy": type(self.selector).__name__, "seed": self.seed, "k": self.census.k,
             "clients": self.census.num_clients,
-        }
+        }  # fmt: skip
 
     def _current(self) -> Cohort:
         if self._waiting is None:

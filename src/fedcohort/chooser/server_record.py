@@ -3,6 +3,7 @@
 import copy
 import logging
 import math
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike
 from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, client_accuracies
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
+from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
@@ -83,7 +85,8 @@ class ServerRecord(DecisionRecord):
             facts={"given": "Chooser and ServerRecord", "algorithm": "", "plan": "server"},
         )  # fmt: skip
         self.path, self._chooser = as_path(path, "path"), chooser
-        self._check_place()
+        self._lock = threading.RLock()  # the record can be used from several threads
+        self._check_place(names)
         self.begin(census, names, chooser.t, named_classes)
         self._last, self._warned = chooser.t, False
 
@@ -110,6 +113,29 @@ class ServerRecord(DecisionRecord):
             UsageError: the outcome is not that of the round that the chooser has just observed, an argument cannot be used, or the
                 directory cannot be written.
         """
+        with self._lock:
+            observed = self._observed(outcome)
+            if (loss := as_float(test_loss)) is None:
+                raise UsageError(f"test_loss = {shown(test_loss)}: must be a number, or NaN without a test")
+            if not isinstance(note, str):
+                raise UsageError(f"note = {shown(note)}: must be text")
+            census, accuracy = self._chooser.census, at_most_one("test_accuracy", test_accuracy)
+            of_classes = class_accuracies(class_accuracy, census.num_classes)
+            of_clients = None if client_accuracy is None else client_accuracies(client_accuracy, census.num_clients)
+            self._check_bytes(observed)
+            row = self._row(observed, _storable(note))
+            row.add_validation(outcome.accuracy, mean_of_known(outcome.validation_losses))
+            row.add_test(accuracy, loss, of_classes.tolist())
+            row.client_accuracy = of_clients
+            self.write(row)
+            self._last = outcome.t
+
+    def _observed(self, outcome: Outcome) -> ObservedRound:
+        """The round that the chooser has just observed.
+
+        Raises:
+            UsageError: ``outcome`` is not its outcome, or the round cannot be added.
+        """
         chooser = self._chooser
         if self._writer is None:
             raise UsageError(f"{self.path}: this record is closed; make a new ServerRecord to continue it")
@@ -124,25 +150,24 @@ class ServerRecord(DecisionRecord):
                 f"outcome: is that of round {outcome.t}; the record has {counted(self._last, 'round')} and the chooser {chooser.t}: "
                 "add every round once, before the next one begins"
             )
-        if (loss := as_float(test_loss)) is None:
-            raise UsageError(f"test_loss = {shown(test_loss)}: must be a number, or NaN without a test")
-        if not isinstance(note, str):
-            raise UsageError(f"note = {shown(note)}: must be text")
-        accuracy = at_most_one("test_accuracy", test_accuracy)
-        of_classes = class_accuracies(class_accuracy, chooser.census.num_classes)
-        of_clients = None if client_accuracy is None else client_accuracies(client_accuracy, chooser.census.num_clients)
-        self._check_bytes(outcome)
-        row = self._row(outcome, _storable(note))
-        row.add_validation(outcome.accuracy, mean_of_known(outcome.validation_losses))
-        row.add_test(accuracy, loss, of_classes.tolist())
-        row.client_accuracy = of_clients
-        self.write(row)
-        self._last = chooser.t
+        observed = chooser.observed
+        if observed is None or observed.outcome is not outcome:
+            raise UsageError(
+                f"outcome: is not the one that this chooser observed in round {chooser.t}; give add(…) the outcome that "
+                "chooser.observe(…) was given"
+            )
+        return observed
 
     def finish(self) -> None:  # type: ignore[override]
         """Mark the run as finished, and close the record: ``compare`` then takes it without ``--partial``."""
-        if self._writer is not None:
-            super().finish({})
+        with self._lock:
+            if self._writer is not None:
+                super().finish({})
+
+    def close(self) -> None:
+        """Release the run directory. Unless :meth:`finish` was called, the run can be continued."""
+        with self._lock:
+            super().close()
 
     def __enter__(self) -> "ServerRecord":
         return self
@@ -152,8 +177,8 @@ class ServerRecord(DecisionRecord):
     ) -> None:
         self.close()
 
-    def _check_place(self) -> None:
-        """Refuse a directory with another run, or with rounds that the chooser does not know."""
+    def _check_place(self, names: Sequence[str]) -> None:
+        """Refuse a directory with another run, with clients of other names, or with rounds that the chooser does not know."""
         if not (self.path / "run.sqlite").exists():
             if self._chooser.t:
                 raise UsageError(
@@ -161,9 +186,11 @@ class ServerRecord(DecisionRecord):
                 )
             return
         run = Run(self.path)
+        found, named = run.described, run.portrait.names
         if run.meta.get("key") != self.key(self._chooser.seed):
             raise UsageError(
-                f"{self.path}: has a run with other settings ({run.meta['label']}, seed {run.meta['seed']}); give another directory"
+                f"{self.path}: has a run with other settings ({run.meta['label']}, seed {run.meta['seed']}, k {found.selection.k}, "
+                f"rounds {found.rounds}); give those, or another directory"
             )
         if run.finished:
             raise UsageError(f"{self.path}: has a finished run; give another directory")
@@ -171,26 +198,31 @@ class ServerRecord(DecisionRecord):
             raise UsageError(
                 f"{self.path}: has {counted(run.last_round, 'round')}, but the chooser has {self._chooser.t}: rounds are missing"
             )
-        if not self._chooser.t and run.last_round:
+        if not self._chooser.t and run.last_round > 1:  # one round: the server ended before it first saved the chooser
             raise UsageError(
                 f"{self.path}: has {counted(run.last_round, 'round')} already, and the chooser none; call chooser.restore(…) first, "
                 "or give another directory"
             )
+        if other := [i for i, (now, then) in enumerate(zip(names, named, strict=False)) if now != then]:
+            raise UsageError(
+                f"client_names: client {other[0]} is {shown(names[other[0]])}, but in the run in {self.path} it is "
+                f"{shown(named[other[0]])}; give the names in the order of that run"
+            )
 
-    def _check_bytes(self, outcome: Outcome) -> None:
+    def _check_bytes(self, observed: ObservedRound) -> None:
         """Warn once if no bytes of models are counted."""
-        if not self._warned and outcome.trained.any() and not self._chooser.ledger.model_bytes:
+        if not self._warned and observed.outcome.trained.any() and not observed.ledger.model_bytes:
             self._warned = True
             log.warning(
                 "%s: counts 0 bytes for each model that clients receive or send; give chooser.select(…, model_bytes=…)",
                 self.path,
             )
 
-    def _row(self, outcome: Outcome, note: str) -> RoundRow:
+    def _row(self, observed: ObservedRound, note: str) -> RoundRow:
         """The record of the round."""
-        chooser, cohort, reasons = self._chooser, outcome.cohort, self._chooser.reasons
-        assert reasons is not None
-        rows = self._clients(outcome)
+        chooser, outcome, cohort = self._chooser, observed.outcome, observed.outcome.cohort
+        assert observed.reasons is not None  # since the beginning of the round
+        rows = self._clients(observed)
         uploaded = np.array([row.status in ("admitted", "diverged") for row in rows], dtype=bool)
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
@@ -199,19 +231,19 @@ class ServerRecord(DecisionRecord):
         passes = 3.0 * sum(float(own) for own, row in zip(epochs, rows, strict=True) if row.status != "failed")
         more = sorted({name for row in rows for name in row.reports} | set(billed))
         trained = [row for row in rows if row.status in ("admitted", "declined")]
-        own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]
+        own = [observed.results.get(row.client, ClientResult()).reports for row in trained]
         sent = sum(len(row.reports) for row in trained) + sum(name in reports for reports in own for name in billed)
-        ledger = copy.deepcopy(chooser.ledger)  # if the round cannot be written, it can be added again
+        ledger = copy.deepcopy(observed.ledger)  # if the round cannot be written, it can be added again
         ledger.training(
             cohort.clients, uploads=uploads, up=round(models * ledger.model_bytes) + 4 * sent, passes=passes,
             seconds=outcome.duration, discloses=", ".join([TRAINING if uploads else NUMBER_OF_SAMPLES, *more]),
         )  # fmt: skip
-        selection, total = chooser.watch.seconds.get("selection", 0.0), chooser.watch.total()
-        available, k = len(chooser.available), chooser.census.k
+        selection, total = observed.watch.seconds.get("selection", 0.0), observed.watch.total()
+        available, k = len(observed.available), chooser.census.k
         short = not chooser.selector.variable_size and available < k
         notes = round_notes(cohort, rows, available, k, short=short)
         row = round_row(
-            outcome.t, rows, reasons, ledger.rows, available=available, time=chooser.clock, duration=outcome.duration,
+            outcome.t, rows, observed.reasons, ledger.rows, available=available, time=observed.clock, duration=outcome.duration,
             note="; ".join(part for part in [*notes, note] if part),
             wall={"selection": selection, "training": total - selection, "total": total},
         )  # fmt: skip
@@ -219,11 +251,11 @@ class ServerRecord(DecisionRecord):
             row.steps = 0  # unknown
         return row
 
-    def _clients(self, outcome: Outcome) -> list[ClientRow]:
+    def _clients(self, observed: ObservedRound) -> list[ClientRow]:
         """What happened to each selected client."""
-        rows = []
+        rows, outcome = [], observed.outcome
         for i, client in enumerate(outcome.cohort.clients.tolist()):
-            result = self._chooser.results.get(client, ClientResult(failure=NO_RESULT))
+            result = observed.results.get(client, ClientResult(failure=NO_RESULT))
             status, detail = _status(result, trained=bool(outcome.trained[i]), admitted=bool(outcome.admitted[i]))
             reports = dict(result.reports) if outcome.trained[i] else {}
             steps = reports.get("steps", math.nan)

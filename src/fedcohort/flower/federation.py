@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from fedcohort.chooser import Chooser
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.flower.answer_notes import first_notes, unanswered
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.rehearsal import Requirements, refusals
 from fedcohort.flower.roster import Roster, failure_of, introduced
@@ -147,12 +148,13 @@ class FlowerClients:
             messages = [ask_message(self.roster.node(client), question, t, model) for client in clients.tolist()]
             done = exchange(grid, messages, self.patience, self._clock)
             replies = done.first()
-            values = np.full((len(clients), question.numbers), np.nan)
+            values, reasons = np.full((len(clients), question.numbers), np.nan), {}
             for position, (client, message_id) in enumerate(zip(clients.tolist(), done.ids, strict=True)):
                 try:
                     values[position] = self._answer_in(replies.get(message_id), question)
                 except MalformedReply as reason:
-                    self.notes.append(f"client {client} gave no {question.kind}: {reason}")
+                    reasons[client] = str(reason)
+            self.notes += unanswered(question.kind, reasons)
             return values[:, 0] if question.numbers == 1 else values
 
         return ask
@@ -172,8 +174,7 @@ class FlowerClients:
     def take_notes(self) -> str:
         """The notes so far, in one line; clears them."""
         notes, self.notes = self.notes, []
-        more = [f"and {len(notes) - 5} similar notes"] if len(notes) > 5 else []
-        return "; ".join([*notes[:5], *more])
+        return "; ".join(first_notes(notes))
 
     def state_dict(self) -> dict[str, Any]:
         """Names and introductions of the clients, by number, and the keys that the names belong to."""

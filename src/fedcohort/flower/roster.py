@@ -8,6 +8,7 @@ therefore count only if the user says that nodes authenticate themselves.
 """
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -37,6 +38,10 @@ _CAUSES = {
 """What the codes of Flower's errors mean."""
 _UNREACHABLE = (3, 4, 5)
 """The codes that say that a node was not reached; it may be reached later."""
+_RAISED = re.compile("<class '(?P<kind>[^']*)'>:<'(?P<text>.*)'>", re.DOTALL)
+"""How Flower writes an exception: ``<class 'ValueError'>:<'no data'>``."""
+_IN_SIMULATION = "Exception ClientAppException occurred. Message: "
+"""What precedes the text of an exception of a ClientApp in Flower's simulation runtime, which does not say its kind."""
 GREETINGS = 3
 """Number of times that a node is asked to introduce its client, if it does not reply in time."""
 
@@ -44,8 +49,14 @@ GREETINGS = 3
 def failure_of(message: Message) -> str:
     """The cause of an error reply, in words."""
     cause = _CAUSES.get(message.error.code, f"Flower's error {message.error.code}")
-    lines = [line.strip() for line in (message.error.reason or "").splitlines() if line.strip()]
-    return one_line(f"{cause}: {lines[-1]}") if lines else cause
+    reason = (message.error.reason or "").strip()
+    raised = _RAISED.fullmatch(reason)
+    kind, text = (raised["kind"].rpartition(".")[2], raised["text"].strip()) if raised else ("", reason)
+    if _IN_SIMULATION in text:
+        kind, text = "", text.rpartition(_IN_SIMULATION)[2]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1].removeprefix("Error: ").rstrip(".") if lines else ""
+    return one_line(": ".join(part for part in (cause, kind, last) if part))
 
 
 class Roster:

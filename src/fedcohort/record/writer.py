@@ -116,6 +116,8 @@ class Writer:
     checkpoint stays until the next one is durable, and :meth:`Run.checkpoint` resumes from it if a later one was lost. The first
     checkpoint that a process records is durable, and so is the last one at an orderly end.
 
+    Any thread can call it, one at a time.
+
     Args:
         path: the run directory.
         durable_seconds: least time between durable checkpoints; 0 makes every checkpoint durable. With a positive number, syncing
@@ -133,7 +135,7 @@ class Writer:
         self._files = CheckpointFiles(path / "checkpoint")
         self._synced: frozenset[str] = frozenset()  # files with memories that survive a power loss
         database = path / "run.sqlite"
-        self._connection = sqlite3.connect(database, timeout=10)
+        self._connection = sqlite3.connect(database, timeout=10, check_same_thread=False)
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA fullfsync = ON")  # has an effect on macOS only

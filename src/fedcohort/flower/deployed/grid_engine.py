@@ -18,6 +18,7 @@ from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import AHEAD_BYTES, LocalEngine
 from fedcohort.federation.federation import Federation
+from fedcohort.flower.answer_notes import first_notes, unanswered
 from fedcohort.flower.deployed.expected_extra import extra_layout
 from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
 from fedcohort.flower.deployed.reply_checks import Expected, Layout
@@ -211,7 +212,7 @@ class GridEngine:
         """See :class:`~fedcohort.engines.base.Engine`. A client without a usable answer has NaN, and a note says why."""
         broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
         words = self._words(ASK, model, t) | {"received": broadcast, "question": question.to_json()}
-        values = np.full((len(clients), question.numbers), np.nan)
+        values, reasons = np.full((len(clients), question.numbers), np.nan), {}
         position = {client: i for i, client in enumerate(clients.tolist())}
         requests, groups = self._requests(words, {client: {} for client in position})
         for arrival in self.link.exchange(requests, t):
@@ -220,7 +221,8 @@ class GridEngine:
                 try:
                     values[position[client]] = self._numbers(client, row, question)
                 except (BadMessage, _Failure) as reason:
-                    self.notes.append(f"client {client} gave no {question.kind}: {reason}")
+                    reasons[client] = str(reason)
+        self.notes += unanswered(question.kind, reasons)
         return values[:, 0] if question.numbers == 1 else values
 
     def _numbers(self, client: int, row: "Words | Update", question: Question) -> list[float]:
@@ -249,8 +251,7 @@ class GridEngine:
         """The notes so far; clears them."""
         notes = list(self.notes)
         self.notes.clear()
-        more = [f"and {len(notes) - 5} similar notes"] if len(notes) > 5 else []
-        return [*notes[:5], *more]
+        return first_notes(notes)
 
     def state_dict(self) -> Mapping[str, Any]:
         """The version of each client's memory; the memories stay at the sites."""
