@@ -208,7 +208,10 @@ def test_long_passes_have_scripts_if_threads_are_idle(monkeypatch: pytest.Monkey
     assert scripts_of(module, torch.tensor(1)).known(SIZE), "threads are idle at the first attempt"
     without = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 4))
     idle.fill_(1)
-    assert scripts_of(without, idle).impossible(SIZE), "nothing in it is shared"
+    assert scripts_of(without, idle).impossible(SIZE), "it has nothing to share"
+    monkeypatch.setattr(divided_calls, "WORTH", 2**40)
+    monkeypatch.setattr(call_sharing, "takes_long", lambda *_: False)
+    assert scripts_of(module, idle).impossible(SIZE), "sharing is not worth it"
 
 
 def test_clients_of_long_passes_learn_the_same_with_idle_threads(monkeypatch: pytest.MonkeyPatch) -> None:

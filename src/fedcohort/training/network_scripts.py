@@ -176,8 +176,7 @@ def _script_pass(network: Network, batch: Sequence[Tensor], longest: float) -> t
         network.play(list(map(_copy, batch)))
         seconds = time.perf_counter() - begin
         if seconds <= longest:
-            compared = _batches(*batch) if seconds <= LONGEST else islice(_batches(*batch), ENOUGH)
-            found = _scripted(network, batch, reset, compared)
+            found = _scripted(network, batch, reset, long=seconds > LONGEST)
     reset()
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
@@ -204,9 +203,10 @@ def _resetting(module: nn.Module, parameters: list[Tensor]) -> Callable[[], None
 
 
 def _scripted(
-    network: Network, batch: Sequence[Tensor], reset: Callable[[], None], compared: Iterable[Sequence[Tensor]]
+    network: Network, batch: Sequence[Tensor], reset: Callable[[], None], *, long: bool
 ) -> ScriptedPass | None:
-    """The script, if it has the bits of autograd for the batches ``compared``; ``reset`` undoes what a pass changes in the module.
+    """The script, if it has the bits of autograd, and if idle threads can help where a pass takes ``long``; ``reset`` undoes what a
+    pass changes in the module.
 
     Raises:
         Exception: the calls cannot be written down, or the script cannot be run.
@@ -222,14 +222,15 @@ def _scripted(
     reset()
     with ONE_AT_A_TIME, recorder:
         results = network.play(own, WithoutReading())
-    if recorder.draws != network.draws:
+    shares = recorder.shares and bool(network.idle)
+    if recorder.draws != network.draws or (long and not shares):
         return None
     with_gradient = [i for i, parameter in enumerate(parameters) if parameter.grad is not None]
     words = [recorder.name(result) for result in results]
     words.append(f"[{', '.join(recorder.name(parameters[i].grad) for i in with_gradient)}]")  # type: ignore[arg-type]
     source = source_of(recorder.lines, ", ".join(words), draws=network.draws, shares=recorder.shares)
     found = ScriptedPass(network, source, others, recorder.constants, with_gradient, *batch)
-    shares = recorder.shares and bool(network.idle)
+    compared = islice(_batches(*batch), ENOUGH if long else None)
     return found if _has_bits_of_autograd(found, network, batch, reset, compared, shares) else None
 
 
