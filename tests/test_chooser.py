@@ -29,6 +29,7 @@ from fedcohort.selection.rizk import Rizk
 from fedcohort.selection.tifl import TiFL
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.utility_time import UtilityTime
 from tests.experiments import small
 
 M, K = 12, 3
@@ -307,6 +308,14 @@ def test_validation_is_required_by_strategies_that_learn_from_it() -> None:
     chooser.select(range(M))
     with pytest.raises(UsageError, match=r"UCB learns from a validation set: give outcome\(…, accuracy=…\)"):
         chooser.outcome({})
+
+
+def test_the_accuracy_of_each_class_is_required_by_the_strategy_that_learns_from_it() -> None:
+    chooser = Chooser(UtilityTime(), CENSUS)
+    results = results_of(chooser.select(range(M)), 1)
+    words = "UtilityTime learns from the accuracy of each class on a validation set, so give one number for each of the 3 classes"
+    refuses(words, chooser.observe, chooser.outcome(results, accuracy=0.5))
+    chooser.observe(chooser.outcome(results, accuracy=0.5, class_accuracy=[0.4, 0.5, 0.6]))
 
 
 def test_the_norm_of_an_update_is_computed_or_reported() -> None:
