@@ -525,6 +525,12 @@ def test_answers_must_be_numbers_of_each_client(answers: Any) -> None:
     refuses("LocalLoss", own.select, range(M), ask=lambda question, clients: answers)
 
 
+def test_the_message_about_answers_that_are_none_says_what_to_give() -> None:
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    words = "must be numbers, with NaN for a client without an answer"
+    refuses(words, own.select, range(M), ask=lambda question, clients: [None] * len(clients))
+
+
 def test_an_async_function_cannot_ask() -> None:
     async def ask(question: Question, clients: Indices) -> Values:
         return np.zeros(len(clients))
