@@ -29,6 +29,7 @@ from fedcohort.selection.rizk import Rizk
 from fedcohort.selection.tifl import TiFL
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.utility_time import UtilityTime
 from tests.experiments import small
 
 M, K = 12, 3
@@ -309,6 +310,14 @@ def test_validation_is_required_by_strategies_that_learn_from_it() -> None:
         chooser.outcome({})
 
 
+def test_the_accuracy_of_each_class_is_required_by_the_strategy_that_learns_from_it() -> None:
+    chooser = Chooser(UtilityTime(), CENSUS)
+    results = results_of(chooser.select(range(M)), 1)
+    words = "UtilityTime learns from the accuracy of each class on a validation set, so give one number for each of the 3 classes"
+    refuses(words, chooser.observe, chooser.outcome(results, accuracy=0.5))
+    chooser.observe(chooser.outcome(results, accuracy=0.5, class_accuracy=[0.4, 0.5, 0.6]))
+
+
 def test_the_norm_of_an_update_is_computed_or_reported() -> None:
     chooser = Chooser(Rizk(), CENSUS)
     first, second, third = chooser.select(range(M), ask=answer).clients.tolist()
@@ -514,6 +523,12 @@ def test_only_a_census_can_extend() -> None:
 def test_answers_must_be_numbers_of_each_client(answers: Any) -> None:
     own = Chooser(PowerOfChoice(d=6), CENSUS)
     refuses("LocalLoss", own.select, range(M), ask=lambda question, clients: answers)
+
+
+def test_the_message_about_answers_that_are_none_says_what_to_give() -> None:
+    own = Chooser(PowerOfChoice(d=6), CENSUS)
+    words = "must be numbers, with NaN for a client without an answer"
+    refuses(words, own.select, range(M), ask=lambda question, clients: [None] * len(clients))
 
 
 def test_an_async_function_cannot_ask() -> None:

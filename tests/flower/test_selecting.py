@@ -32,6 +32,7 @@ from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.round_robin import RoundRobin
 from fedcohort.selection.ucb import UCB
 from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.utility_time import UtilityTime
 from fedcohort.testing import LoopGrid
 from tests.flower.apps import K, M, bare_app, client_of, grid, initial, inner, picks, selecting, willing_app
 
@@ -217,6 +218,13 @@ def test_a_validation_in_percent_is_refused(found: Any) -> None:
         UsageError, match=r"^validate: (class_)?accuracy = 85\.0: must be a number of at most 1; 90% is 0\.9$"
     ):
         selecting(where, UCB(), validate=lambda arrays: found).start(where, initial(), num_rounds=1)
+
+
+@pytest.mark.parametrize("found", [0.5, {"accuracy": 0.5, "class_accuracy": [0.5]}])
+def test_a_validation_without_the_accuracy_of_each_class_is_refused_if_the_strategy_needs_it(found: Any) -> None:
+    where = grid(m=4)
+    with pytest.raises(UsageError, match=r"^class_accuracy: has the shape .*one number for each of the 3 classes$"):
+        selecting(where, UtilityTime(), validate=lambda arrays: found).start(where, initial(), num_rounds=1)
 
 
 def test_a_test_accuracy_in_percent_is_refused(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def _counts(given: object, name: str, dimensions: int) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _array(given: object, name: str) -> NDArray[Any]:
-    """An array of numbers; a tensor is taken without its gradient.
+def _array(given: object, name: str, wanted: str = "numbers") -> NDArray[Any]:
+    """An array of numbers; a tensor is taken without its gradient. ``name`` and ``wanted`` are for the message.
 
     Raises:
         UsageError: it is none.
@@ -85,7 +85,7 @@ def _array(given: object, name: str) -> NDArray[Any]:
     except (TypeError, ValueError):
         values = np.zeros(0, dtype=object)
     if values.dtype.kind not in "biuf":
-        raise UsageError(f"{name} = {shown(given)}: must be numbers")
+        raise UsageError(f"{name} = {shown(given)}: must be {wanted}")
     return values
 
 
@@ -123,7 +123,8 @@ def checked_answers(given: object, clients: int, numbers: int, kind: str) -> Val
     Raises:
         UsageError: they are no numbers, or have another shape.
     """
-    values = _array(given, f"ask: the answers to {kind}").astype(np.float64)
+    wanted_numbers = "numbers, with NaN for a client without an answer"
+    values = _array(given, f"ask: the answers to {kind}", wanted_numbers).astype(np.float64)
     wanted = (clients,) if numbers == 1 else (clients, numbers)
     if values.shape != wanted:
         raise UsageError(

@@ -95,8 +95,17 @@ class UtilityTime(Selector):
         return Cohort(clients, why=Why(round.available, scores, terms, note))
 
     def observe(self, outcome: Outcome) -> None:
-        """Store the latest accuracy of every class that was validated."""
+        """Store the latest accuracy of every class that was validated.
+
+        Raises:
+            UsageError: there is not one accuracy for each class.
+        """
         latest = outcome.class_accuracy
+        if latest.shape != self.class_accuracy.shape:
+            raise UsageError(
+                f"class_accuracy: has the shape {list(latest.shape)}; UtilityTime learns from the accuracy of each class on a "
+                f"validation set, so give one number for each of the {len(self.class_accuracy)} classes"
+            )
         self.class_accuracy = np.where(np.isfinite(latest), latest, self.class_accuracy)
 
     def _utility(self, weakest: Indices, clients: Indices) -> Values:
