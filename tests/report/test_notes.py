@@ -118,6 +118,21 @@ def test_one_row_of_another_federation_that_is_not_named_is_in_the_singular() ->
     )
 
 
+def test_samples_that_are_taken_from_the_clients_make_another_federation(tmp_path: Path) -> None:
+    """Public samples of a holdout are fewer samples of the clients; those of another data set leave the clients as they are."""
+
+    def said(public: dict[str, Any]) -> str:
+        folder = tmp_path / public["name"]
+        runs = [
+            *runs_of(folder, "uniform", FIRST[:2]),
+            *runs_of(folder, "UCB", BETTER[:2], selection=UCB, public=public),
+        ]
+        return about_federations(read([run.path for run in runs], partial=True))
+
+    assert said({"name": "holdout", "share": 0.5}).startswith("'UCB' differs from the reference in clients, data or")
+    assert said({"name": "mnist"}) == ""
+
+
 @pytest.mark.slow
 def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_path: Path) -> None:
     """A variant can change the federation; the terminal, the page and notebooks say it alike."""

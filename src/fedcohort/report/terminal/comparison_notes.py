@@ -1,6 +1,5 @@
 """Notes on how to read a comparison: what scores and differences are, the target, times, and what chance gives."""
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
+from fedcohort.study.references import clients_data_and_systems
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
@@ -82,11 +82,7 @@ SHOWN = 3
 def about_federations(compared: "Comparison") -> str:
     """A sentence about rows with other clients, data or systems than their reference, which is no reason to call a strategy better;
     empty without such rows."""
-    described = [row.experiment.to_dict() for row in compared.rows]
-    own = [
-        json.dumps([d[name] for name in ("federation", "data", "systems")], sort_keys=True, default=str)
-        for d in described
-    ]
+    own = [clients_data_and_systems(row.experiment) for row in compared.rows]
     other = [repr(compared.rows[i].label) for i, j in enumerate(compared.references) if own[i] != own[j]]
     if not other:
         return ""
