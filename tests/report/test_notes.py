@@ -109,13 +109,39 @@ def test_simulated_time_without_answers_to_questions_is_named_everywhere(asks: b
 
 
 def test_one_row_of_another_federation_that_is_not_named_is_in_the_singular() -> None:
-    rows = [
-        SimpleNamespace(label=f"m={m}", experiment=small(federation={"clients": m}).single(0)) for m in range(5, 10)
-    ]
+    experiments = [small(federation={"clients": m}).single(0) for m in range(5, 10)]
+    rows = [SimpleNamespace(label=f"m={each.federation.clients}", experiment=each, runs={}) for each in experiments]
     found: Any = SimpleNamespace(rows=rows, references=[0] * 5)
     assert about_federations(found).startswith(
         "'m=6', 'm=7', 'm=8' and 1 more row differ from the reference in clients"
     )
+
+
+def test_samples_that_are_taken_from_the_clients_make_another_federation(tmp_path: Path) -> None:
+    """Public samples of a holdout are fewer samples of the clients; those of another data set leave the clients as they are."""
+
+    def said(public: dict[str, Any]) -> str:
+        folder = tmp_path / public["name"]
+        runs = [
+            *runs_of(folder, "uniform", FIRST[:2]),
+            *runs_of(folder, "UCB", BETTER[:2], selection=UCB, public=public),
+        ]
+        return about_federations(read([run.path for run in runs], partial=True))
+
+    assert said({"name": "holdout", "share": 0.5}).startswith("'UCB' differs from the reference in clients, data or")
+    assert said({"name": "mnist"}) == ""
+
+
+@pytest.mark.parametrize(("data", "differs"), [("abc", False), ("abc+of the public samples", False), ("def", True)])
+def test_a_row_with_other_data_under_the_same_settings_is_named(tmp_path: Path, data: str, differs: bool) -> None:
+    """Arrays that are given in Python have no settings; only the fingerprints in the records tell them apart."""
+    runs = [
+        *runs_of(tmp_path, "uniform", FIRST[:2], facts={"data": "abc"}),
+        *runs_of(tmp_path, "UCB", BETTER[:2], selection=UCB, facts={"data": data}),
+    ]
+    said = about_federations(read([run.path for run in runs], partial=True))
+    assert said.startswith("'UCB' differs from the reference in clients, data or") == differs
+    assert bool(said) == differs
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Read runs for the report, whether they are finished, still going on, or have no round yet."""
 
-import json
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from fedcohort.report.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
 from fedcohort.study.compare_existing_runs import FirstRounds, names_of, side_by_side
 from fedcohort.study.comparison import Comparison, Row
+from fedcohort.study.references import clients_data_and_systems
 from fedcohort.study.run_measures import Measured, Personal, bytes_per_round
 
 if TYPE_CHECKING:
@@ -260,12 +260,11 @@ class Story:
 
     @cached_property
     def federation_of_point(self) -> list[int]:
-        """For each point of a sweep, the number of its federation: points with the same clients and data have the same number."""
+        """For each point of a sweep, the number of its federation; points with the same clients, data and systems have the same."""
         if self.comparison is None:
             return []
-        firsts = [self.comparison.rows[group.rows[0]].experiment.to_dict() for group in self.comparison.groups]
-        described = [[values[name] for name in ("federation", "data", "systems")] for values in firsts]
-        texts = [json.dumps(values, sort_keys=True, default=str) for values in described]
+        firsts = [self.comparison.rows[group.rows[0]].experiment for group in self.comparison.groups]
+        texts = [clients_data_and_systems(experiment) for experiment in firsts]
         numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
         return [numbers[text] for text in texts]
 

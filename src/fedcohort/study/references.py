@@ -14,6 +14,7 @@ __all__ = [
     "Entry",
     "Group",
     "check_reference",
+    "clients_data_and_systems",
     "differences_of_cells",
     "grouped",
     "names_at_points",
@@ -149,6 +150,17 @@ def _name_of_federation(own: Sequence[Point], others: Sequence[Point], label: st
 def _clients_and_data(entry: Entry) -> str:
     """The settings of clients and data of a row as text."""
     own = {key: value for key, value in entry.settings.items() if key.startswith(FEDERATION)}
+    return json.dumps(own, sort_keys=True, default=str)
+
+
+def clients_data_and_systems(experiment: Experiment) -> str:
+    """All settings of the clients, of their data and of the systems as text: different texts are no fair comparison of strategies.
+
+    Public samples count if they are taken from the clients.
+    """
+    values = experiment.to_dict()
+    taken = values["public"] if experiment.public.name == "holdout" else None
+    own = [*(values[name] for name in ("federation", "data", "systems")), taken]
     return json.dumps(own, sort_keys=True, default=str)
 
 

@@ -1,6 +1,5 @@
 """Notes on how to read a comparison: what scores and differences are, the target, times, and what chance gives."""
 
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,13 @@ from fedcohort.report.own_versions import about_own_versions
 from fedcohort.report.seed_notes import listed, over_seeds
 from fedcohort.report.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
+from fedcohort.study.references import clients_data_and_systems
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
-    from fedcohort.study.comparison import Comparison
+    from fedcohort.record import Run
+    from fedcohort.study.comparison import Comparison, Row
 
 __all__ = [
     "about_error",
@@ -79,15 +80,27 @@ SHOWN = 3
 """Largest number of rows that a sentence names."""
 
 
+def _has_other_data(row: "Row", reference: "Row") -> bool:
+    """Whether a row was simulated on other data than its reference under a seed, as the fingerprints in the records say: files, and
+    data that were given in Python, can differ under the same settings."""
+    pairs = [(row.runs[seed], reference.runs[seed]) for seed in row.runs if seed in reference.runs]
+    return any(_data(a) != _data(b) for a, b in pairs if a.clock == b.clock == "simulated")
+
+
+def _data(run: "Run") -> str:
+    """The fingerprint of the data of a run, without that of public samples from elsewhere, which stands after a plus sign."""
+    return run.meta.get("data", "").partition("+")[0]
+
+
 def about_federations(compared: "Comparison") -> str:
     """A sentence about rows with other clients, data or systems than their reference, which is no reason to call a strategy better;
     empty without such rows."""
-    described = [row.experiment.to_dict() for row in compared.rows]
-    own = [
-        json.dumps([d[name] for name in ("federation", "data", "systems")], sort_keys=True, default=str)
-        for d in described
+    own = [clients_data_and_systems(row.experiment) for row in compared.rows]
+    other = [
+        repr(compared.rows[i].label)
+        for i, j in enumerate(compared.references)
+        if own[i] != own[j] or _has_other_data(compared.rows[i], compared.rows[j])
     ]
-    other = [repr(compared.rows[i].label) for i, j in enumerate(compared.references) if own[i] != own[j]]
     if not other:
         return ""
     verb = "differs" if len(other) == 1 else "differ"
