@@ -2,13 +2,11 @@
 
 import sys
 from functools import cached_property
-from pathlib import Path
 
 from fedcohort.record import Portrait, Run
-from fedcohort.record.verification import signature
 from fedcohort.study.compare_existing_runs import FirstRounds
 
-__all__ = ["CachedRun", "FinishedRuns"]
+__all__ = ["CachedRun"]
 
 
 class CachedRun(FirstRounds):
@@ -33,22 +31,3 @@ class CachedRun(FirstRounds):
     def portrait(self) -> Portrait:
         """As in :class:`fedcohort.record.Run`."""
         return super().portrait
-
-
-class FinishedRuns:
-    """The finished runs of a live page, which are not read again for every new round of the others."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[object, CachedRun]] = {}
-
-    def kept(self, run: Run) -> CachedRun:
-        """The run with its tables: those of the last time, if it is finished and its files are the same."""
-        facts = signature(run.path)
-        known = self._known.get(run.path)
-        if known is not None and known[0] == facts:
-            return known[1]
-        self._known.pop(run.path, None)
-        cached = CachedRun(run)
-        if cached.meta.get("status") == "finished":
-            self._known[run.path] = (facts, cached)
-        return cached

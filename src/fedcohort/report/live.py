@@ -26,7 +26,6 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
-from fedcohort.report.cached_run import FinishedRuns
 from fedcohort.report.damaged_runs import (
     Inspector,
     damage_in,
@@ -34,6 +33,7 @@ from fedcohort.report.damaged_runs import (
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.kept_runs import FinishedRuns
 from fedcohort.report.live_folder import KnownRuns, scan, seeds_of, version
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.quiet_runs import about_quiet
