@@ -34,6 +34,7 @@ from fedcohort.report.damaged_runs import (
     without_repeats,
 )
 from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.kept_runs import with_tables
 from fedcohort.report.live_folder import FinishedRuns, scan, seeds_of, version
 from fedcohort.report.live_progress import Pace, Planned
 from fedcohort.report.quiet_runs import about_quiet
@@ -115,7 +116,7 @@ class Live:
             if self._pages.get((name, seed), ("", ""))[0] != latest:
                 sound, more = separated(groups.get(name, []), self._inspector.damage)
                 files = found.signatures
-                sound = [self._read.opened(run.path, files[run.path], partial(CachedRun, run)) for run in sound]
+                sound = [self._read.opened(run.path, files[run.path], partial(with_tables, run)) for run in sound]
                 self._read.keep(files)
                 self._pages = {key: kept for key, kept in self._pages.items() if key[0] != name or kept[0] == latest}
                 planned = self._pace.planned if name == self._pace.name else None

@@ -21,7 +21,7 @@ from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measure_differences import ACCURACY, Measure, MeasureDifferences, measure_of, value_of
 from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result_of
 from fedcohort.study.references import Entry, Group, grouped, names_at_points
-from fedcohort.study.run_measures import Measured, after_last_tests
+from fedcohort.study.run_measures import Measured, after_last_tests, measured_of
 from fedcohort.study.targets import FOR_EACH, TO_TARGET, Target, about_targets, costs_of_target, group_targets
 from fedcohort.study.unfinished_rows import about_counted, counted_runs, rounds_left, uneven_rows, without_difference
 from fedcohort.study.verdicts import Verdict
@@ -136,7 +136,7 @@ class Comparison:
     @cached_property
     def _measured(self) -> dict[tuple[int, int], Measured]:
         """The measures of all runs, by the position of the row and the seed: every run is read once."""
-        return {(i, seed): Measured(run) for i, row in enumerate(self.rows) for seed, run in row.runs.items()}
+        return {(i, seed): measured_of(run) for i, row in enumerate(self.rows) for seed, run in row.runs.items()}
 
     def _target_of(self, position: int) -> Target:
         """The target of the group of a row."""

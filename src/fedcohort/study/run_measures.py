@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cost",
+    "KeepsMeasures",
     "Measured",
     "Personal",
     "after_last_tests",
@@ -30,6 +31,7 @@ __all__ = [
     "evenness",
     "how_to_go_on",
     "level_below",
+    "measured_of",
     "without_round",
 ]
 
@@ -190,7 +192,7 @@ class Measured:
         by_client = self.run.client_accuracy
         return measures.over_clients(by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else [])
 
-    @property
+    @cached_property
     def own_measures(self) -> dict[str, float]:
         """The measures of ``measures.extra`` in the last evaluated round, by name."""
         table = self.run.own_measures
@@ -319,3 +321,17 @@ class _OfClients(NamedTuple):
 
 def _array(column: "pd.Series[Any]") -> Values:
     return column.to_numpy(np.float64)
+
+
+class KeepsMeasures(Run):
+    """A finished run that keeps its measures, for pages that are made again and again."""
+
+    @cached_property
+    def measured(self) -> Measured:
+        """The measures of the run."""
+        return Measured(self)
+
+
+def measured_of(run: Run) -> Measured:
+    """The measures of a run: those that it keeps, or new ones."""
+    return run.measured if isinstance(run, KeepsMeasures) else Measured(run)

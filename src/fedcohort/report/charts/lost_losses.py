@@ -14,7 +14,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
 from fedcohort.report.report_data import Reading
 from fedcohort.study.failing_rows import seeds_in_words
-from fedcohort.study.run_measures import Measured
+from fedcohort.study.run_measures import measured_of
 
 __all__ = ["LISTED", "Lost", "about_lost", "crosses", "last_points", "lost_rows"]
 
@@ -65,7 +65,7 @@ def _test_score(reading: Reading) -> Mask:
     """Whether the model of a regression had diverged in each tested round, see :attr:`Measured.without_score`."""
     if reading.run.labels != "numbers":
         return np.zeros(reading.num_rounds, dtype=bool)
-    return Measured(reading.run).without_score[: reading.num_rounds]
+    return measured_of(reading.run).without_score[: reading.num_rounds]
 
 
 def _test_loss(reading: Reading) -> Mask:
