@@ -16,6 +16,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import describe
 from fedcohort.experiment import Experiment, load, quickstart
 from fedcohort.experiment.nested_values import parse_overrides
+from fedcohort.experiment.swept_labels import swept_labels
 from fedcohort.selection import PowerOfChoice
 
 QUICKSTART = Path(__file__).parents[2] / "experiments" / "quickstart.toml"
@@ -262,6 +263,8 @@ def test_rows_of_a_sweep_over_strategies_are_named_by_theirs(tmp_path: Path) -> 
     )
     labels = [label for label, _ in several.rows()]
     assert labels == ["uniform, k=2", "ucb, k=2", "slow, name=uniform, k=2", "slow, name=ucb, k=2"]
+    point = {"selection.name": "powd", "algorithm": {"name": "fedprox", "mu": 0.1}}
+    assert swept_labels(["uniform"], [point], ["powd"]) == ["powd, algorithm={'name': 'fedprox', 'mu': 0.1}"]
     whole = Experiment(sweep={"selection": ["md", {"name": "powd", "d": 12}, {"name": "powd", "d": 20}]})
     assert [label for label, _ in whole.rows()] == ["md", "powd, d=12", "powd, d=20"]
     for folder in "ab":

@@ -57,6 +57,14 @@ def test_equal_scores_are_one_row_that_stands_for_the_rows_of_single_decisions(
     assert repr(_decisions(4, reasons)) == repr(expected)  # for databases of earlier versions
 
 
+def test_equal_scores_with_terms_or_strangers_stay_single_rows() -> None:
+    """One row for all of them holds neither the terms nor clients without a score."""
+    clients, chosen, nobody = np.array([1, 0]), [True, False], np.zeros(0, dtype=np.int64)
+    for terms, strangers in (({"loss": np.array([1.0, 2.0])}, nobody), ({}, np.array([7]))):
+        assert equal_decision(4, Reasons(clients, chosen, np.full(2, 0.5), terms, strangers)) is None
+    assert equal_decision(4, Reasons(clients, [False, True], np.full(2, 0.5), {}, nobody)) is None, "the last one first"
+
+
 def round_with(t: int, scores: list[float]) -> RoundRow:
     """A round with these scores of its candidates, of which the first one is selected."""
     number = len(scores)

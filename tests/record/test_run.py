@@ -12,6 +12,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.record import open_run
 from fedcohort.record.own_columns import with_own_columns
+from fedcohort.record.verification import verify_pages
 from tests.experiments import small
 
 
@@ -66,6 +67,25 @@ def test_a_run_that_was_killed_while_its_log_was_merged_can_be_read(tmp_path: Pa
     before = {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()}
     assert open_run(killed).digest() == expected
     assert {file.name: file.read_bytes() for file in killed.iterdir() if file.is_file()} == before
+
+
+def test_the_digest_covers_the_final_model(tmp_path: Path) -> None:
+    run = fedcohort.run(small(rounds=1), runs=tmp_path)
+    before, model = run.digest(), run.path / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-1] + b"\x7f")
+    changed = run.digest()
+    model.unlink()
+    assert len({before, changed, run.digest()}) == 3
+
+
+def test_what_sqlite_says_about_a_damaged_database_is_passed_on(tmp_path: Path) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(
+        "CREATE TABLE rounds (round); INSERT INTO rounds VALUES (NULL); PRAGMA writable_schema = ON; "
+        "UPDATE sqlite_schema SET sql = 'CREATE TABLE rounds (round NOT NULL)'; PRAGMA writable_schema = RESET;"
+    )
+    with pytest.raises(UsageError, match=r"run\.sqlite: .* damaged.*NULL value in rounds\.round"):
+        verify_pages(connection, tmp_path / "run.sqlite")
 
 
 def test_reading_a_killed_run_whose_log_is_missing_creates_none(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.screen_words import CONTAINS_0
+from fedcohort.report.table_rows import ledger_rows
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.verdicts import about_more_seeds, most_advised, needed_seeds, rounded_seeds, seeds_to_be_clear
 from tests.experiments import UCB
@@ -55,6 +56,12 @@ def said(runs: Sequence[Run], reference: str = "") -> dict[str, str]:
     return {
         question: " ".join(sentences) for question, sentences in answers(gather(runs, reference=reference))[0].answers
     }
+
+
+def test_the_table_of_costs_says_what_a_client_discloses(tmp_path: Path) -> None:
+    asking = [exchange(100, 100), replace(exchange(200, 8, "LocalLoss"), discloses="its loss")]
+    rows = ledger_rows(gather(runs_of(tmp_path, "mine", BETTER[:1], asking, selection=UCB)))
+    assert {row["kind"]: row["discloses"] for row in rows} == {"training": "its update", "LocalLoss": "its loss"}
 
 
 def test_a_clear_result_says_which_how_sure_and_at_what_cost(tmp_path: Path) -> None:

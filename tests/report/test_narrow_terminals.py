@@ -43,6 +43,12 @@ def test_names_are_shown_beside_columns_that_are_too_wide() -> None:
     ] * 2
 
 
+def test_only_as_many_columns_are_cut_as_is_needed() -> None:
+    text = "\n".join(text_of([Column("long", ["x" * 40]), Column("short", ["y" * 14])], 40))
+    assert "x…" in text
+    assert "y" * 14 in text
+
+
 def test_names_without_room_break_at_their_joints() -> None:
     columns = [Column("strategy", CODES, left=True, widest=16), Column("bytes", ["1", "2", "3"])]
     lines = text_of(columns, 23)

@@ -165,6 +165,13 @@ def test_files_are_written_and_returned(compared: Comparison, tmp_path: Path) ->
         assert write(compared, tmp_path / name) == (tmp_path / name).read_text(encoding="utf-8") == write(compared)
     with pytest.raises(UsageError, match=r"deep: cannot be written \(Is a directory\); give another file"):
         to_csv(compared, tmp_path / "deep")
+    (tmp_path / "deep" / "run.sqlite").touch()
+    for write, name in ((to_latex, "b.tex"), (to_csv, "b.csv")):
+        with pytest.raises(
+            UsageError, match=rf"file = '.*{name}': is in a run directory, whose files stay as they are"
+        ):
+            write(compared, tmp_path / "deep" / name)
+        assert not (tmp_path / "deep" / name).exists()
 
 
 def call(*arguments: object) -> Result:

@@ -16,6 +16,7 @@ from fedcohort.report.figure import Figure
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import FirstRounds, read
 from fedcohort.study.run_measures import after_last_tests
+from fedcohort.study.unfinished_rows import about_unfinished
 from tests.experiments import small
 from tests.report.pages import Page
 from tests.resume.test_resume import stop_after
@@ -142,6 +143,12 @@ def test_finished_runs_are_compared_as_always(folder: Path) -> None:
     assert "note" not in compared.to_json()
     assert compared.to_json() == read(finished).to_json()
     assert "Not final" not in terminal.as_text(terminal.comparison(compared))
+
+
+def test_the_rounds_of_unfinished_runs_are_counted_in_words() -> None:
+    assert about_unfinished({"a": [(0, 1, False)]}) == "Not final: 'a' has played 0 of 1 round."
+    two = {"a": [(0, 1, False), (2, 6, False), (6, 6, True)]}
+    assert about_unfinished(two) == "Not final: 'a' has played 0 to 2 of 1 to 6 rounds in 2 of its 3 seeds."
 
 
 def test_unfinished_runs_need_the_option(folder: Path) -> None:

@@ -9,7 +9,7 @@ from scipy import stats
 
 import fedcohort
 from fedcohort.record import Portrait, Run
-from fedcohort.study.participants import label_entropy, participants
+from fedcohort.study.participants import _correlation, label_entropy, participants
 from tests.experiments import small
 
 FEDERATION = {"holdout": 0.2, "label_noise": {"name": "beta"}}
@@ -46,6 +46,10 @@ def test_two_groups_and_what_goes_with_taking_part(tmp_path: Path) -> None:
     quantiles = run.rewards("q_hat")
     assert quantiles.shape == (6, 12)
     assert np.nanmean(quantiles) == pytest.approx(run.clients["q_hat"].mean())
+
+
+def test_a_number_that_no_client_reported_has_no_correlation() -> None:
+    assert math.isnan(_correlation(np.full(3, np.nan), np.array([0.0, 1.0, 1.0])))
 
 
 def test_everybody_took_part(tmp_path: Path) -> None:

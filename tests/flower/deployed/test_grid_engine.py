@@ -204,6 +204,22 @@ BAD_REPLIES: dict[str, tuple[Tamper, str]] = {
         first(lambda row: row["report"].update({"\ud800": 1.0})),
         r"malformed: it reports '\ud800', a name with characters that cannot be printed",
     ),
+    "too many reports": (
+        first(lambda row: row.update(report={f"report {i}": 1.0 for i in range(101)})),
+        "malformed: its report has 101 names; at most 100 of 60 letters are read",
+    ),
+    "a report with a long name": (
+        first(lambda row: row.update(report={"x" * 61: 1.0})),
+        "malformed: its report has 1 name",
+    ),
+    "passes that are no number": (
+        first(lambda row: row.update(passes=True)),
+        "malformed: message.clients.passes = True: must be at least 0",
+    ),
+    "a tensor that is none": (
+        first(lambda row: row["state"].update(more=1.0)),
+        "malformed: message.clients.state does not hold tensors by name",
+    ),
     "an error that cannot be printed": (
         first(lambda row: row.update(error="no\x1b[2J\ud800")),
         r"error: no\x1b[2J\ud800",
