@@ -329,6 +329,22 @@ def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
     )
 
 
+def test_a_single_text_among_numeric_labels_is_named_with_its_row() -> None:
+    table = houses().astype({"price": object})
+    table.loc[table.index[3], "price"] = "unknown"
+    table.to_csv("houses.csv", index=False)
+    with pytest.raises(
+        UsageError, match=r"column 'price' has 'unknown' in row 4, .* correct the value, or leave the row out$"
+    ):
+        load("houses.csv", label_column="price", client_column="city", numeric=True)
+
+
+def test_a_table_of_numeric_labels_without_rows_says_so() -> None:
+    houses().head(0).to_csv("houses.csv", index=False)
+    with pytest.raises(UsageError, match="has no rows; at least two are needed"):
+        load("houses.csv", label_column="price", client_column="city", numeric=True)
+
+
 def test_a_table_that_changes_while_it_is_read_is_not_kept(monkeypatch, tmp_path):
     path = tmp_path / "t.csv"
     rows = "a,label\n" + "1,0\n2,1\n" * 10

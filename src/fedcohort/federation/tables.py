@@ -68,6 +68,8 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
                 f"{where}: no column {column!r}; {meant_column(column, frame)}choose one with data.{setting} "
                 f"(columns: {names_of_columns(frame)})"
             )
+    if len(frame) < 2:
+        raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     labels, classes = (numbers_of(frame[label], where), None) if columns.numeric else labels_of(frame[label], where)
     ids = None if client is None else ids_of(frame[client], where)
     in_test = split_of(frame, where)
