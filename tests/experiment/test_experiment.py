@@ -84,6 +84,19 @@ def test_what_changes_no_result_does_not(change: dict[str, Any]) -> None:
     assert Experiment().with_overrides(change).key() == Experiment().key()
 
 
+def test_a_field_of_a_class_without_parameters_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedcohort.algorithms import Algorithm\n\nclass Mine(Algorithm):\n    mu: float = 1.0\n"
+    )
+    own = {"name": f"{tmp_path}/mine.py:Mine"}
+    with pytest.raises(
+        UsageError, match=r"^algorithm\.mu: is no parameter of .* yet; mark the class Mine with @parameters$"
+    ):
+        Experiment(algorithm={**own, "mu": 2.0})
+    with pytest.raises(UsageError, match=r"^algorithm\.nu: unknown key for "):
+        Experiment(algorithm={**own, "nu": 2.0})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import mmap
 import os
 import socket
@@ -317,6 +318,26 @@ def test_a_folder_with_one_split_is_split_within_each_class(tmp_path):
     assert sorted(everything.tolist()) == [*range(10), *range(50, 60)]
 
 
+def test_a_class_without_training_images_is_mentioned(tmp_path, caplog):
+    folder = image_folder(tmp_path / "set")
+    (folder / "test" / "dog").rename(folder / "test" / "dogs")
+    load(str(folder))
+    assert "class 'dogs' has test images (5) and no training images; if it has another name" in caplog.text
+
+
+def test_a_readme_beside_images_is_no_card(tmp_path, caplog):
+    folder = image_folder(tmp_path / "set", splits=("",))
+    (folder / "README.md").write_text("# Photos\n", encoding="utf-8")
+    library = logging.getLogger("huggingface_hub.repocard")
+    library.addHandler(caplog.handler)  # its loggers do not propagate
+    try:
+        load(str(folder))
+    finally:
+        library.removeHandler(caplog.handler)
+    assert "card" not in caplog.text
+    assert not library.disabled
+
+
 def test_a_relative_folder_needs_no_mirror(tmp_path, monkeypatch):
     image_folder(tmp_path / "mnist")
     monkeypatch.chdir(tmp_path)
@@ -502,7 +523,10 @@ def bad_folder(root, problem):
         ("16 bits", "train image 1: mode 'I(;16)?'; images must have 8 bits per channel"),
         ("no image", "train image 0: missing"),
         ("broken", "train image 1: cannot be decoded"),
-        ("too few", "test split: has no samples"),
+        (
+            "too few",
+            "test split: has no samples; a fifth of the images of each class would .* but no class has 3 images; add images, or",
+        ),
         (
             "two labels",
             r"2 columns of type ClassLabel; choose one with label_column .*fine \(int64\), coarse \(int64\)",

@@ -329,6 +329,39 @@ def test_a_single_text_in_a_column_of_numbers_is_named_with_its_row() -> None:
     )
 
 
+def test_a_missing_value_of_a_function_is_named_by_its_place_in_what_was_returned() -> None:
+    Path("own.py").write_text(
+        "import numpy as np\n\ndef load():\n    x = np.zeros((60, 4))\n    x[57, 2] = np.nan\n    return x, np.arange(60) % 2\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        UsageError, match=r"features: 1 value is NaN or infinite as float64, the first in sample 57, numbered from 0"
+    ):
+        load(f"{file_path('own.py')}:load")
+
+
+def test_labels_that_are_too_high_are_counted_in_samples() -> None:
+    np.savez("own.npz", features=np.zeros((60, 4)), labels=np.arange(60) % 2 * 1000)
+    with pytest.raises(UsageError, match="labels: 1000 with 60 samples; must be 0"):
+        load("own.npz")
+
+
+def test_a_single_text_among_numeric_labels_is_named_with_its_row() -> None:
+    table = houses().astype({"price": object})
+    table.loc[table.index[3], "price"] = "unknown"
+    table.to_csv("houses.csv", index=False)
+    with pytest.raises(
+        UsageError, match=r"column 'price' has 'unknown' in row 4, .* correct the value, or leave the row out$"
+    ):
+        load("houses.csv", label_column="price", client_column="city", numeric=True)
+
+
+def test_a_table_of_numeric_labels_without_rows_says_so() -> None:
+    houses().head(0).to_csv("houses.csv", index=False)
+    with pytest.raises(UsageError, match="has no rows; at least two are needed"):
+        load("houses.csv", label_column="price", client_column="city", numeric=True)
+
+
 def test_a_table_that_changes_while_it_is_read_is_not_kept(monkeypatch, tmp_path):
     path = tmp_path / "t.csv"
     rows = "a,label\n" + "1,0\n2,1\n" * 10

@@ -229,6 +229,7 @@ def test_the_python_function_says_the_same(folder: Path) -> None:
     [
         (["--save", "twin.json"], "--save twin.json: an experiment is a TOML file"),
         (["--data", "no_such_data"], "no_such_data"),
+        (["--set", "selection.k=50"], "selection.k = 50: more than federation.clients = 6; use 1 to 6"),
         (["--set", "federation.clients=3"], "federation.partition.counts: has 6 lists, one for each client"),
         (["--objective", "speed"], "error: --objective 'speed': no such objective"),
     ],

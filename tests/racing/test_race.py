@@ -1,6 +1,7 @@
 """Races over real runs: which rows take part, which runs are played and found again, how a race ends, and what it says."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -304,6 +305,13 @@ def test_a_race_in_python_prints_its_table(raced: fedcohort.Race) -> None:
     assert raced.table["seeds"].tolist() == [3, 3, 3]
 
 
+def test_the_progress_tells_a_limit_from_the_score(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="fedcohort"):
+        fedcohort.race(experiment(), objective="accuracy@rounds=1", max_seeds=2, runs=folder)
+    said = [record.getMessage() for record in caplog.records if "best so far" in record.getMessage()]
+    assert re.search(r"test accuracy at 1 round: \d+\.\d%$", said[-1])
+
+
 def test_the_progress_of_two_objectives_names_the_best_row_in_each(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -311,7 +319,7 @@ def test_the_progress_of_two_objectives_names_the_best_row_in_each(
         race = fedcohort.race(experiment(), objective=["accuracy", "bytes"], max_seeds=2, runs=folder)
     said = [record.getMessage() for record in caplog.records if "best so far" in record.getMessage()]
     best = max(race.rows, key=lambda row: row.means[0])
-    assert f"best so far {best.label}, test accuracy" in said[-1]
+    assert f"best so far {best.label}, test accuracy {100 * best.means[0]:.1f}%; " in said[-1]
     assert "; uniform, bytes of a run" in said[-1], (
         "all rows but 'all clients' send the same bytes; uniform is the first"
     )

@@ -1,7 +1,7 @@
 """Complete a description: check the parameters of every plug-in and fill in its defaults."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -180,8 +180,15 @@ def _all_parameters(
         unknown = next((key for key in parameters if key not in fields), None)
         if unknown is None:
             raise
-        raise UsageError(f"{where}.{unknown}: unknown key for {name!r}; {nearest(str(unknown), fields)}") from error
+        raise UsageError(f"{where}.{_unknown(plugin, name, str(unknown), fields)}") from error
     return {key: getattr(instance, key) for key in declared or ()}
+
+
+def _unknown(plugin: type, name: str, key: str, fields: Collection[str]) -> str:
+    """What to do about a parameter that a class does not declare, with the key before it."""
+    if key in inspect.get_annotations(plugin) and "__pydantic_fields__" not in vars(plugin):
+        return f"{key}: is no parameter of {name!r} yet; mark the class {plugin.__name__} with @parameters"
+    return f"{key}: unknown key for {name!r}; {nearest(key, fields)}"
 
 
 def _not_declared(choice: type[Choice], plugin: type, name: str, key: str) -> str:

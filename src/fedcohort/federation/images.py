@@ -2,9 +2,10 @@
 
 import errno
 import io
+import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["decode", "read"]
 
+log = logging.getLogger("fedcohort")
+
 WRITER_COLUMN = "writer_id"
 HUB_TIMEOUT_S = 5.0
 ERRORS_OF_DISKS = (errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EROFS)
@@ -58,6 +61,8 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
     else:
         check_folder(source, where)
     bars_disabled, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    cards = logging.getLogger("huggingface_hub.repocard")
+    cards_disabled, cards.disabled = cards.disabled, True  # a README.md need not be the card of a data set
     try:
         datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # errors are in the message
         if isinstance(source, str):
@@ -79,6 +84,7 @@ def read(source: Path | str, name: str, scratch: Path) -> Any:
         raise UsageError(f"{where}: cannot be read: {known or described(error)}") from error
     finally:
         datasets.logging.set_verbosity(level)
+        cards.disabled = cards_disabled
         if not bars_disabled:
             datasets.enable_progress_bars()
 
@@ -184,10 +190,17 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
     train_labels = check_labels(train[label][:], f"{name}: train")
     if test is None:
         in_test = held_out(numbered(_writers(train, name)), 0.1) if has_writers else held_out(train_labels, 0.2)
+        if not in_test.any():
+            share, group, least = ("tenth", "writer", 5) if has_writers else ("fifth", "class", 3)
+            raise UsageError(
+                f"{name}: test split: has no samples; a {share} of the images of each {group} would be test images, but no {group} "
+                f"has {least} images; add images, or a test split"
+            )
         train, test = train.select(np.flatnonzero(~in_test)), train.select(np.flatnonzero(in_test))
         train_labels = train_labels[~in_test]
     test_labels = check_labels(test[label][:], f"{name}: test")
     classes = check_classes(getattr(train.features[label], "names", None), train_labels, test_labels, name)
+    _mention_untrained(classes, train_labels, test_labels, name)
     writers = _writers(train, name) if has_writers else None
     cells = [rows.select_columns(image).cast_column(image, Image(decode=False)) for rows in (train, test)]
     first = _decode_image(cells[0][0][image], f"{name}: train image 0")
@@ -203,6 +216,15 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         writers=writers,
         standardise=True,
     )
+
+
+def _mention_untrained(classes: Sequence[str], train: NDArray[np.int64], test: NDArray[np.int64], name: str) -> None:
+    """Mention classes with test images and without training images, as the wrong name of a folder makes them."""
+    for c in np.setdiff1d(test, train)[:1]:
+        log.warning(
+            "%s: class '%s' has test images (%d) and no training images; if it has another name in the training images, rename it",
+            name, brief(str(classes[c])), np.sum(test == c),
+        )  # fmt: skip
 
 
 def _writers(rows: Any, name: str) -> NDArray[Any]:

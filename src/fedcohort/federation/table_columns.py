@@ -144,6 +144,7 @@ def numbers_of(column: "pd.Series[Any]", where: str) -> NDArray[np.float64]:
     _check_complete([column], where, "give every sample a label, or leave it out")
     if getattr(column.dtype, "kind", "O") not in "biuf":
         _check_commas([column], where)
+        _check_for_single_texts([column], where, "leave the row out")
         raise UsageError(
             f"{where}: column {str(column.name)!r}: data.numeric = true needs labels that are numbers, not {column.dtype}; choose "
             "another data.label_column, or leave out data.numeric"
@@ -208,8 +209,6 @@ def features_of(
         raise UsageError(f"{where}: has no columns of features (columns: {names_of_columns(frame)})")
     if not divided and SPLIT in frame and SPLIT not in (label, client, *(columns.features or ())):
         _mention_split(where, used=SPLIT in chosen)
-    if len(frame) < 2:
-        raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     first = frame[chosen[0]].iloc[0]
     if len(chosen) == 1 and isinstance(first, list | tuple | np.ndarray):
         return _stacked(frame[chosen[0]], where)
@@ -259,7 +258,7 @@ def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clie
         which = "it says" if len(other) == 1 else "one of them says"
         clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
         _check_commas(other, where)
-        _check_for_single_texts(other, where)
+        _check_for_single_texts(other, where, "leave the column out with data.feature_columns")
         types = " and ".join(dict.fromkeys(str(column.dtype) for column in other))
         raise UsageError(
             f"{where}: {_columns_of(other)} {has} no numbers but {brief(types, 60)}; encode {them} as numbers, "
@@ -278,7 +277,7 @@ def _check_commas(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
             )
 
 
-def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
+def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str, otherwise: str) -> None:
     """Refuse a column in which few values are no numbers, with the first of them: the others were meant as numbers."""
     import pandas as pd
 
@@ -288,7 +287,7 @@ def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str) -> 
             value = brief(str(column.iloc[wrong[0]]), 40)
             raise UsageError(
                 f"{where}: {_columns_of([column])} has {value!r} in row {wrong[0] + 1}, and numbers in most others; correct "
-                "the value, or leave the column out with data.feature_columns"
+                f"the value, or {otherwise}"
             )
 
 

@@ -7,7 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import as_array, check_clients, check_labels, mention_missing_classes, numbered
+from fedcohort.federation.array_checks import (
+    as_array,
+    check_clients,
+    check_finite,
+    check_labels,
+    mention_missing_classes,
+    numbered,
+)
 from fedcohort.federation.datasets import Dataset, from_arrays, held_out
 from fedcohort.federation.numeric_labels import bin_edges, binned, check_numbers
 from fedcohort.federation.table_columns import (
@@ -68,6 +75,8 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
                 f"{where}: no column {column!r}; {meant_column(column, frame)}choose one with data.{setting} "
                 f"(columns: {names_of_columns(frame)})"
             )
+    if len(frame) < 2:
+        raise UsageError(f"{where}: has {'one row' if len(frame) else 'no rows'}; at least two are needed")
     labels, classes = (numbers_of(frame[label], where), None) if columns.numeric else labels_of(frame[label], where)
     ids = None if client is None else ids_of(frame[client], where)
     in_test = split_of(frame, where)
@@ -117,6 +126,7 @@ def with_held_out_test(
         raise UsageError(
             f"{where} features: are no array but {features.dtype}; must be an array with one entry for each sample"
         )
+    check_finite(features, f"{where} features")  # before some are held out, so that the sample has its number
     targets: NDArray[Any]
     if numeric:
         targets = check_numbers(labels, where)
@@ -169,5 +179,7 @@ def _only_test_sample(ids: NDArray[Any] | None, where: str) -> int:
 
 
 def _class_names(labels: NDArray[np.int64]) -> list[str] | None:
-    """Names for all classes, because a part of the samples may not have the highest label; None if labels do not count from 0."""
-    return None if labels.min() else [str(number) for number in range(min(int(labels.max()), len(labels)) + 1)]
+    """Names for all classes, because a part of the samples may not have the highest label; None if labels do not count from 0, or are
+    too high."""
+    last = int(labels.max())
+    return None if labels.min() or last > len(labels) else [str(number) for number in range(last + 1)]

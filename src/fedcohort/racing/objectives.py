@@ -200,6 +200,11 @@ class Objective:
         """A mean score in the unit of the objective: an accuracy in percent, R², or the geometric mean of a cost."""
         return amount(self.measure, cost_of(self.measure, score)) if self.is_cost else self.style.value(score)
 
+    def told(self, score: float) -> str:
+        """A mean score in a sentence: ``test accuracy 91.0%``, or ``test accuracy at a simulated time of 400: 91.0%``."""
+        of = f"{self.words}:" if self.limit else self.words  # limits end with a number, too
+        return f"{of} {self.shown(score)}{'' if self.is_cost else self.style.unit}"
+
     def shown_difference(self, difference: float) -> str:
         """A difference of scores: percentage points, or percent of a cost (negative is less)."""
         if not self.is_cost:

@@ -280,14 +280,12 @@ class Race:
     def _best(self) -> str:
         """The recommendation for one objective."""
         objective, (first, *others) = self.objectives[0], self.rows
-        percent = "" if objective.is_cost else objective.style.unit
-        mean = f"{objective.shown(first.means[0])}{percent}"
-        of = f"{objective.words}:" if objective.limit else objective.words  # limits end with a number, too
-        begin = f"Recommended: {first.label!r}, {of} {mean} over {_seeds(first.seeds)}."
+        mean = objective.told(first.means[0])
+        begin = f"Recommended: {first.label!r}, {mean} over {_seeds(first.seeds)}."
         dropped = sum(row.state == DROPPED for row in others)
         left = [row.label for row in others if row.state != DROPPED]
         if all(row.high == math.inf for row in others):
-            so_far = f"So far, {first.label!r} has the best mean, {of} {mean}."
+            so_far = f"So far, {first.label!r} has the best mean, {mean}."
             return f"The race cannot tell yet which row is the best: too few seeds ({first.seeds}). {so_far}"
         sure = formatted_values.target(self.confidence)
         if not left:

@@ -213,7 +213,7 @@ class PlannedRace:
                 if rule.counts[row] >= rule.depth
             }
             leader = rule.leader if len(self.objectives) == 1 else max(means, key=lambda row: means[row])
-            best.append(f"{self.rows[leader].label}, {objective.words} {objective.shown(means[leader])}")
+            best.append(f"{self.rows[leader].label}, {objective.told(means[leader])}")
         log.info("%s; best so far %s", how_far, "; ".join(best))
 
     def _result(self, rule: RaceRule, played: Mapping[tuple[int, int], _Played], ended: str) -> Race:

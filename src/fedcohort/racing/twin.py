@@ -95,7 +95,7 @@ def build_twin(table: ClientTable, data: str, settings: Mapping[str, object], gi
         UsageError: the data have too few samples or classes, or a setting cannot be used.
     """
     place = str(resolved(data, Path.cwd())) if is_table(data) else data
-    own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": place}}
+    own: dict[str, Any] = {"name": f"{table.name}-twin", "data": {"name": place}, "federation": {"clients": len(table)}}
     dataset, rest = _samples(Experiment(**merge(own, settings, where="")), given)
     labels, order = dataset.train_labels[rest], np.zeros(0, np.int64)
     partition: dict[str, Any]

@@ -28,7 +28,7 @@ class Progress:
         last: whether this is the last epoch in any case.
         loss: mean mini-batch cross-entropy over the steps of this epoch; NaN without a step.
         held_out: ``held_out()`` returns class probabilities [n, K] of the current model on the samples that the client holds out, and
-            their labels [n]; it costs a forward pass over them.
+            their labels [n]; it costs a forward pass over them. n is 0 without ``federation.holdout``.
         before: what the rule reported after each earlier epoch.
         trained: as ``held_out``, on the samples that the client trains on.
         tested: as ``held_out``, on the server's test set, which real clients do not have; only for measures of a simulation.
