@@ -145,6 +145,40 @@ def test_reports_cost_four_bytes_for_each_client_that_sent_them(tmp_path: Path) 
     assert training["discloses"] == "its update and number of samples, done, q_hat, steps"
 
 
+def test_an_update_that_the_server_left_out_was_sent(tmp_path: Path) -> None:
+    """Of three updates of 100 bytes, the server leaves out the last two, as a robust average does: six messages, as in a
+    simulation. It was five, and 100 bytes."""
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        outcome = own.outcome({client: ClientResult(admitted=i == 0) for i, client in enumerate(clients)})
+        own.observe(outcome)
+        record.add(outcome)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.clients["status"].tolist() == ["admitted", "declined", "declined"]
+    (training,) = run.ledger.to_dict("records")
+    assert (training["messages"], training["bytes_up"]) == (6, 300)
+
+
+class StopsEarly(Uniform):
+    """Selects the first four clients for at most eight epochs each, with a rule that can end them before."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[:4], epochs=np.full(4, 8), stop={"rule": "conformal"})
+
+
+def test_passes_are_those_of_the_epochs_that_clients_used(tmp_path: Path) -> None:
+    """Two, eight, and an unknown number of at most eight epochs, each of which counts as three passes; the fourth client fails."""
+    own = Chooser(StopsEarly(), dataclasses.replace(CENSUS, epochs=4), 0, k=4)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        own.select(range(M))
+        results = {0: ClientResult({"epochs": 2.0}), 1: ClientResult({"epochs": 8.0}), 2: ClientResult()}
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [3 * (2 + 8 + 8)]
+
+
 def test_decisions_are_explained(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=1, client_names=NAMES) as record:

@@ -22,7 +22,7 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.experiment import Experiment
 from fedcohort.flower import Selecting
-from fedcohort.selection import Selector
+from fedcohort.selection import Conformal, Selector
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.uniform import Uniform
@@ -57,6 +57,26 @@ def test_why_explains_a_decision(tmp_path: Path) -> None:
     assert "20 available clients" in words
     assert " s of wall time" in words
     assert "simulated" not in words
+
+
+def test_costs_and_times_are_those_of_the_epochs_that_clients_used(tmp_path: Path) -> None:
+    """Of at most six epochs, clients use two, which are six passes each. A reply after 6 s is 3 s for the nominal work of one."""
+
+    def tamper(position: int, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "train":
+            metrics = reply.content["metrics"]
+            assert isinstance(metrics, MetricRecord)
+            metrics["epochs"] = 2.0
+        return reply
+
+    where = grid(tamper=tamper, seconds=lambda position, message: 6.0 * (message.metadata.message_type == "train"))
+    strategy = selecting(where, Conformal(max_epochs=6), runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.path is not None
+    assert strategy.chooser is not None
+    (training,) = fedcohort.open_run(strategy.path).ledger.query("kind == 'training'").to_dict("records")
+    assert training["passes"] == 20 * 2 * 3
+    assert strategy.chooser.durations.tolist() == pytest.approx([3.0] * 20)
 
 
 def test_why_does_not_claim_that_a_client_was_available(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, client_accuracies
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
+from fedcohort.chooser.work_done import work_done
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
@@ -23,6 +24,7 @@ from fedcohort.rounds.client_outcomes import ALWAYS
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.rounds.round_facts import mean_of_known, round_notes, round_row
 from fedcohort.selection import Outcome
+from fedcohort.selection.strategy_inputs import epochs_used
 
 __all__ = ["ServerRecord"]
 
@@ -191,19 +193,12 @@ class ServerRecord(DecisionRecord):
         chooser, cohort, reasons = self._chooser, outcome.cohort, self._chooser.reasons
         assert reasons is not None
         rows = self._clients(outcome)
-        uploaded = np.array([row.status in ("admitted", "diverged") for row in rows], dtype=bool)
+        uploaded = np.array([self._has_sent(row) for row in rows], dtype=bool)
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
         billed = sorted(outcome.billed & ALWAYS)
-        passes = (
-            3.0
-            * chooser.census.epochs
-            * sum(
-                1.0 if cohort.epochs is None else float(cohort.epochs[i]) / chooser.census.epochs
-                for i, row in enumerate(rows)
-                if row.status != "failed"
-            )
-        )
+        work = work_done(cohort, epochs_used(outcome), chooser.census.epochs)
+        passes = 3.0 * chooser.census.epochs * float(work[[row.status != "failed" for row in rows]].sum())
         more = sorted({name for row in rows for name in row.reports} | set(billed))
         trained = [row for row in rows if row.status in ("admitted", "declined")]
         own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]
@@ -225,6 +220,13 @@ class ServerRecord(DecisionRecord):
         if not all(client.steps for client in trained):
             row.steps = 0  # unknown
         return row
+
+    def _has_sent(self, row: ClientRow) -> bool:
+        """Whether a client sent its update. A client that the strategy declined is told so before; one that the server left out of
+        the model has sent it."""
+        let_in = self._chooser.let_in
+        left_out = row.status == "declined" and (let_in is None or row.client in let_in)
+        return left_out or row.status in ("admitted", "diverged")
 
     def _clients(self, outcome: Outcome) -> list[ClientRow]:
         """What happened to each selected client."""
