@@ -160,6 +160,21 @@ def test_an_update_that_the_server_left_out_was_sent(tmp_path: Path) -> None:
     assert (training["messages"], training["bytes_up"]) == (6, 300)
 
 
+def test_clients_that_send_no_update_disclose_no_reports(tmp_path: Path) -> None:
+    """The strategy reads the number of steps, and no client sends it, since all are late."""
+    own = Chooser(ReadsSteps(), CENSUS, 0)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        results = {client: ClientResult({"steps": 4.0}, late="too slow") for client in clients}
+        own.admits(results)
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    (training,) = fedcohort.open_run(tmp_path / "run").ledger.to_dict("records")
+    assert training["bytes_up"] == 0
+    assert training["discloses"] == "its number of samples"
+
+
 class StopsEarly(Uniform):
     """Selects the first four clients for at most eight epochs each, with a rule that can end them before."""
 

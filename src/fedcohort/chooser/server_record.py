@@ -196,12 +196,12 @@ class ServerRecord(DecisionRecord):
         uploaded = np.array([self._has_sent(row) for row in rows], dtype=bool)
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
-        billed = sorted(outcome.billed & ALWAYS)
         work = work_done(cohort, epochs_used(outcome), chooser.census.epochs)
         passes = 3.0 * chooser.census.epochs * float(work[[row.status != "failed" for row in rows]].sum())
-        more = sorted({name for row in rows for name in row.reports} | set(billed))
         trained = [row for row in rows if row.status in ("admitted", "declined")]
         own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]
+        billed = sorted(name for name in outcome.billed & ALWAYS if any(name in reports for reports in own))
+        more = sorted({name for row in rows for name in row.reports} | set(billed))
         sent = sum(len(row.reports) for row in trained) + sum(name in reports for reports in own for name in billed)
         ledger = copy.deepcopy(chooser.ledger)  # if the round cannot be written, it can be added again
         ledger.training(
