@@ -194,6 +194,23 @@ def test_passes_are_those_of_the_epochs_that_clients_used(tmp_path: Path) -> Non
     assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [3 * (2 + 8 + 8)]
 
 
+def test_clients_that_trained_to_answer_do_not_train_again(tmp_path: Path) -> None:
+    """Each of twelve clients says that its training took two passes. Those that are selected send the update, and train no more; it
+    was one pass more for each of them, since an epoch counts as three."""
+    own = chooser(STRATEGIES.find("ocs", "selection.name")(), seed=1)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        norms = np.linspace(1, 2, M)
+        cohort = own.select(
+            range(M), lambda question, asked: np.stack([norms[asked], np.full(len(asked), 2.0)], axis=1)
+        )
+        outcome = own.outcome({client: ClientResult() for client in cohort.clients.tolist()[1:]})
+        own.observe(outcome)
+        record.add(outcome)
+    assert len(cohort) > 1
+    passes = fedcohort.open_run(tmp_path / "run").ledger.set_index("kind")["passes"]
+    assert passes.to_dict() == {"UpdateNorm": 24.0, "training": 0.0}
+
+
 def test_decisions_are_explained(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=1, client_names=NAMES) as record:

@@ -197,7 +197,9 @@ class ServerRecord(DecisionRecord):
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
         work = work_done(cohort, epochs_used(outcome), chooser.census.epochs)
-        passes = 3.0 * chooser.census.epochs * float(work[[row.status != "failed" for row in rows]].sum())
+        each = dict(zip(cohort.clients.tolist(), (3.0 * chooser.census.epochs * work).tolist(), strict=True))
+        each |= chooser.ledger.trained  # clients that trained to answer a question said how many passes that took
+        passes = sum(each[row.client] for row in rows if row.status != "failed" or row.client in chooser.ledger.trained)
         trained = [row for row in rows if row.status in ("admitted", "declined")]
         own = [chooser.results.get(row.client, ClientResult()).reports for row in trained]
         billed = sorted(name for name in outcome.billed & ALWAYS if any(name in reports for reports in own))
