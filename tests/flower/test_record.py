@@ -22,7 +22,7 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.experiment import Experiment
 from fedcohort.flower import Selecting
-from fedcohort.selection import Conformal, Selector
+from fedcohort.selection import OCS, Conformal, Selector
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.uniform import Uniform
@@ -77,6 +77,14 @@ def test_costs_and_times_are_those_of_the_epochs_that_clients_used(tmp_path: Pat
     (training,) = fedcohort.open_run(strategy.path).ledger.query("kind == 'training'").to_dict("records")
     assert training["passes"] == 20 * 2 * 3
     assert strategy.chooser.durations.tolist() == pytest.approx([3.0] * 20)
+
+
+def test_clients_that_trained_to_answer_do_not_train_again(tmp_path: Path) -> None:
+    """Twenty clients say that the training for their answer took half a pass; it was 2.5 passes more for each that is selected."""
+    path = recorded(tmp_path, OCS(), rounds=1)
+    assert fedcohort.open_run(path).rounds["selected"].item() > 0
+    passes = fedcohort.open_run(path).ledger.set_index("kind")["passes"]
+    assert passes.to_dict() == {"UpdateNorm": 10.0, "training": 0.0}
 
 
 def test_why_does_not_claim_that_a_client_was_available(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ class SelectedRound:
             steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
             state=row.state,
             report=report,
-            passes=3.0 * self._epochs * work,
+            passes=self.chooser.ledger.trained.get(client, 3.0 * self._epochs * work),
             work=work,
             duration=self._duration(row, seconds),
         )
