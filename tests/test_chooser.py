@@ -196,6 +196,57 @@ def test_known_times_are_those_of_nominal_work() -> None:
     assert chooser.clock == 13.0
 
 
+class StopsEarly(Uniform):
+    """Selects the first four clients for at most eight epochs each, with a rule that can end them before."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[:4], epochs=np.full(4, 8), stop={"rule": "conformal"})
+
+
+def test_known_times_count_the_epochs_that_clients_used() -> None:
+    """Nominal work is four epochs. Client 0 stopped after two, in 3 s; client 1 used all eight, in 6 s. Clients 2 and 3 report no
+    number that can be, and count as having used all eight."""
+    chooser = Chooser(StopsEarly(), dataclasses.replace(CENSUS, epochs=4), k=4)
+    chooser.select(range(M))
+    results = {
+        0: ClientResult({"epochs": 2.0}, duration=3.0), 1: ClientResult({"epochs": 8.0}, duration=6.0),
+        2: ClientResult({"epochs": 9.0}, duration=6.0), 3: ClientResult(duration=6.0),
+    }  # fmt: skip
+    chooser.observe(chooser.outcome(results))
+    assert chooser.durations[:4].tolist() == [6.0, 3.0, 3.0, 3.0]
+
+
+def test_known_times_count_the_passes_that_choose_samples() -> None:
+    """An epoch whose samples are drawn by their loss takes a third longer: of 8 s, 6 s are nominal work."""
+    chooser = Chooser(Rizk(importance_data=True), dataclasses.replace(CENSUS, num_parameters=2), k=3)
+    clients = chooser.select(range(M)).clients.tolist()
+    results = {client: ClientResult({"steps": 3.0}, 8.0, update=[1.0, 2.0]) for client in clients}
+    chooser.observe(chooser.outcome(results))
+    assert chooser.durations[clients].tolist() == pytest.approx([6.0] * 3)
+
+
+def test_with_early_stopping_the_picks_are_those_of_a_simulation(tmp_path: Path) -> None:
+    """The base selects by the times of nominal work, and clients use different numbers of epochs."""
+    settings = {"name": "conformal", "base": "eiffel", "k": K, "max_epochs": 6, "alpha_cp": 0.3}
+    run = fedcohort.run(
+        small(rounds=6, selection=settings, federation={"clients": M, "holdout": 0.2}, systems={"latency": {"redraw": "mixed"}}),
+        runs=tmp_path,
+    )  # fmt: skip
+    clients, facts = run.clients, run.portrait.facts
+    assert clients["epochs"].nunique() > 1
+    census = Census(facts["samples"], 10, K, histogram=facts["counts"], rounds=6)
+    reported = ("done", "q_hat", "epochs", "loss")
+    own = Chooser(STRATEGIES.find("conformal", "x")(base="eiffel", max_epochs=6, alpha_cp=0.3), census)
+    for t, picked in enumerate(run.selections, start=1):
+        assert sorted(own.select(range(M)).clients.tolist()) == sorted(picked)
+        results = {
+            int(row["client"]): ClientResult({name: row[name] for name in reported}, row["duration"])
+            for row in clients[clients["round"] == t].to_dict("records")
+        }
+        own.admits(results)
+        own.observe(own.outcome(results))
+
+
 def test_the_time_of_an_update_with_nan_is_known() -> None:
     """It came back, unlike an update that is late: the last time counts, not the longest one."""
     chooser = Chooser(Uniform(), CENSUS, k=M)

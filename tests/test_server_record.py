@@ -161,6 +161,72 @@ def test_passes_are_whole_if_clients_train_for_a_part_of_the_epochs(tmp_path: Pa
     assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [9.0], "not 9.000000000000002"
 
 
+def test_an_update_that_the_server_left_out_was_sent(tmp_path: Path) -> None:
+    """Of three updates of 100 bytes, the server leaves out the last two, as a robust average does: six messages, as in a
+    simulation. It was five, and 100 bytes."""
+    own = chooser(Uniform())
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        outcome = own.outcome({client: ClientResult(admitted=i == 0) for i, client in enumerate(clients)})
+        own.observe(outcome)
+        record.add(outcome)
+    run = fedcohort.open_run(tmp_path / "run")
+    assert run.clients["status"].tolist() == ["admitted", "declined", "declined"]
+    (training,) = run.ledger.to_dict("records")
+    assert (training["messages"], training["bytes_up"]) == (6, 300)
+
+
+def test_clients_that_send_no_update_disclose_no_reports(tmp_path: Path) -> None:
+    """The strategy reads the number of steps, and no client sends it, since all are late."""
+    own = Chooser(ReadsSteps(), CENSUS, 0)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        clients = own.select(range(M), model_bytes=100).clients.tolist()
+        results = {client: ClientResult({"steps": 4.0}, late="too slow") for client in clients}
+        own.admits(results)
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    (training,) = fedcohort.open_run(tmp_path / "run").ledger.to_dict("records")
+    assert training["bytes_up"] == 0
+    assert training["discloses"] == "its number of samples"
+
+
+class StopsEarly(Uniform):
+    """Selects the first four clients for at most eight epochs each, with a rule that can end them before."""
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[:4], epochs=np.full(4, 8), stop={"rule": "conformal"})
+
+
+def test_passes_are_those_of_the_epochs_that_clients_used(tmp_path: Path) -> None:
+    """Two, eight, and an unknown number of at most eight epochs, each of which counts as three passes; the fourth client fails."""
+    own = Chooser(StopsEarly(), dataclasses.replace(CENSUS, epochs=4), 0, k=4)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        own.select(range(M))
+        results = {0: ClientResult({"epochs": 2.0}), 1: ClientResult({"epochs": 8.0}), 2: ClientResult()}
+        outcome = own.outcome(results)
+        own.observe(outcome)
+        record.add(outcome)
+    assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [3 * (2 + 8 + 8)]
+
+
+def test_clients_that_trained_to_answer_do_not_train_again(tmp_path: Path) -> None:
+    """Each of twelve clients says that its training took two passes. Those that are selected send the update, and train no more; it
+    was one pass more for each of them, since an epoch counts as three."""
+    own = chooser(STRATEGIES.find("ocs", "selection.name")(), seed=1)
+    with ServerRecord(tmp_path / "run", own, rounds=1) as record:
+        norms = np.linspace(1, 2, M)
+        cohort = own.select(
+            range(M), lambda question, asked: np.stack([norms[asked], np.full(len(asked), 2.0)], axis=1)
+        )
+        outcome = own.outcome({client: ClientResult() for client in cohort.clients.tolist()[1:]})
+        own.observe(outcome)
+        record.add(outcome)
+    assert len(cohort) > 1
+    passes = fedcohort.open_run(tmp_path / "run").ledger.set_index("kind")["passes"]
+    assert passes.to_dict() == {"UpdateNorm": 24.0, "training": 0.0}
+
+
 def test_decisions_are_explained(tmp_path: Path) -> None:
     own = chooser()
     with ServerRecord(tmp_path / "run", own, rounds=1, client_names=NAMES) as record:

@@ -22,7 +22,7 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.experiment import Experiment
 from fedcohort.flower import Selecting
-from fedcohort.selection import Selector
+from fedcohort.selection import OCS, Conformal, Selector
 from fedcohort.selection.oort import Oort
 from fedcohort.selection.power_of_choice import PowerOfChoice
 from fedcohort.selection.uniform import Uniform
@@ -57,6 +57,34 @@ def test_why_explains_a_decision(tmp_path: Path) -> None:
     assert "20 available clients" in words
     assert " s of wall time" in words
     assert "simulated" not in words
+
+
+def test_costs_and_times_are_those_of_the_epochs_that_clients_used(tmp_path: Path) -> None:
+    """Of at most six epochs, clients use two, which are six passes each. A reply after 6 s is 3 s for the nominal work of one."""
+
+    def tamper(position: int, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "train":
+            metrics = reply.content["metrics"]
+            assert isinstance(metrics, MetricRecord)
+            metrics["epochs"] = 2.0
+        return reply
+
+    where = grid(tamper=tamper, seconds=lambda position, message: 6.0 * (message.metadata.message_type == "train"))
+    strategy = selecting(where, Conformal(max_epochs=6), runs=tmp_path)
+    strategy.start(where, initial(), num_rounds=1)
+    assert strategy.path is not None
+    assert strategy.chooser is not None
+    (training,) = fedcohort.open_run(strategy.path).ledger.query("kind == 'training'").to_dict("records")
+    assert training["passes"] == 20 * 2 * 3
+    assert strategy.chooser.durations.tolist() == pytest.approx([3.0] * 20)
+
+
+def test_clients_that_trained_to_answer_do_not_train_again(tmp_path: Path) -> None:
+    """Twenty clients say that the training for their answer took half a pass; it was 2.5 passes more for each that is selected."""
+    path = recorded(tmp_path, OCS(), rounds=1)
+    assert fedcohort.open_run(path).rounds["selected"].item() > 0
+    passes = fedcohort.open_run(path).ledger.set_index("kind")["passes"]
+    assert passes.to_dict() == {"UpdateNorm": 10.0, "training": 0.0}
 
 
 def test_why_does_not_claim_that_a_client_was_available(tmp_path: Path) -> None:

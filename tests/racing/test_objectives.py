@@ -204,6 +204,24 @@ def test_declined_clients_disclose_their_reports(tmp_path: Path) -> None:
     assert objectives("disclosure")[0].value_of(measured) == 2 * 10 * 5
 
 
+def test_numbers_that_clients_cannot_measure_are_not_disclosed(tmp_path: Path) -> None:
+    """Clients with fewer than nine held-out samples have no conformal quantile, and send four numbers in place of five: those that
+    the bytes count. They counted as five."""
+    run = fedcohort.run(
+        small(
+            rounds=2, federation={"clients": 12, "holdout": 0.1, "partition": {"name": "dirichlet_class", "min_size": 20}},
+            selection={"name": "conformal", "max_epochs": 2},
+        ),
+        runs=tmp_path,
+    )  # fmt: skip
+    small_clients = int((run.portrait.facts["held_out"] < 9).sum())
+    assert 0 < small_clients < 12
+    model_bytes = int(run.meta["model bytes"])
+    sent = (run.ledger["bytes_up"] - model_bytes * run.rounds["admitted"].to_numpy()).sum() / 4
+    assert sent == 2 * (5 * 12 - small_clients)
+    assert objectives("disclosure")[0].value_of(Measured(run)) == sent
+
+
 def test_updates_of_a_trial_round_are_no_disclosed_numbers(tmp_path: Path) -> None:
     """The change of its loss, which each available client sends, is one number; the updates of clients that train are not."""
     run = fedcohort.run(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fedcohort
+from fedcohort.core.score_style import ACCURACY
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.compared_rows import compared_rows
@@ -17,8 +18,11 @@ from fedcohort.report.headline_doubts import problem
 from fedcohort.report.page import page
 from fedcohort.report.report_data import gather
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.health import Finding
+from fedcohort.study.failing_rows import Checked
+from fedcohort.study.health import Finding, findings
+from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target, common_target, shown_cost
+from fedcohort.study.verdicts import Verdict
 from tests.experiments import small
 from tests.records import played, written
 from tests.report.pages import Page
@@ -471,6 +475,17 @@ def test_too_few_seeds_for_any_clear_difference_are_a_finding(tmp_path: Path) ->
     )
     assert Comparison("x", tuple(rows[:2])).health == []
     assert Comparison("x", tuple(five[:1])).health == []
+
+
+def test_rows_that_are_too_many_for_any_clear_difference_are_a_finding(good: Row) -> None:
+    """p is at least 1/10,000 with many seeds, and 501 times that is above 0.05: more seeds are no advice."""
+    checked = Checked("good", [Measured(run) for run in good.runs.values()], 3, Target(math.nan, ""))
+    found = [Verdict(20, math.nan, math.nan, "baseline"), *[Verdict(20, 0.0001, 0.0501, "not clear")] * 501]
+    (finding,) = findings([checked], ACCURACY, found)
+    assert finding.text == (
+        "20 seeds cannot show any difference, however large it is: with 501 comparisons, p is at least 0.0501; no number of seeds can"
+    )
+    assert finding.advice == "compare fewer rows at a time"
 
 
 def test_few_seeds_and_targets_that_are_never_reached(tmp_path: Path, good: Row) -> None:

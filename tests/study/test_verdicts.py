@@ -21,6 +21,7 @@ from fedcohort.study.verdicts import (
     difference_columns,
     lowest_p_holm,
     needed_seeds,
+    seeds_to_be_clear,
     verdicts,
 )
 from tests.records import played, written
@@ -173,6 +174,23 @@ def test_the_number_of_seeds_that_are_needed(comparisons: int, needed: int) -> N
     """With this number of seeds, the smallest p-value times the number of comparisons is at most 0.05."""
     assert needed_seeds(comparisons) == needed
     assert comparisons * 2 / 2**needed <= 0.05 < comparisons * 2 / 2 ** (needed - 1)
+
+
+def test_among_very_many_differences_no_number_of_seeds_makes_one_clear() -> None:
+    """With 20 seeds, signs are drawn, and p is at least 1/10,000: 500 times that is 0.05, and 501 times that is more. It was said that
+    a difference can be clear from 15 seeds on."""
+    first = [0.1] * 20
+    clearly_better = [0.9 + 0.001 * i for i in range(20)]
+    some, too_many = (verdicts([(first, first), *[(clearly_better, first)] * number]) for number in (500, 501))
+    assert (some[1].p_value, some[1].words, too_many[1].words) == (0.0001, "better", "not clear")
+    assert (needed_seeds(500), needed_seeds(501)) == (15, 0)
+    assert lowest_p_holm(too_many, 1) == pytest.approx(0.0501)
+    assert about_verdicts(some).endswith("better or worse if p is at most 0.05.")
+    said = "With 20 seeds, p cannot be below 0.0501; no number of seeds makes a difference clear."
+    assert about_verdicts(too_many).endswith(said)
+    assert seeds_to_be_clear([0.5, 0.6, 0.7], 501) is None
+    few = verdicts([(first[:2], first[:2]), *[(clearly_better[:2], first[:2])] * 501])
+    assert about_verdicts(few).endswith("with 501 comparisons, no number of seeds makes a difference clear.")
 
 
 def test_the_note_says_what_too_few_seeds_cannot_show() -> None:

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.chooser.work_done import work_done
 from fedcohort.core.arrays import Values
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.selection import Outcome
+from fedcohort.selection.strategy_inputs import epochs_used
 
 __all__ = ["KnownTimes", "remember"]
 
@@ -38,8 +40,8 @@ def remember(
         epochs: epochs of nominal work.
         upload: communication of each client, aligned with the cohort; None if unknown.
     """
-    clients, cohort = outcome.cohort.clients, outcome.cohort
-    work = np.ones(len(cohort)) if cohort.epochs is None else np.asarray(cohort.epochs) / epochs
+    clients = outcome.cohort.clients
+    work = work_done(outcome.cohort, epochs_used(outcome), epochs)
     times = outcome.durations / work
     in_time = [(own := results.get(client)) is not None and own.replied for client in clients.tolist()]
     replied = outcome.trained | np.array(in_time, dtype=bool)

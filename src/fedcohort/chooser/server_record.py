@@ -15,6 +15,7 @@ from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, cli
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.chooser.observed_round import ObservedRound
+from fedcohort.chooser.work_done import work_done
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
@@ -25,6 +26,7 @@ from fedcohort.rounds.client_outcomes import ALWAYS
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.rounds.round_facts import mean_of_known, round_notes, round_row
 from fedcohort.selection import Outcome
+from fedcohort.selection.strategy_inputs import epochs_used
 
 __all__ = ["ServerRecord"]
 
@@ -223,15 +225,19 @@ class ServerRecord(DecisionRecord):
         chooser, outcome, cohort = self._chooser, observed.outcome, observed.outcome.cohort
         assert observed.reasons is not None  # since the beginning of the round
         rows = self._clients(observed)
-        uploaded = np.array([row.status in ("admitted", "diverged") for row in rows], dtype=bool)
+        uploaded = np.array([_has_sent(row, observed) for row in rows], dtype=bool)
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
-        billed = sorted(outcome.billed & ALWAYS)
-        epochs = [chooser.census.epochs] * len(rows) if cohort.epochs is None else cohort.epochs
-        passes = 3.0 * sum(float(own) for own, row in zip(epochs, rows, strict=True) if row.status != "failed")
-        more = sorted({name for row in rows for name in row.reports} | set(billed))
+        work = work_done(cohort, epochs_used(outcome), chooser.census.epochs)
+        each = dict(zip(cohort.clients.tolist(), (3.0 * chooser.census.epochs * work).tolist(), strict=True))
+        each |= observed.ledger.trained  # clients that trained to answer a question said how many passes that took
+        passes = sum(
+            each[row.client] for row in rows if row.status != "failed" or row.client in observed.ledger.trained
+        )
         trained = [row for row in rows if row.status in ("admitted", "declined")]
         own = [observed.results.get(row.client, ClientResult()).reports for row in trained]
+        billed = sorted(name for name in outcome.billed & ALWAYS if any(name in reports for reports in own))
+        more = sorted({name for row in rows for name in row.reports} | set(billed))
         sent = sum(len(row.reports) for row in trained) + sum(name in reports for reports in own for name in billed)
         ledger = copy.deepcopy(observed.ledger)  # if the round cannot be written, it can be added again
         ledger.training(
@@ -277,6 +283,14 @@ class ServerRecord(DecisionRecord):
         for row in rows:
             row.weight = row.weight / total if total > 0 else math.nan if row.status == "admitted" else 0.0
         return rows
+
+
+def _has_sent(row: ClientRow, observed: ObservedRound) -> bool:
+    """Whether a client sent its update. A client that the strategy declined is told so before; one that the server left out of the
+    model has sent it."""
+    let_in = observed.let_in
+    left_out = row.status == "declined" and (let_in is None or row.client in let_in)
+    return left_out or row.status in ("admitted", "diverged")
 
 
 def _status(result: ClientResult, *, trained: bool, admitted: bool) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from fedcohort.algorithms import Algorithm, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
+from fedcohort.chooser.work_done import work_done
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
@@ -113,7 +114,13 @@ class SelectedRound:
         with self._watch.part("aggregation"):
             checked = check_replies(self._messages, replies, self.arrays, weight, timeout=self._timeout)
             rows = {row.client: row for row in checked}
-            updates = [self._update(i, client, rows.get(client), seconds, weight) for i, client in self._cohort()]
+            reports = {client: self._report(client, rows.get(client)) for _, client in self._cohort()}
+            used = [report.get("epochs", math.nan) for report in reports.values()]
+            work = work_done(self.cohort, used, self._epochs).tolist()
+            updates = [
+                self._update(client, rows.get(client), seconds, weight, reports[client], work[i])
+                for i, client in self._cohort()
+            ]
             self._compute = {update.client: update.report.get("compute_time", math.nan) for update in updates}
             passed = admitted_by(self.chooser.selector, self._tally.arrived(updates))
             census = self.chooser.census
@@ -146,10 +153,23 @@ class SelectedRound:
     def _cohort(self) -> list[tuple[int, int]]:
         return list(enumerate(self.cohort.clients.tolist()))
 
+    def _report(self, client: int, row: Checked | None) -> dict[str, float]:
+        """The numbers of a client's reply that it said it would report; none without an update."""
+        if row is None or row.failure or row.late:
+            return {}
+        offered = self.clients.roster.about(client).reports
+        return {name: value for name, value in row.metrics.items() if name in offered}
+
     def _update(
-        self, position: int, client: int, row: Checked | None, seconds: Mapping[str, float], weight: str | None
+        self,
+        client: int,
+        row: Checked | None,
+        seconds: Mapping[str, float],
+        weight: str | None,
+        report: dict[str, float],
+        work: float,
     ) -> Update:
-        """The reply of a client as an update."""
+        """The reply of a client as an update, with the numbers that it reports and its work."""
         if row is None:
             return Update(client, 0, 0, {}, failure="the inner strategy sent it no message", passes=0.0)
         if row.failure or row.late:
@@ -157,8 +177,6 @@ class SelectedRound:
             return Update(
                 client, 0, 0, {}, failure=row.failure or None, late=row.late or None, duration=waited, passes=0.0
             )
-        offered = self.clients.roster.about(client).reports
-        epochs = self._epochs if self.cohort.epochs is None else int(self.cohort.epochs[position])
         samples = row.metrics.get(weight or NUM_EXAMPLES, math.nan)
         known = int(self.chooser.census.num_samples[client])
         return Update(
@@ -166,9 +184,9 @@ class SelectedRound:
             num_samples=int(samples) if math.isfinite(samples) else known,
             steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
             state=row.state,
-            report={name: value for name, value in row.metrics.items() if name in offered},
-            passes=3.0 * epochs,
-            work=epochs / self._epochs,
+            report=report,
+            passes=self.chooser.ledger.trained.get(client, 3.0 * self._epochs * work),
+            work=work,
             duration=self._duration(row, seconds),
         )
 

@@ -12,7 +12,9 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
 from fedcohort.measures.argument_checks import as_series, same_length
 
-__all__ = ["ACCURACY_DIFFERENCES", "PairedInterval", "holm", "is_cut", "mean_sd", "paired_interval", "paired_p_value"]
+__all__ = [
+    "ACCURACY_DIFFERENCES", "PairedInterval", "holm", "is_cut", "least_p_value", "mean_sd", "paired_interval", "paired_p_value",
+]  # fmt: skip
 
 ACCURACY_DIFFERENCES = (-1.0, 1.0)
 """The differences that two accuracies can have: limits of :func:`paired_interval`."""
@@ -105,6 +107,15 @@ def paired_p_value(a: ArrayLike, b: ArrayLike) -> float:
         signs = draw.integers(0, 2, (size, n), dtype=np.int8)
         hits += int((np.abs((2.0 * signs - 1) @ d) >= least).sum())
     return (1 + hits) / (1 + DRAWS)
+
+
+def least_p_value(pairs: int) -> float:
+    """The smallest value that :func:`paired_p_value` can have with so many pairs.
+
+    >>> least_p_value(6), least_p_value(20)
+    (0.03125, 0.0001)
+    """
+    return max(2.0 ** (1 - pairs), 1 / (1 + DRAWS))
 
 
 def _parts(total: int, largest: int) -> list[int]:

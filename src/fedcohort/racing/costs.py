@@ -1,12 +1,13 @@
 """Costs that decide a race: what a run has spent by the end of each round, and the scale on which costs are compared."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedcohort.core import formatted_values
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.report_names import MEASURED_BY_ALL
 from fedcohort.selection import LossChange
 from fedcohort.study.run_measures import Measured
 
@@ -73,10 +74,34 @@ def _disclosed(measured: Measured) -> Values:
     of_rows, kind = ledger["round"].to_numpy(np.int64) - 1, ledger["kind"].to_numpy()
     answers = ledger["bytes_up"].to_numpy(np.float64) / 4
     asked = measured.series("available")[of_rows]  # fedcor asks all clients for the change of their losses
-    trained = measured.series("trained")[of_rows]  # declined clients report, too
-    reports = ledger["discloses"].str.count(",").to_numpy(np.float64)
     sent = np.where(kind == LossChange.__name__, asked, answers)
-    return _by_round(measured, np.where(kind == "training", trained * reports, sent))
+    training = kind == "training"
+    sent[training] = _reported(measured, of_rows[training], ledger["discloses"][training].fillna("").tolist())
+    return _by_round(measured, sent)
+
+
+def _reported(measured: Measured, rounds: Indices, told: Sequence[str]) -> Values:
+    """Numbers that clients sent with their updates, float64 [rounds]. Declined clients report, too; a number that a client could not
+    measure, such as an infinite quantile, is not sent.
+
+    Args:
+        measured: the measures of the run.
+        rounds: the rounds, from 0.
+        told: what clients disclosed in each of them: the update, and the names of the numbers.
+    """
+    names = [text.split(", ")[1:] for text in told]
+    if not any(names):
+        return np.zeros(len(rounds))  # the table of clients is large
+    clients, trained = measured.clients, measured.series("trained")
+    clients = clients[clients["status"].isin(("admitted", "declined"))]
+    recorded = {name for own in names for name in own if name in clients and name not in MEASURED_BY_ALL}
+    known = {
+        name: np.bincount(clients["round"][clients[name].notna()], minlength=measured.num_rounds + 1)[1:]
+        for name in recorded
+    }
+    return np.array(
+        [sum(float(known.get(name, trained)[t]) for name in own) for t, own in zip(rounds.tolist(), names, strict=True)]
+    )
 
 
 _SPENT: dict[str, Callable[[Measured], Values]] = {

@@ -6,7 +6,10 @@ from typing import Literal
 
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["Cohort", "Why"]
+__all__ = ["MORE_WORK_BY_LOSS", "Cohort", "Why"]
+
+MORE_WORK_BY_LOSS = 4 / 3
+"""Work of an epoch in which samples are drawn by their loss: each sample has one forward pass in addition to training."""
 
 
 @dataclass(frozen=True)

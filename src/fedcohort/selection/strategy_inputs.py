@@ -203,6 +203,14 @@ class Outcome:
         return frozenset(self._billed)
 
 
+def epochs_used(outcome: Outcome) -> Values:
+    """The number of epochs that each client of a round reports, float64 [n]; NaN if it reports none.
+
+    Clients report it if the cohort has a stopping rule. It is always sent and billed, so that reading it costs nothing more.
+    """
+    return outcome._reports.get("epochs", np.full(len(outcome.cohort), np.nan))
+
+
 class Reported(Protocol):
     """What a strategy sees of an update when it decides whether to admit it.
 

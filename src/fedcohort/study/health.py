@@ -74,7 +74,7 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
 def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
     """Rows with fewer seeds than a verdict needs; the advice is the number from which a difference can be clear."""
     cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
-    enough = needed_for(verdicts) if comparisons(verdicts) else FEWEST
+    enough = (needed_for(verdicts) if comparisons(verdicts) else 0) or FEWEST
     for few in range(1, FEWEST):
         labels = tuple(row.label for row in rows if len(row.runs) == few)
         about = labels if len(labels) < len(rows) else ()
@@ -90,14 +90,14 @@ def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -
         return
     seeds, needed = tested[0].seeds, needed_for(verdicts)
     number = len(tested) + sum(verdict.words == NO_RESULT for verdict in verdicts)
-    if seeds < needed:
+    if seeds < needed or not needed:
         lowest = lowest_p_value(seeds, number)
         limit = "is always 1" if lowest >= 1 else f"is at least {p_value(lowest)}"
         text = (
             f"{counted(seeds, 'seed')} cannot show any difference, however large it is: with {counted(number, 'comparison')}, "
-            f"p {limit}; {needed} seeds can"
+            f"p {limit}; {needed or 'no number of'} seeds can"
         )
-        yield Finding("few seeds", (), text, _more_seeds(rows, needed))
+        yield Finding("few seeds", (), text, _more_seeds(rows, needed) if needed else "compare fewer rows at a time")
 
 
 def _more_seeds(rows: Sequence[Checked], number: int) -> str:

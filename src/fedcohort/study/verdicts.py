@@ -7,38 +7,14 @@ from typing import Any
 
 from fedcohort import measures
 from fedcohort.core import formatted_values
+from fedcohort.measures.seeds import least_p_value
 
 __all__ = [
-    "ABOUT_NO_RESULT",
-    "BASELINE",
-    "BETTER",
-    "CUT",
-    "FEWEST",
-    "HIGHER",
-    "LEVEL",
-    "LOWER",
-    "NO_RESULT",
-    "TOO_FEW",
-    "UNCLEAR",
-    "UNEVEN",
-    "WORSE",
-    "Verdict",
-    "about_cut",
-    "about_more_seeds",
-    "about_verdicts",
-    "comparisons",
-    "corrected_for",
-    "difference_columns",
-    "lowest_p_holm",
-    "lowest_p_value",
-    "most_advised",
-    "needed_for",
-    "needed_seeds",
-    "rounded_seeds",
-    "seeds_to_be_clear",
-    "verdicts",
-    "with_intervals",
-]
+    "ABOUT_NO_RESULT", "BASELINE", "BETTER", "CUT", "FEWEST", "HIGHER", "LEVEL", "LOWER", "NO_RESULT", "TOO_FEW",
+    "UNCLEAR", "UNEVEN", "WORSE", "Verdict", "about_cut", "about_more_seeds", "about_verdicts", "comparisons",
+    "corrected_for", "difference_columns", "lowest_p_holm", "lowest_p_value", "most_advised", "needed_for",
+    "needed_seeds", "rounded_seeds", "seeds_to_be_clear", "verdicts", "with_intervals",
+]  # fmt: skip
 
 LEVEL = 0.05
 """A difference is clear if its corrected p-value is at most this."""
@@ -168,8 +144,12 @@ def about_cut(rows: Iterable[Mapping[Any, Any]]) -> str:
 
 
 def needed_seeds(comparisons: int) -> int:
-    """The smallest number of seeds with which one of several differences can be clear: comparisons · 2/2^n ≤ :data:`LEVEL`."""
-    return math.ceil(math.log2(2 * comparisons / LEVEL))
+    """The smallest number of seeds with which one of several differences can be clear, see :func:`lowest_p_value`.
+
+    It is 0 if no number is enough: p-values of many seeds are from drawn signs, and not below 1/10,000.
+    """
+    needed = math.ceil(math.log2(2 * comparisons / LEVEL))
+    return needed if lowest_p_value(needed, comparisons) <= LEVEL else 0
 
 
 def comparisons(rows: Iterable[Verdict], planned: int = 0) -> int:
@@ -188,7 +168,8 @@ def corrected_for(rows: Sequence[Verdict], planned: int = 0) -> int:
 
 
 def needed_for(rows: Iterable[Verdict], planned: int = 0) -> int:
-    """The smallest number of seeds of all rows with which one of their differences can be clear, see :func:`needed_seeds`."""
+    """The smallest number of seeds of all rows with which one of their differences can be clear, 0 if there is none; see
+    :func:`needed_seeds`."""
     return needed_seeds(max(1, comparisons(rows, planned)))
 
 
@@ -210,14 +191,15 @@ def seeds_to_be_clear(differences: Sequence[float], comparisons: int) -> int | N
         comparisons: the number of differences that are tested together.
 
     Returns:
-        The number of seeds; None if it is above :data:`MOST_SEEDS`, or if the mean is 0 or unknown.
+        The number of seeds; None if it is above :data:`MOST_SEEDS`, if the mean is 0 or unknown, or if no number is enough.
     """
     from scipy.special import stdtrit
 
     mean, sd = measures.mean_sd(differences)
-    if not math.isfinite(mean) or mean == 0:
+    least = needed_seeds(comparisons)
+    if not math.isfinite(mean) or mean == 0 or not least:
         return None
-    for n in range(needed_seeds(comparisons), MOST_SEEDS + 1):
+    for n in range(least, MOST_SEEDS + 1):
         level = 1 - LEVEL / comparisons / 2
         if abs(mean) >= (stdtrit(n - 1, level) + stdtrit(n - 1, POWER)) * sd / math.sqrt(n):
             return n
@@ -265,7 +247,7 @@ def lowest_p_value(seeds: int, comparisons: int) -> float:
     >>> lowest_p_value(3, 2)
     0.5
     """
-    return min(1.0, comparisons * 2.0 ** (1 - seeds))
+    return min(1.0, comparisons * least_p_value(seeds))
 
 
 def lowest_p_holm(rows: Sequence[Verdict], position: int, planned: int = 0) -> float:
@@ -313,8 +295,7 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     if not tested:
         about = (
             f"No verdict: fewer than {FEWEST} seeds in common with the reference cannot tell a difference from chance. "
-            f"Use {FEWEST} or more; with {_number(number)}, a difference can be clear from {needed} "
-            "seeds on."
+            f"Use {FEWEST} or more; with {_number(number)}, {_clear_from(needed)}."
         )
         return [about]
     corrected = corrected_for(rows, planned)
@@ -325,10 +306,17 @@ def _about_compared(rows: Sequence[Verdict], planned: int) -> list[str]:
     if lowest > LEVEL:
         of_all = f" if all rows have them, which makes {_number(number)}" if corrected < number else ""
         limit = "is always 1" if lowest >= 1 else f"cannot be below {formatted_values.p_value(lowest)}"
-        note += f" With {most} seeds, p {limit}; a difference can be clear from {needed} seeds on{of_all}."
+        note += f" With {most} seeds, p {limit}; {_clear_from(needed)}{of_all}."
     else:
         note += _about_fewer_seeds(rows, planned)
     return [note]
+
+
+def _clear_from(needed: int) -> str:
+    """From how many seeds on a difference can be clear, in words."""
+    return (
+        f"a difference can be clear from {needed} seeds on" if needed else "no number of seeds makes a difference clear"
+    )
 
 
 def _by_holm(corrected: int, coming: int) -> str:

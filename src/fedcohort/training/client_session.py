@@ -12,6 +12,7 @@ from fedcohort.algorithms.base import Correction
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import Progress, StoppingRule
+from fedcohort.selection.cohort import MORE_WORK_BY_LOSS
 from fedcohort.training.client_hooks import corrected, differentiated, ending, finished, stated_correction
 from fedcohort.training.client_memories import Trained
 from fedcohort.training.client_problem import ClientProblem
@@ -22,9 +23,6 @@ from fedcohort.training.model_states import to_device
 from fedcohort.training.scripted_passes import OwnCorrection
 
 __all__ = ["Session"]
-
-MORE_WORK_BY_LOSS = 4 / 3
-"""Work of an epoch in which samples are drawn by their loss: each sample has one forward pass in addition to training."""
 
 
 class Session:

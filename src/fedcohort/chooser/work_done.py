@@ -1,0 +1,31 @@
+"""How much clients have worked in a round of a server outside simulations, in units of a round of nominal work."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedcohort.core.arrays import Values
+from fedcohort.selection import Cohort
+from fedcohort.selection.cohort import MORE_WORK_BY_LOSS
+
+__all__ = ["work_done"]
+
+
+def work_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
+    """The work of each client, float64 [n]: its epochs, divided by those of nominal work, as in a simulation.
+
+    If ``cohort.stop`` can end the training before ``cohort.epochs``, the epochs are those that the client reports; they are the
+    maximum if it reports none, or a number that cannot be. Epochs whose samples are drawn by their loss take a third longer.
+
+    Args:
+        cohort: the cohort.
+        used: number of epochs that each client reports, aligned with the cohort; NaN if it reports none.
+        epochs: epochs of nominal work.
+    """
+    most = np.full(len(cohort), epochs) if cohort.epochs is None else np.asarray(cohort.epochs)
+    done = most.astype(np.float64)
+    if cohort.stop is not None:
+        reported = np.asarray(used, dtype=np.float64)
+        done = np.where((reported > 0) & (reported <= most), reported, done)
+    factor = 1.0 if cohort.sampling == "shuffled" else MORE_WORK_BY_LOSS
+    work: Values = done * factor / epochs
+    return work
