@@ -23,6 +23,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.flower import Selecting, answers
 from fedcohort.flower.exchange import exchange
+from fedcohort.flower.roster import name_order
 from fedcohort.selection import Cohort, Round, Selector
 from fedcohort.selection.all_available import All
 from fedcohort.selection.haccs import HACCS
@@ -73,6 +74,10 @@ def test_only_strategies_that_need_label_counts_get_them() -> None:
     assert counts["Uniform"] is None
     assert counts["HACCS"] is not None
     assert counts["HACCS"][6:].tolist() == [[5, 11, 0], [5, 5, 7]]
+
+
+def test_names_that_are_numbers_come_first_by_value() -> None:
+    assert sorted(["b", "²", "10", "2", "a"], key=name_order) == ["2", "10", "a", "b", "²"]
 
 
 def test_clients_are_numbered_by_their_names_not_by_their_nodes() -> None:
