@@ -98,14 +98,13 @@ class Chooser:
             raise UsageError(
                 f"{type(selector).__name__} needs the label counts of all clients: give Census(…, histogram=…)"
             )
-        self.census, self.seed = census, seed
+        self.census, self.seed, self.t, self.clock = census, seed, 0, 0.0
         self.selector, self.strategy = copy.deepcopy(selector), copy.deepcopy(selector)
         self.available: Indices = np.zeros(0, dtype=np.int64)
         self.results: Mapping[int, ClientResult] = {}
         self.reasons: Reasons | None = None
         self.observed: ObservedRound | None = None
         self._outcomes: list[tuple[Outcome, Mapping[int, ClientResult]]] = []  # those of the current round
-        self.t, self.clock = 0, 0.0
         self.durations, self.compute_times, self.upload_times = (np.full(census.num_clients, np.nan) for _ in range(3))
         self.ledger, self.watch = Ledger(0), Stopwatch()
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
@@ -139,8 +138,8 @@ class Chooser:
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
             self.reasons = decisions(cohort)  # now: they may share arrays that the strategy changes when it observes
-            self.t, self._waiting, self.available, self.results, self.let_in = t, cohort, present, {}, None
-            self._outcomes = []
+            self.t, self._waiting, self.available, self.let_in = t, cohort, present, None
+            self.results, self._outcomes = {}, []
         return cohort
 
     def admits(self, results: Mapping[int, ClientResult]) -> list[int]:

@@ -17,7 +17,7 @@ from fedcohort.selection.draws import successive
 from fedcohort.selection.questions import Question
 from fedcohort.selection.ranking import top
 
-__all__ = ["Census", "Outcome", "Reported", "Round"]
+__all__ = ["Census", "Outcome", "Reported", "Round", "epochs_used"]
 
 
 @dataclass(frozen=True)
