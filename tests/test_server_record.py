@@ -154,8 +154,9 @@ class OneEpoch(Uniform):
         return dataclasses.replace(super().select(round), epochs=np.ones(3, int))
 
 
-def test_passes_are_whole_if_clients_train_for_a_part_of_the_epochs(tmp_path: Path) -> None:
-    own = Chooser(OneEpoch(), dataclasses.replace(CENSUS, epochs=5), 0, k=3)
+@pytest.mark.parametrize("nominal", [5, 49])  # 3·49·(1/49) is not 3
+def test_passes_are_whole_if_clients_train_for_a_part_of_the_epochs(nominal: int, tmp_path: Path) -> None:
+    own = Chooser(OneEpoch(), dataclasses.replace(CENSUS, epochs=nominal), 0, k=3)
     with ServerRecord(tmp_path / "run", own, rounds=1) as record:
         play(own, record, 1)
     assert fedcohort.open_run(tmp_path / "run").ledger["passes"].tolist() == [9.0], "not 9.000000000000002"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.chooser.work_done import work_done
+from fedcohort.chooser.work_done import epochs_done
 from fedcohort.core.arrays import Values
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.selection import Outcome
@@ -41,7 +41,7 @@ def remember(
         upload: communication of each client, aligned with the cohort; None if unknown.
     """
     clients = outcome.cohort.clients
-    work = work_done(outcome.cohort, epochs_used(outcome), epochs)
+    work = epochs_done(outcome.cohort, epochs_used(outcome), epochs) / epochs
     times = outcome.durations / work
     in_time = [(own := results.get(client)) is not None and own.replied for client in clients.tolist()]
     replied = outcome.trained | np.array(in_time, dtype=bool)

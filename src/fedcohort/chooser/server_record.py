@@ -15,7 +15,7 @@ from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, cli
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.chooser.observed_round import ObservedRound
-from fedcohort.chooser.work_done import work_done
+from fedcohort.chooser.work_done import epochs_done
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number
@@ -228,8 +228,8 @@ class ServerRecord(DecisionRecord):
         uploaded = np.array([_has_sent(row, observed) for row in rows], dtype=bool)
         uploads = int(uploaded.sum())
         models = uploads if cohort.share is None else float(cohort.share[uploaded].sum())
-        work = work_done(cohort, epochs_used(outcome), chooser.census.epochs)
-        each = dict(zip(cohort.clients.tolist(), (3.0 * chooser.census.epochs * work).tolist(), strict=True))
+        epochs = epochs_done(cohort, epochs_used(outcome), chooser.census.epochs)
+        each = dict(zip(cohort.clients.tolist(), (3.0 * epochs).tolist(), strict=True))
         each |= observed.ledger.trained  # clients that trained to answer a question said how many passes that took
         passes = sum(
             each[row.client] for row in rows if row.status != "failed" or row.client in observed.ledger.trained

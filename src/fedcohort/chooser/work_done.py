@@ -7,11 +7,11 @@ from fedcohort.core.arrays import Values
 from fedcohort.selection import Cohort
 from fedcohort.selection.cohort import MORE_WORK_BY_LOSS
 
-__all__ = ["work_done"]
+__all__ = ["epochs_done"]
 
 
-def work_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
-    """The work of each client, float64 [n]: its epochs, divided by those of nominal work, as in a simulation.
+def epochs_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
+    """The epochs of each client, float64 [n]. Divided by those of nominal work, they are its work, as in a simulation.
 
     If ``cohort.stop`` can end the training before ``cohort.epochs``, the epochs are those that the client reports; they are the
     maximum if it reports none, or a number that cannot be. Epochs whose samples are drawn by their loss take a third longer.
@@ -27,5 +27,4 @@ def work_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
         reported = np.asarray(used, dtype=np.float64)
         done = np.where((reported > 0) & (reported <= most), reported, done)
     factor = 1.0 if cohort.sampling == "shuffled" else MORE_WORK_BY_LOSS
-    work: Values = done * factor / epochs
-    return work
+    return done * factor

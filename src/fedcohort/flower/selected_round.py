@@ -13,7 +13,7 @@ from fedcohort.algorithms import Algorithm, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
-from fedcohort.chooser.work_done import work_done
+from fedcohort.chooser.work_done import epochs_done
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
@@ -116,9 +116,9 @@ class SelectedRound:
             rows = {row.client: row for row in checked}
             reports = {client: self._report(client, rows.get(client)) for _, client in self._cohort()}
             used = [report.get("epochs", math.nan) for report in reports.values()]
-            work = work_done(self.cohort, used, self._epochs).tolist()
+            epochs = epochs_done(self.cohort, used, self._epochs).tolist()
             updates = [
-                self._update(client, rows.get(client), seconds, weight, reports[client], work[i])
+                self._update(client, rows.get(client), seconds, weight, reports[client], epochs[i])
                 for i, client in self._cohort()
             ]
             self._compute = {update.client: update.report.get("compute_time", math.nan) for update in updates}
@@ -167,9 +167,9 @@ class SelectedRound:
         seconds: Mapping[str, float],
         weight: str | None,
         report: dict[str, float],
-        work: float,
+        epochs: float,
     ) -> Update:
-        """The reply of a client as an update, with the numbers that it reports and its work."""
+        """The reply of a client as an update, with the numbers that it reports and its epochs."""
         if row is None:
             return Update(client, 0, 0, {}, failure="the inner strategy sent it no message", passes=0.0)
         if row.failure or row.late:
@@ -185,8 +185,8 @@ class SelectedRound:
             steps=int(row.metrics["steps"]) if math.isfinite(row.metrics.get("steps", math.nan)) else 0,
             state=row.state,
             report=report,
-            passes=self.chooser.ledger.trained.get(client, 3.0 * self._epochs * work),
-            work=work,
+            passes=self.chooser.ledger.trained.get(client, 3.0 * epochs),
+            work=epochs / self._epochs,
             duration=self._duration(row, seconds),
         )
 
