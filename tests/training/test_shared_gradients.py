@@ -87,7 +87,8 @@ def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(network_scripts, "USES", 1)
     monkeypatch.setattr(network_scripts, "LONGEST", 60.0)  # first calls take long on a busy machine
     monkeypatch.setattr(call_sharing, "takes_long", lambda *_: True)
-    monkeypatch.setattr(divided_calls, "WORTH", 1)
+    monkeypatch.setattr(divided_calls, "WORTH_OF_CONVOLUTION", 1)
+    monkeypatch.setattr(divided_calls, "WORTH_OF_PRODUCT", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -167,7 +168,6 @@ def same_with_idle_threads(module: nn.Module) -> str:
 
 def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_interop_threads", lambda: 4)
-    monkeypatch.setattr(divided_calls, "WORTH", 10)
     whole = torch.arange(5.0)
     tried: list[int] = []
 
@@ -175,12 +175,12 @@ def test_parts_have_at_least_some_work_and_the_same_bits(monkeypatch: pytest.Mon
         tried.append(end - begin)
         return whole[begin:end] + (end - begin == 1)  # another algorithm for a single sample
 
-    assert most_parts(of_part, whole, 19) == 1
+    assert most_parts(of_part, whole, 19, 10) == 1
     assert tried == [], "two parts are not worth it"
-    assert most_parts(of_part, whole, 29) == 2
+    assert most_parts(of_part, whole, 29, 10) == 2
     assert sorted(tried) == [2, 3], "each number of samples is tried once"
-    assert most_parts(of_part, whole, 1000) == 2, "of three parts, one has a single sample"
-    assert most_parts(lambda begin, end: whole[begin:end], whole, 1000) == 4, "one part for each thread"
+    assert most_parts(of_part, whole, 1000, 10) == 2, "of three parts, one has a single sample"
+    assert most_parts(lambda begin, end: whole[begin:end], whole, 1000, 10) == 4, "one part for each thread"
 
 
 def test_parts_of_other_bits_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,8 @@ def test_long_passes_have_scripts_if_threads_are_idle(monkeypatch: pytest.Monkey
     without = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 4))
     idle.fill_(1)
     assert scripts_of(without, idle).impossible(SIZE), "it has nothing to share"
-    monkeypatch.setattr(divided_calls, "WORTH", 2**40)
+    monkeypatch.setattr(divided_calls, "WORTH_OF_CONVOLUTION", 2**40)
+    monkeypatch.setattr(divided_calls, "WORTH_OF_PRODUCT", 2**40)
     monkeypatch.setattr(call_sharing, "takes_long", lambda *_: False)
     assert scripts_of(module, idle).impossible(SIZE), "sharing is not worth it"
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedcohort.training import divided_calls
 from fedcohort.training.divided_calls import most_parts
 from fedcohort.training.shared_gradients import takes_long
 
@@ -47,7 +48,8 @@ def _convolution(operator: Any, args: tuple[Any, ...], words: list[str], outputs
     if transposed or x.dim() != weight.dim():
         return None
     work = outputs.numel() * (weight.numel() // weight.size(0))
-    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work)
+    worth = divided_calls.WORTH_OF_CONVOLUTION
+    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, worth)
     layout = f"{list(outputs.shape)}, {list(outputs.stride())}"
     return SharedCall(f"convolution_outputs({', '.join(words)}, {layout}, {most}, idle)") if most > 1 else None
 
@@ -64,7 +66,8 @@ def _gradients(operator: Any, args: tuple[Any, ...], words: list[str], gradients
         return found
 
     before, own, shift = gradients
-    most = most_parts(of_part, before, delta.numel() * (weight.numel() // weight.size(0)))
+    work = delta.numel() * (weight.numel() // weight.size(0))
+    most = most_parts(of_part, before, work, divided_calls.WORTH_OF_CONVOLUTION)
     layout = f"{list(own.stride())}, {list(before.stride())}"
     line = f"convolution_gradients({', '.join(words)}, {layout}, {most}, idle, begun)"
     return SharedCall(line, (delta, x, weight), (own,) if shift is None else (own, shift))
@@ -76,7 +79,9 @@ def _product(operator: Any, args: tuple[Any, ...], words: list[str], outputs: Te
     if any(one.dim() != 1 for one in bias) or not outputs.is_contiguous():
         return None
     work = outputs.numel() * b.size(0)
-    most = most_parts(lambda begin, end: operator(*bias, a[begin:end], b), outputs, work)
+    most = most_parts(
+        lambda begin, end: operator(*bias, a[begin:end], b), outputs, work, divided_calls.WORTH_OF_PRODUCT
+    )
     line = f"product({words[-2]}, {words[-1]}, {words[0] if bias else None}, {most}, idle)"
     return SharedCall(line) if most > 1 else None
 
@@ -87,7 +92,8 @@ def _linear(operator: Any, args: tuple[Any, ...], words: list[str], outputs: Ten
     if others[1:] != ["none", [], ""] or x.dim() < 2 or not outputs.is_contiguous():
         return None
     work = outputs.numel() * weight.size(1)
-    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work)
+    worth = divided_calls.WORTH_OF_PRODUCT
+    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, worth)
     line = f"linear_outputs({', '.join(words[:3])}, {list(outputs.shape)}, {most}, idle)"
     return SharedCall(line) if most > 1 else None
 

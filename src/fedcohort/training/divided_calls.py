@@ -10,11 +10,11 @@ from fedcohort.training.forward_functions import edges_of_parts
 
 __all__ = ["convolution_outputs", "linear_outputs", "most_parts", "product"]
 
-WORTH = 2**22
-"""Minimum number of multiplications of a part."""
+WORTH_OF_CONVOLUTION, WORTH_OF_PRODUCT = 2**27, 2**23
+"""Minimum number of multiplications of a part. The outputs of a part of a convolution need memory of their own, and are copied."""
 
 
-def most_parts(of_part: Callable[[int, int], Tensor], whole: Tensor, work: int) -> int:
+def most_parts(of_part: Callable[[int, int], Tensor], whole: Tensor, work: int, worth: int) -> int:
     """The maximum number of parts into which threads may divide the rows of a call, with the same bits; 1 if that is not worth it.
 
     Libraries may choose another algorithm for fewer rows. Each number of rows is therefore tried.
@@ -23,9 +23,10 @@ def most_parts(of_part: Callable[[int, int], Tensor], whole: Tensor, work: int) 
         of_part: makes the call for the rows (samples of a convolution) from one number up to another.
         whole: the result of the call for all rows.
         work: the number of its multiplications.
+        worth: the minimum number of those of a part.
     """
     same: dict[int, bool] = {}  # by the number of rows of a part
-    most = min(torch.get_num_interop_threads(), len(whole), work // WORTH)
+    most = min(torch.get_num_interop_threads(), len(whole), work // worth)
     for parts in range(2, most + 1):
         for begin, end in pairwise(edges_of_parts(len(whole), parts)):
             if end - begin not in same:
