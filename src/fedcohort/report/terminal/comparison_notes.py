@@ -18,7 +18,6 @@ from fedcohort.study.targets import about_not_reached, about_reached, numbers_re
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 
 if TYPE_CHECKING:
-    from fedcohort.record import Run
     from fedcohort.study.comparison import Comparison, Row
 
 __all__ = [
@@ -80,26 +79,28 @@ SHOWN = 3
 """Largest number of rows that a sentence names."""
 
 
-def _has_other_data(row: "Row", reference: "Row") -> bool:
-    """Whether a row was simulated on other data than its reference under a seed, as the fingerprints in the records say: files, and
-    data that were given in Python, can differ under the same settings."""
-    pairs = [(row.runs[seed], reference.runs[seed]) for seed in row.runs if seed in reference.runs]
-    return any(_data(a) != _data(b) for a, b in pairs if a.clock == b.clock == "simulated")
+def _fingerprints(row: "Row") -> dict[int, str]:
+    """What the records of simulated runs say of their data, by seed: files, and data that were given in Python, can differ under the
+    same settings. Public samples from elsewhere, which stand after a plus sign, are left out."""
+    return {
+        seed: run.meta.get("data", "").partition("+")[0] for seed, run in row.runs.items() if run.clock == "simulated"
+    }
 
 
-def _data(run: "Run") -> str:
-    """The fingerprint of the data of a run, without that of public samples from elsewhere, which stands after a plus sign."""
-    return run.meta.get("data", "").partition("+")[0]
+def _differ(data: dict[int, str], others: dict[int, str]) -> bool:
+    """Whether two rows have other data under a seed."""
+    return any(data[seed] != others[seed] for seed in data.keys() & others.keys())
 
 
 def about_federations(compared: "Comparison") -> str:
     """A sentence about rows with other clients, data or systems than their reference, which is no reason to call a strategy better;
     empty without such rows."""
     own = [clients_data_and_systems(row.experiment) for row in compared.rows]
+    data = [_fingerprints(row) for row in compared.rows]
     other = [
         repr(compared.rows[i].label)
         for i, j in enumerate(compared.references)
-        if own[i] != own[j] or _has_other_data(compared.rows[i], compared.rows[j])
+        if own[i] != own[j] or _differ(data[i], data[j])
     ]
     if not other:
         return ""
