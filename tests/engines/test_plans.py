@@ -68,22 +68,25 @@ def test_the_fastest_is_chosen(seconds: dict[str, float], plan: str, monkeypatch
     assert measured == pytest.approx({name: seconds[name] for name in measured})
 
 
-def test_stacks_that_win_with_cut_clients_only_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cut", "whole", "plan"), [(0.004, 0.007, "threads"), (0.009, 0.004, "stacked")])
+def test_stacks_that_win_or_lose_with_cut_clients_only_are_measured_again(
+    cut: float, whole: float, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A step takes 10 ms, so that about ten are measured first: one of each of seven clients, which have up to ten."""
     measured = []
 
     def play(engine: LocalEngine, start: Any, algorithm: Any, clients: int) -> int:
         most = int(engine.federation.num_samples.max())
         measured.append(most)
-        now[0] += {"loop": 0.010, "threads": 0.006, "stacked": 0.004 if most <= 2 else 0.007}[engine.plan]
+        now[0] += {"loop": 0.010, "threads": 0.006, "stacked": cut if most <= 2 else whole}[engine.plan]
         return 1
 
     now = [0.0]
     monkeypatch.setattr(plans, "_play", play)
     monkeypatch.setattr(choose_plan, "__defaults__", ("exact", lambda: now[0]))
     choice = choose(batch_size=2)
-    assert choice.plan == "threads"
-    assert choice.seconds == pytest.approx({"loop": 0.010, "threads": 0.006, "stacked": 0.007})
+    assert choice.plan == plan
+    assert choice.seconds == pytest.approx({"loop": 0.010, "threads": 0.006, "stacked": whole})
     assert measured[0] < measured[-1]
 
 

@@ -52,9 +52,9 @@ EVEN = 1.5
 clients, which are not measured, and the times of short rounds vary."""
 SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
-CLOSE = 0.5, 1.25
-"""Stacks that need between these shares of the time of the faster of the other plans are measured again if clients were cut, which
-favors stacks, with :data:`LONGER` rounds."""
+CLOSE = 0.5, 1.6
+"""Stacks that need between these shares of the time of the faster of the other plans are measured again if clients were cut, with
+:data:`LONGER` rounds. Clients with few steps favor stacks, except where preparing a client takes stacks as long as a step."""
 LONGER = 4
 """How many times as long the rounds are when plans are measured again."""
 SLOW = 0.5
