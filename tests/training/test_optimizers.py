@@ -104,7 +104,6 @@ def test_a_gradient_in_another_layout_is_turned(optimizer: str) -> None:
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.slow
 def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
     """It takes a second to load, and so does sympy, which autograd imports when it is given a gradient. The second run compares the
     bits of a program with those of autograd, and its stacks use autograd. FedCor trains its embeddings."""

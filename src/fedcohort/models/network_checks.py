@@ -261,8 +261,9 @@ class _Check:
     def _gradients(self, outputs: "Tensor") -> None:
         """Gradients can be computed: PyTorch's error in a client's backward pass would name no line of the network."""
         try:
-            # as a loss gives it; that of outputs.sum() has strides of 0, which functions of users may refuse
-            outputs.backward(outputs.new_ones(outputs.shape))
+            # the product gives the outputs a contiguous gradient, as a loss does; that of a sum has strides of 0, which functions of
+            # users may refuse; backward(gradient) would load sympy, which takes a second
+            (outputs * outputs.new_ones(outputs.shape)).sum().backward()
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".partition(" Hint:")[0]
             raise UsageError(
