@@ -76,7 +76,6 @@ class Chooser:
         available: ids of the clients that could take part in the current round, int64 [n].
         results: the results that :meth:`outcome` received in the current round, by id; after :meth:`observe`, those of its outcome.
         reasons: what is recorded of the decision of the current round.
-        let_in: the clients whose updates the strategy lets into the model in the current round; None if it was not asked.
         watch: wall time of the current round, from its beginning, and of the selection in it.
         observed: the last round that was observed; None before the first, and after a restore.
         strategy: the strategy as it was given, before its first round.
@@ -110,7 +109,7 @@ class Chooser:
         self._waiting: Cohort | None = None  # the cohort whose outcome has not been observed
         self._calls = OneCall()
         self._reports = RoundReports(self.selector, census.num_parameters)
-        self.let_in: frozenset[int] | None = None
+        self._let_in: frozenset[int] | None = None  # the clients that the strategy admits in this round
         self.selector.setup(census)
 
     def select(self, available: Iterable[int], ask: Ask | None = None, *, model_bytes: int = 0) -> Cohort:
@@ -138,7 +137,7 @@ class Chooser:
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
             self.reasons = decisions(cohort)  # now: they may share arrays that the strategy changes when it observes
-            self.t, self._waiting, self.available, self.let_in = t, cohort, present, None
+            self.t, self._waiting, self.available, self._let_in = t, cohort, present, None
             self.results, self._outcomes = {}, []
         return cohort
 
@@ -156,7 +155,7 @@ class Chooser:
         """
         cohort = self._checked_results(results)
         clients = [update.client for update in admitted(self.selector, reported(cohort, results))]
-        self.let_in = frozenset(clients)
+        self._let_in = frozenset(clients)
         return clients
 
     def _checked_results(self, results: Mapping[int, ClientResult]) -> Cohort:
@@ -188,7 +187,7 @@ class Chooser:
                 the strategy needs is missing.
         """
         cohort = self._checked_results(results)
-        if self.let_in is None and decides(self.selector) and any(result.trained for result in results.values()):
+        if self._let_in is None and decides(self.selector) and any(result.trained for result in results.values()):
             raise UsageError(
                 f"{type(self.selector).__name__} decides which updates enter the model: call chooser.admits(results) first"
             )
@@ -206,7 +205,7 @@ class Chooser:
             trained=np.array([row.trained for row in rows], dtype=bool),
             admitted=np.array(
                 [
-                    row.trained and row.admitted and (self.let_in is None or client in self.let_in)
+                    row.trained and row.admitted and (self._let_in is None or client in self._let_in)
                     for client, row in zip(cohort.clients.tolist(), rows, strict=True)
                 ],
                 dtype=bool,
@@ -246,7 +245,7 @@ class Chooser:
             self.clock += outcome.duration if math.isfinite(outcome.duration) else 0.0
             self._reports.keep_length(results)
             self.observed = ObservedRound(
-                outcome, results, self.reasons, self.available, self.let_in, self.ledger, self.watch, self.clock
+                outcome, results, self.reasons, self.available, self._let_in, self.ledger, self.watch, self.clock
             )
             self.results, self._outcomes, self._waiting = results, [], None
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.chooser.work_done import epochs_done
+from fedcohort.chooser.epochs_done import epochs_done
 from fedcohort.core.arrays import Values
 from fedcohort.rounds.client_result import ClientResult
 from fedcohort.selection import Outcome

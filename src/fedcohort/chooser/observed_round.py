@@ -21,7 +21,7 @@ class ObservedRound:
         results: the results of this outcome, by client.
         reasons: what is recorded of the decision.
         available: ids of the clients that could take part, int64 [n].
-        let_in: the clients whose updates the strategy let into the model; None if it was not asked.
+        let_in: the clients that the strategy admits; None if it was not asked.
         ledger: the cost of the questions.
         watch: wall time from the beginning of the round, and of the selection in it.
         clock: sum of the durations of all rounds up to this one.

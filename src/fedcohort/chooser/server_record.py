@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from fedcohort.chooser.argument_checks import at_most_one, class_accuracies, client_accuracies
 from fedcohort.chooser.chooser import Chooser
 from fedcohort.chooser.decision_record import DecisionRecord
+from fedcohort.chooser.epochs_done import epochs_done
 from fedcohort.chooser.observed_round import ObservedRound
-from fedcohort.chooser.work_done import epochs_done
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.formatted_values import counted
 from fedcohort.core.given_values import as_float, whole_number

@@ -54,7 +54,7 @@ SECONDS = 0.1
 """Seconds that one round of measured steps should take in the loop."""
 CLOSE = 0.5, 1.6
 """Stacks that need between these shares of the time of the faster of the other plans are measured again if clients were cut, with
-:data:`LONGER` rounds. Clients with few steps favor stacks, except where preparing a client takes stacks as long as a step."""
+:data:`LONGER` rounds. With few steps for each client, stacks look too fast, or too slow if it takes long to prepare a client."""
 LONGER = 4
 """How many times as long the rounds are when plans are measured again."""
 SLOW = 0.5

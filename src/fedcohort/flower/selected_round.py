@@ -13,7 +13,7 @@ from fedcohort.algorithms import Algorithm, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
-from fedcohort.chooser.work_done import epochs_done
+from fedcohort.chooser.epochs_done import epochs_done
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes

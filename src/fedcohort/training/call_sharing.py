@@ -1,16 +1,18 @@
 """Which calls of a pass idle threads share in a script, and the lines that make them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from fedcohort.training import divided_calls
-from fedcohort.training.divided_calls import most_parts
+from fedcohort.training.divided_calls import most_parts, multiplications
 from fedcohort.training.shared_gradients import takes_long
 
 __all__ = ["SharedCall", "shared_call"]
+
+WORTH_OF_CONVOLUTION, WORTH_OF_PRODUCT = 2**27, 2**23
+"""Minimum number of multiplications of a part. The outputs of a part of a convolution need memory of their own, and are copied."""
 
 
 class SharedCall(NamedTuple):
@@ -35,10 +37,8 @@ def shared_call(
         words: how a script writes ``args``.
         results: what it returned.
     """
-    if named or (name := _DIVIDED.get(operator)) is None:
-        return None
-    call: SharedCall | None = name(operator, args, words, results)
-    return call
+    share = None if named else _SHARES.get(operator)
+    return None if share is None else share(operator, args, words, results)
 
 
 def _convolution(operator: Any, args: tuple[Any, ...], words: list[str], outputs: Tensor) -> SharedCall | None:
@@ -47,9 +47,8 @@ def _convolution(operator: Any, args: tuple[Any, ...], words: list[str], outputs
     transposed = others[4]
     if transposed or x.dim() != weight.dim():
         return None
-    work = outputs.numel() * (weight.numel() // weight.size(0))
-    worth = divided_calls.WORTH_OF_CONVOLUTION
-    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, worth)
+    work = multiplications(outputs, weight)
+    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, WORTH_OF_CONVOLUTION)
     layout = f"{list(outputs.shape)}, {list(outputs.stride())}"
     return SharedCall(f"convolution_outputs({', '.join(words)}, {layout}, {most}, idle)") if most > 1 else None
 
@@ -66,8 +65,7 @@ def _gradients(operator: Any, args: tuple[Any, ...], words: list[str], gradients
         return found
 
     before, own, shift = gradients
-    work = delta.numel() * (weight.numel() // weight.size(0))
-    most = most_parts(of_part, before, work, divided_calls.WORTH_OF_CONVOLUTION)
+    most = most_parts(of_part, before, multiplications(delta, weight), WORTH_OF_CONVOLUTION)
     layout = f"{list(own.stride())}, {list(before.stride())}"
     line = f"convolution_gradients({', '.join(words)}, {layout}, {most}, idle, begun)"
     return SharedCall(line, (delta, x, weight), (own,) if shift is None else (own, shift))
@@ -79,9 +77,7 @@ def _product(operator: Any, args: tuple[Any, ...], words: list[str], outputs: Te
     if any(one.dim() != 1 for one in bias) or not outputs.is_contiguous():
         return None
     work = outputs.numel() * b.size(0)
-    most = most_parts(
-        lambda begin, end: operator(*bias, a[begin:end], b), outputs, work, divided_calls.WORTH_OF_PRODUCT
-    )
+    most = most_parts(lambda begin, end: operator(*bias, a[begin:end], b), outputs, work, WORTH_OF_PRODUCT)
     line = f"product({words[-2]}, {words[-1]}, {words[0] if bias else None}, {most}, idle)"
     return SharedCall(line) if most > 1 else None
 
@@ -91,14 +87,13 @@ def _linear(operator: Any, args: tuple[Any, ...], words: list[str], outputs: Ten
     x, weight, *others = args
     if others[1:] != ["none", [], ""] or x.dim() < 2 or not outputs.is_contiguous():
         return None
-    work = outputs.numel() * weight.size(1)
-    worth = divided_calls.WORTH_OF_PRODUCT
-    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, worth)
+    work = multiplications(outputs, weight)
+    most = most_parts(lambda begin, end: operator(x[begin:end], weight, *others), outputs, work, WORTH_OF_PRODUCT)
     line = f"linear_outputs({', '.join(words[:3])}, {list(outputs.shape)}, {most}, idle)"
     return SharedCall(line) if most > 1 else None
 
 
-_DIVIDED: dict[Any, Any] = {
+_SHARES: dict[Any, Callable[[Any, tuple[Any, ...], list[str], Any], SharedCall | None]] = {
     torch.ops.aten.convolution.default: _convolution,
     torch.ops.aten.convolution_backward.default: _gradients,
     torch.ops.aten.mm.default: _product,

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from fedcohort.training.forward_functions import edges_of_parts
 
-__all__ = ["convolution_outputs", "linear_outputs", "most_parts", "product"]
+__all__ = ["convolution_outputs", "linear_outputs", "most_parts", "multiplications", "product"]
 
-WORTH_OF_CONVOLUTION, WORTH_OF_PRODUCT = 2**27, 2**23
-"""Minimum number of multiplications of a part. The outputs of a part of a convolution need memory of their own, and are copied."""
+
+def multiplications(outputs: Tensor, weight: Tensor) -> int:
+    """The number of multiplications for these outputs of a layer; ``weight`` has one entry of the first dimension per output."""
+    return outputs.numel() * (weight.numel() // weight.size(0))
 
 
 def most_parts(of_part: Callable[[int, int], Tensor], whole: Tensor, work: int, worth: int) -> int:
@@ -99,23 +101,8 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None, most: int, idle: list[Ten
         b: [k, m].
         bias: [m].
     """
-    parts = _parts(most, idle)
     outputs = torch.empty([a.size(0), b.size(1)], dtype=a.dtype)
-    edges = edges_of_parts(a.size(0), max(1, parts))
-    calls = [torch.jit.fork(_rows_of_product, a, b, bias, outputs, edges[i], edges[i + 1]) for i in range(1, parts)]
-    _rows_of_product(a, b, bias, outputs, edges[0], edges[1])
-    for call in calls:
-        torch.jit.wait(call)
-    return outputs
-
-
-def _rows_of_product(a: Tensor, b: Tensor, bias: Tensor | None, outputs: Tensor, begin: int, end: int) -> Tensor:
-    """Write the rows from ``begin`` to ``end`` of a product into ``outputs``."""
-    if bias is None:
-        torch.mm(a[begin:end], b, out=outputs[begin:end])
-    else:
-        torch.addmm(bias, a[begin:end], b, out=outputs[begin:end])
-    return outputs
+    return _in_parts(a, b, bias, outputs, _parts(most, idle), onednn=False)
 
 
 def linear_outputs(
@@ -133,18 +120,27 @@ def linear_outputs(
     parts = _parts(most, idle)
     if parts < 2:
         return _by_onednn(x, weight, bias)
-    outputs = torch.empty(shape, dtype=x.dtype)
-    edges = edges_of_parts(x.size(0), parts)
-    calls = [torch.jit.fork(_linear_part, x, weight, bias, outputs, edges[i], edges[i + 1]) for i in range(1, parts)]
-    _linear_part(x, weight, bias, outputs, edges[0], edges[1])
+    return _in_parts(x, weight, bias, torch.empty(shape, dtype=x.dtype), parts, onednn=True)
+
+
+def _in_parts(a: Tensor, b: Tensor, bias: Tensor | None, outputs: Tensor, parts: int, *, onednn: bool) -> Tensor:
+    """Write a product into ``outputs``, with the rows of one part by each thread."""
+    edges = edges_of_parts(a.size(0), parts)
+    calls = [torch.jit.fork(_rows, a, b, bias, outputs, edges[i], edges[i + 1], onednn) for i in range(1, parts)]
+    _rows(a, b, bias, outputs, edges[0], edges[1], onednn)
     for call in calls:
         torch.jit.wait(call)
     return outputs
 
 
-def _linear_part(x: Tensor, weight: Tensor, bias: Tensor | None, outputs: Tensor, begin: int, end: int) -> Tensor:
-    """Write the outputs for the samples from ``begin`` to ``end`` into ``outputs``."""
-    outputs[begin:end].copy_(_by_onednn(x[begin:end], weight, bias))
+def _rows(a: Tensor, b: Tensor, bias: Tensor | None, outputs: Tensor, begin: int, end: int, onednn: bool) -> Tensor:
+    """Write the rows from ``begin`` to ``end`` of a product into ``outputs``."""
+    if onednn:
+        outputs[begin:end].copy_(_by_onednn(a[begin:end], b, bias))
+    elif bias is None:
+        torch.mm(a[begin:end], b, out=outputs[begin:end])
+    else:
+        torch.addmm(bias, a[begin:end], b, out=outputs[begin:end])
     return outputs
 
 

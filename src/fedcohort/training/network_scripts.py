@@ -61,7 +61,7 @@ class Scripts:
         self._network = Network(module, list(parameters.values()), loss, draws, [])
         self._known: dict[int, ScriptedPass | None] = {}
         self._uses = Counter[int]()
-        self._long: set[int] = set()  # sizes of batches whose passes take long
+        self._with_long_passes: set[int] = set()  # sizes of batches
 
     @cached_property
     def possible(self) -> bool:
@@ -125,7 +125,7 @@ class Scripts:
 
     def _is_worth_it(self, size: int) -> bool:
         """Whether a script would be worth it for the next batch of this size: if its pass takes long, only with idle threads."""
-        return size not in self._long or self._threads_are_idle()
+        return size not in self._with_long_passes or self._threads_are_idle()
 
     def _threads_are_idle(self) -> bool:
         """Whether there are threads that have nothing to do now, and may be asked for a part of the work."""
@@ -136,7 +136,7 @@ class Scripts:
         longest = math.inf if self._threads_are_idle() else LONGEST
         script, seconds = _script_pass(self._network, batch, longest)
         if seconds > longest and self._network.idle:  # threads may be idle later
-            self._long.add(size)
+            self._with_long_passes.add(size)
             del self._uses[size]
             return
         if script is not None:

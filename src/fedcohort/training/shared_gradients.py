@@ -7,6 +7,7 @@ take some of the samples.
 import torch
 from torch import Tensor
 
+from fedcohort.training.divided_calls import multiplications
 from fedcohort.training.forward_functions import edges_of_parts
 
 __all__ = ["convolution_gradients", "finish", "nothing_begun", "takes_long"]
@@ -19,7 +20,7 @@ def takes_long(delta: Tensor, weight: Tensor) -> bool:
         delta: the gradient of the layer's outputs.
         weight: its weights, with one entry of the first dimension per output.
     """
-    return delta.numel() * (weight.numel() // weight.size(0)) >= 2**21
+    return multiplications(delta, weight) >= 2**21
 
 
 def nothing_begun() -> list[torch.jit.Future[Tensor]]:

@@ -1,4 +1,4 @@
-"""Idle threads take a part of the convolutions in scripts: the bits stay the same."""
+"""Idle threads take a part of the convolutions and products in scripts: the bits stay the same."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
-from fedcohort.training import call_sharing, divided_calls, matrix_products, network_scripts, shared_gradients
+from fedcohort.training import call_sharing, matrix_products, network_scripts, shared_gradients
 from fedcohort.training.divided_calls import most_parts
 from fedcohort.training.matrix_products import quick_products
 from fedcohort.training.network_scripts import Scripts
@@ -87,8 +87,8 @@ def _all_convolutions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(network_scripts, "USES", 1)
     monkeypatch.setattr(network_scripts, "LONGEST", 60.0)  # first calls take long on a busy machine
     monkeypatch.setattr(call_sharing, "takes_long", lambda *_: True)
-    monkeypatch.setattr(divided_calls, "WORTH_OF_CONVOLUTION", 1)
-    monkeypatch.setattr(divided_calls, "WORTH_OF_PRODUCT", 1)
+    monkeypatch.setattr(call_sharing, "WORTH_OF_CONVOLUTION", 1)
+    monkeypatch.setattr(call_sharing, "WORTH_OF_PRODUCT", 1)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -209,8 +209,8 @@ def test_long_passes_have_scripts_if_threads_are_idle(monkeypatch: pytest.Monkey
     without = nn.Sequential(nn.Flatten(), nn.LayerNorm(64), nn.Linear(64, 4))
     idle.fill_(1)
     assert scripts_of(without, idle).impossible(SIZE), "it has nothing to share"
-    monkeypatch.setattr(divided_calls, "WORTH_OF_CONVOLUTION", 2**40)
-    monkeypatch.setattr(divided_calls, "WORTH_OF_PRODUCT", 2**40)
+    monkeypatch.setattr(call_sharing, "WORTH_OF_CONVOLUTION", 2**40)
+    monkeypatch.setattr(call_sharing, "WORTH_OF_PRODUCT", 2**40)
     monkeypatch.setattr(call_sharing, "takes_long", lambda *_: False)
     assert scripts_of(module, idle).impossible(SIZE), "sharing is not worth it"
 

@@ -1,4 +1,4 @@
-"""How much clients have worked in a round of a server outside simulations, in units of a round of nominal work."""
+"""For how many epochs clients have trained in a round of a server outside simulations."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,7 @@ def epochs_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
     """The epochs of each client, float64 [n]. Divided by those of nominal work, they are its work, as in a simulation.
 
     If ``cohort.stop`` can end the training before ``cohort.epochs``, the epochs are those that the client reports; they are the
-    maximum if it reports none, or a number that cannot be. Epochs whose samples are drawn by their loss take a third longer.
+    maximum if it reports none, or an impossible number. An epoch with samples drawn by their loss counts as 4/3.
 
     Args:
         cohort: the cohort.
