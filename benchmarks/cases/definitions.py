@@ -39,6 +39,7 @@ class Case:
         clip: largest norm of a gradient; 0 means no clipping.
         augment: none, or flip (images are mirrored at random).
         arithmetic: ``engine.arithmetic`` of FedCohort's runs; the loop always computes in single precision.
+        threads_per_client: ``engine.threads_per_client`` of FedCohort's runs.
         test: images that are evaluated after every round; 0 means none.
         rounds: rounds of a turn.
         plans: plans that are measured; ``threads`` is the default plan.
@@ -66,6 +67,7 @@ class Case:
     clip: float = 0.0
     augment: str = "none"
     arithmetic: str = "exact"
+    threads_per_client: int = 1
     test: int = 0
     rounds: int = 1
     plans: tuple[str, ...] = ("threads", "stacked", "auto")

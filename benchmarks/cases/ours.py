@@ -45,7 +45,7 @@ def experiment_of(case: Case, plan: str) -> fedcohort.Experiment:
             "clip_norm": case.clip,
             "augment": case.augment,
         },
-        engine={"plan": plan, "arithmetic": case.arithmetic},
+        engine={"plan": plan, "arithmetic": case.arithmetic, "threads_per_client": case.threads_per_client},
         measures={"evaluate_every": 1 if case.test else MOST_ROUNDS},
     )
 

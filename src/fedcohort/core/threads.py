@@ -4,13 +4,21 @@ import os
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from itertools import accumulate
 from threading import Barrier, current_thread
 from typing import TypeVar
 
-__all__ = ["SHARED", "in_background", "in_two_threads", "one_thread", "one_thread_each", "usual_settings"]
+__all__ = [
+    "SHARED",
+    "in_background",
+    "in_two_threads",
+    "intra_op_threads",
+    "one_thread",
+    "one_thread_each",
+    "usual_settings",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,13 +30,18 @@ SHARED = 2**21
 """Number of values of a model from which two threads share work on its entries, which other threads may be waiting for."""
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Run the block with one intra-op thread, so that its bits do not depend on the number of cores; restores torch's setting."""
+    return intra_op_threads(1)
+
+
+@contextmanager
+def intra_op_threads(number: int) -> Iterator[None]:
+    """Run the block with this number of intra-op threads, on which its bits can depend; restores torch's setting."""
     import torch
 
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     try:
         yield
     finally:

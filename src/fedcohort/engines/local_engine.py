@@ -76,11 +76,12 @@ class LocalEngine:
         training: the experiment's settings.
         algorithm: the run's algorithm.
         seed: the experiment's seed.
-        workers: number of threads; 0 means one per core that this process may use.
+        workers: number of threads; 0 means one per core that this process may use, divided by ``threads_per_client``.
         memories: stores the clients' memories; by default in this process, and beyond 1 GiB in a file.
         plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning that says why.
         arithmetic: see :mod:`fedcohort.engines.device`.
         omitted: names of the entries of the network's state dictionary that models do not have; None means that they are found.
+        threads_per_client: number of intra-op threads with which a client is trained; stacks have one.
 
     Attributes:
         plan: how clients are trained.
@@ -105,18 +106,19 @@ class LocalEngine:
         plan: Plan = "threads",
         arithmetic: Arithmetic = "exact",
         omitted: Collection[str] | None = None,
+        threads_per_client: int = 1,
     ) -> None:
         self.federation = federation
         self._sizes = federation.num_samples
         self.seed = seed
-        self._training, self._arithmetic = training, arithmetic
+        self._training, self._arithmetic, self._threads_per_client = training, arithmetic, threads_per_client
         self.device = federation.device
         if on_cpu := self.device.type == "cpu":
             keep_freed_memory()
         self._network = partial(build_module, model, federation, seed, DTYPES[training.precision])
         first = self._module()
         self.omitted = frozenset(omitted_entries(first, self._network, federation) if omitted is None else omitted)
-        self.workers = 1 if plan == "loop" else workers or threads_for(first, self.device)
+        self.workers = 1 if plan == "loop" else workers or max(1, threads_for(first, self.device) // threads_per_client)
         self.memories = Memories() if memories is None else memories
         self._model_bytes = 1
         self.plan: Plan = plan
@@ -140,7 +142,8 @@ class LocalEngine:
         draws: bool | None = None
         for number in range(self.workers):
             module = self._module() if number else module
-            trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, draws, self.omitted)
+            beside = draws, self.omitted, self._threads_per_client
+            trainer = Trainer(self.federation, module, self._training, algorithm, self.seed, *beside)
             trainer.share_work(self._idle.count)
             if self.workers > 1:
                 trainer.stream = device.new_stream(self.device)

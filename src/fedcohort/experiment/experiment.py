@@ -25,7 +25,6 @@ from fedcohort.core.plugins import is_ours, short_name
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.handed_over import comments
-from fedcohort.experiment.measure_checks import check_measures
 from fedcohort.experiment.nested_values import flattened, merge, nested, without_none
 from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
@@ -46,6 +45,7 @@ from fedcohort.experiment.sections import (
     Systems,
     Variant,
 )
+from fedcohort.experiment.setting_checks import check_settings
 from fedcohort.experiment.settings_in_key import settings_in_key
 from fedcohort.experiment.sweep_checks import about_unknown_key, check_number_of_rows, check_sweep
 from fedcohort.experiment.swept_labels import swept_labels
@@ -106,7 +106,7 @@ class Experiment(Section):
             raise explain(error, "", type(self)) from None
         self.__dict__["_unnamed"] = unnamed_settings(values)
         self._cap_k(values.get("selection"))
-        check_measures(self.measures, self.data.validation, self.rounds)
+        check_settings(self.measures, self.engine, self.data.validation, self.rounds)
         selector, algorithm = self.selection.build(), self.algorithm.build()
         self.check_needs(selector.needs, repr(self.selection.name))
         self.check_needs(algorithm.needs, repr(self.algorithm.name))

@@ -270,8 +270,8 @@ class Systems(Section):
 
 
 class Engine(Section):
-    """Where and how training runs. Only the plans ``stacked`` and ``means``, the device and the arithmetic change results, through
-    rounding."""
+    """Where and how training runs. Only the plans ``stacked`` and ``means``, the threads per client, the device and the arithmetic
+    change results, through rounding."""
 
     name: Annotated[Literal["local", "ray"], NotInKey()] = "local"
     """local: clients are trained in threads of this process; ray: on the hosts of a Ray cluster, with the same results (needs
@@ -284,7 +284,12 @@ class Engine(Section):
     means: models stay on the hosts of a cluster, which send the means of blocks of clients, with results equal up to rounding; auto:
     the plan that is fastest in a measurement on this machine, which the record then states (``threads`` on a cluster)."""
     workers: Annotated[int, Ge(0), NotInKey()] = 0
-    """Number of threads, or of hosts of a cluster; 0 means one per core."""
+    """Number of threads, or of hosts of a cluster, each of which trains one client at a time; 0 means one per core, or one per
+    ``threads_per_client`` cores."""
+    threads_per_client: Annotated[int, Ge(1), NotInKey((1,))] = 1
+    """Number of intra-op threads of PyTorch with which a client is trained. If a round has fewer clients than there are cores, large
+    networks are faster with more than one. Each number has results of its own, through rounding. Only for the plans ``threads`` and
+    ``loop`` on CPUs; ``auto`` then means ``threads``."""
     address: Annotated[str, NotInKey()] = ""
     """Address of the Ray cluster, such as ``10.0.0.5:6379``; empty means a private cluster on this machine. Only for ``ray``."""
     patience: Annotated[float, Gt(0), NotInKey()] = 600.0

@@ -12,6 +12,7 @@ from fedcohort.core.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_files import copied
+from fedcohort.experiment.setting_checks import check_engine
 from fedcohort.record import BeingWrittenError, Run, check_database_exists, check_own_checkpoints, is_being_written
 from fedcohort.runs.run_data import key_of, on_data
 
@@ -21,7 +22,11 @@ log = logging.getLogger("fedcohort")
 
 
 def on_device(cell: Cell) -> Cell:
-    """The cell; if its device is "auto", with the device that this machine has."""
+    """The cell; if its device is "auto", with the device that this machine has.
+
+    Raises:
+        UsageError: the engine has settings that do not fit the device.
+    """
     device = cell.experiment.engine.device
     if cell.experiment.engine.name == "ray" and device not in ("cpu", "cuda"):
         raise UsageError(
@@ -31,7 +36,9 @@ def on_device(cell: Cell) -> Cell:
         return cell
     from fedcohort.engines.device import pick_device
 
-    return replace(cell, experiment=cell.experiment.with_engine(device=pick_device("auto")))
+    experiment = cell.experiment.with_engine(device=pick_device("auto"))
+    check_engine(experiment.engine)
+    return replace(cell, experiment=experiment)
 
 
 def with_plan(cell: Cell, plan: str) -> Cell:

@@ -264,8 +264,10 @@ def _play(cell: Cell, number: int, runs: str | Path, threads: int, trust: bool) 
     device = cell.experiment.engine.device
     if of_process(device, process.number) != device:
         cell = replace(cell, experiment=cell.experiment.with_engine(device=of_process(device, process.number)))
-    if not cell.experiment.engine.workers:
-        cell = replace(cell, experiment=cell.experiment.with_engine(workers=threads))
+    engine = cell.experiment.engine
+    if not engine.workers:
+        workers = max(1, threads // engine.threads_per_client)
+        cell = replace(cell, experiment=cell.experiment.with_engine(workers=workers))
     with _unless_asked_to_end(), _last_after_an_error(process), _warnings_of(cell, quiet=process.quiet):
         run_cell(cell, given, runs=runs, trust=trust)
 

@@ -1,17 +1,15 @@
 """Build everything that a run needs before its first round: data, clients, model, clock, strategy, algorithm, engine."""
 
 import copy
-import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcohort.core.errors import UsageError
 from fedcohort.core.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.experiment.given_objects import Given
@@ -22,11 +20,10 @@ from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.personal_model_checks import check_personal_models
 from fedcohort.runs.run_clock import clock_of
 from fedcohort.runs.run_data import load_data, on_data
+from fedcohort.runs.run_engine import driver_device, engine_of
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm
-    from fedcohort.engines.cluster.ray_engine import RayEngine
-    from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.federation import Federation
     from fedcohort.federation.partition import Partition
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
     from fedcohort.selection import Census, Selector
 
 __all__ = ["Federated", "check_model", "federate", "give_tools", "look", "model_of", "plugins_of", "prepare"]
-
-log = logging.getLogger("fedcohort")
-"""Reports which plan was chosen for ``engine.plan = "auto"``, and why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +169,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     from fedcohort.training.mixed_samples import drawn_by_loss
     from fedcohort.training.personal_models import personal_data
 
-    seed, federated = experiment.seed, federate(experiment, given, _driver_device(experiment))
+    seed, federated = experiment.seed, federate(experiment, given, driver_device(experiment))
     federation = federated.federation
     check_labels(experiment.training, numeric=federation.is_numeric, data=federated.dataset.name)
     selector, algorithm = plugins_of(experiment, given)
@@ -190,7 +184,7 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
         give_tools(algorithm, model, federation, federated.public, seed)
     largest = k if algorithm.pools else max([k, *(later for _, later in experiment.selection.k_steps)])
     cohort = min(math.ceil(largest * systems.overcommit), federation.num_clients)
-    engine = _engine(experiment, model, federation, algorithm, cohort)
+    engine = engine_of(experiment, model, federation, algorithm, cohort)
     try:
         start = engine.initial_model()
         clock = clock_of(experiment, systems, federation.num_samples, algorithm, start, Clock)
@@ -261,60 +255,6 @@ def give_tools(
             seed=seed,
         )
     )
-
-
-def _driver_device(experiment: Experiment) -> str:
-    """The device of the tensors in this process: the experiment's, or the CPU if clients are trained on a cluster."""
-    from fedcohort.engines.device import check_precision, pick_device
-
-    check_precision(experiment.engine.device, experiment.training.precision)
-    return "cpu" if experiment.engine.name == "ray" else pick_device(experiment.engine.device)
-
-
-def _engine(
-    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
-) -> "LocalEngine | RayEngine":
-    """The engine of the experiment, for about ``cohort`` clients a round."""
-    from fedcohort.engines.local_engine import LocalEngine
-
-    settings, training, seed = experiment.engine, experiment.training, experiment.seed
-    if settings.name == "local":
-        plan = _plan(experiment, model, federation, algorithm, cohort)
-        arithmetic = settings.arithmetic
-        return LocalEngine(
-            federation, model, training, algorithm, seed, settings.workers, plan=plan, arithmetic=arithmetic
-        )
-    from fedcohort.engines.cluster.host_pool import shared_pool
-    from fedcohort.engines.cluster.ray_engine import RayEngine
-
-    pool = shared_pool(settings.address, settings.workers, gpu=settings.device == "cuda", patience=settings.patience)
-    return RayEngine(
-        federation, model, training, algorithm, seed, settings.workers,
-        pool=pool, plan=settings.plan if settings.plan in ("stacked", "means") else "threads",
-        arithmetic=settings.arithmetic, device=settings.device,
-    )  # fmt: skip
-
-
-def _plan(
-    experiment: Experiment, model: "Model", federation: "Federation", algorithm: "Algorithm", cohort: int
-) -> Literal["loop", "threads", "stacked"]:
-    """How clients are trained: the plan of the experiment, or for "auto" the plan that is fastest for ``cohort`` clients a round.
-
-    Raises:
-        UsageError: the plan needs a cluster.
-    """
-    engine = experiment.engine
-    if engine.plan == "means":
-        raise UsageError("engine.plan = 'means': only with engine.name = 'ray'; use 'threads', 'stacked' or 'auto'")
-    if engine.plan != "auto":
-        return engine.plan
-    from fedcohort.engines.plans import choose_plan
-
-    choice = choose_plan(
-        federation, model, experiment.training, algorithm, experiment.seed, engine.workers, cohort, engine.arithmetic
-    )
-    log.info("%s", choice)
-    return choice.plan
 
 
 def _census(

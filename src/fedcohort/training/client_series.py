@@ -57,7 +57,8 @@ class ClientSeries:
     def _program(self, epochs: int) -> Program | ScriptedSeries | None:
         """The program that trains clients with up to this number of epochs in a series, or the scripts."""
         setup, size = self.setup, self.setup.training.batch_size
-        if not size or setup.training.augment != "none":
+        # sums over the samples of several clients may be divided among intra-op threads in another way than those of one client
+        if not size or setup.training.augment != "none" or setup.threads_per_client > 1:
             return None
         by_epoch = setup.algorithm.corrects and not setup.own_corrections.possible
         if epochs > 1 and by_epoch:  # a correction may change from one epoch to the next

@@ -1,6 +1,7 @@
 """One copy of the model with everything that the local training of one client after another needs."""
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors
 from fedcohort.algorithms.base import adds_correction, takes_plain_steps
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.algorithms.training_settings import Training
+from fedcohort.core.threads import intra_op_threads
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.image_augmentation import check_images
@@ -48,6 +50,7 @@ class LocalSetup:
             that a trial run decides.
         omitted: names of the entries of the module's state dictionary that models do not have, see
             :func:`~fedcohort.training.omitted_entries.omitted_entries`.
+        threads_per_client: number of intra-op threads with which a client is trained, on which the bits depend.
 
     Attributes:
         training: the settings after the algorithm has adapted them.
@@ -76,9 +79,11 @@ class LocalSetup:
         seed: int,
         draws: bool | None = None,
         omitted: Collection[str] = (),
+        threads_per_client: int = 1,
     ) -> None:
         self.federation = federation
         self.algorithm = algorithm
+        self.threads_per_client = threads_per_client
         self.training = settings_under(algorithm, training)
         check_images(training.augment, federation.sample_shape)
         self.loss = self.training.build_loss()
@@ -103,7 +108,8 @@ class LocalSetup:
         on_cpu = federation.device.type == "cpu"
         self.scripts = Scripts(self.module, self.parameters, self.loss, self.draws) if on_cpu else None
         self.own_corrections = OwnCorrections(algorithm, self.scripts is not None and self.scripts.possible)
-        self.program, self._outputs_program = self._programs()
+        with self.own_threads():
+            self.program, self._outputs_program = self._programs()
         self.recordings: dict[int, RecordedPass] = {}
         if federation.device.type == "cuda" and not self.draws:
             self._record_passes()
@@ -140,6 +146,10 @@ class LocalSetup:
             recording.fresh = not takes_plain_steps(self.algorithm)
             self.recordings[size] = beside = recording
 
+    def own_threads(self) -> AbstractContextManager[None]:
+        """A block with the intra-op threads of a client's training; the threads of an engine have one otherwise."""
+        return intra_op_threads(self.threads_per_client) if self.threads_per_client > 1 else nullcontext()
+
     def passes(self, samples: int) -> list[slice]:
         """The samples of each forward pass of a training; a single pass if they depend on each other, see
         :mod:`fedcohort.training.mixed_samples`."""
@@ -147,9 +157,10 @@ class LocalSetup:
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work
-        <fedcohort.training.plain_network.Program.share_work>`."""
+        <fedcohort.training.plain_network.Program.share_work>`. They have one intra-op thread each, so clients with more share
+        nothing."""
         threads = int(idle)
-        if threads > 1:
+        if threads > 1 and self.threads_per_client == 1:
             by_program = self.program is not None and self.program.share_work(idle, threads)
             scripts = self.scripts if self.program is None or self.own_corrections.possible else None
             self.shares_work = by_program or (scripts is not None and scripts.share_work(idle))

@@ -64,16 +64,17 @@ class Trainer(LocalSetup):
             problem = ClientProblem(self, model, t, client, received or {}, memory or {})
             return Session(self, problem, self.training.epochs if epochs is None else epochs, sampling)
 
-        training = session()
-        try:
-            training.run(stop)
-        except ScriptError:
-            if self.scripts is None:
-                raise
-            self.scripts.give_up()
+        with self.own_threads():
             training = session()
-            training.run(stop)  # raises the error in the line of code that makes the call
-        return training.result()
+            try:
+                training.run(stop)
+            except ScriptError:
+                if self.scripts is None:
+                    raise
+                self.scripts.give_up()
+                training = session()
+                training.run(stop)  # raises the error in the line of code that makes the call
+            return training.result()
 
     def beside(self, federation: Federation, algorithm: Algorithm, seed: int) -> "Trainer":
         """A trainer with the module, the optimizer and the settings of this one, for training with other data or without this

@@ -395,6 +395,18 @@ def test_a_run_is_the_same_run_on_a_cluster(selection: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("runs_on_hosts")
+def test_a_run_with_several_threads_per_client_is_the_same_run_on_a_cluster(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"rounds": 2, "model": {"name": "mlp", "hidden": 512}, "algorithm": "scaffold"}
+    runs = [
+        fedcohort.run(small(**values, engine=engine), runs=tmp_path / str(i))
+        for i, engine in enumerate([{}, {"threads_per_client": 2}, {"threads_per_client": 2, "name": "ray"}])
+    ]
+    assert len({run.path.name for run in runs}) == 2
+    one, local, remote = map(content, runs)
+    assert remote == local != one
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
 @pytest.mark.parametrize("algorithm", ["fedavg", *slow_after(0, ["scaffold", "krum"])])
 def test_a_run_with_stacks_is_the_same_run_on_a_cluster(algorithm: str, tmp_path: Path) -> None:
     """FedAvg computes the means of these stacks without computing each model, which rounds differently."""
@@ -601,6 +613,18 @@ def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"pip install 'fedcohort\[ray\]'"):
         ray_package.ray_module()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hosts", "cores", "size"), [(0, 2, 2), (0, 5, 1), (3, 2, 3)])
+def test_hosts_may_have_several_cores(hosts: int, cores: int, size: int) -> None:
+    """In a process of its own, with a private cluster on a machine of five cores."""
+    source = "import os, sys; os.cpu_count = lambda: 5; from fedcohort.engines.cluster.host_pool import HostPool"
+    source += (
+        f"; pool = HostPool('', {hosts}, {cores}); pool.wait_until_ready(); print('size', pool.size); pool.close()"
+    )
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=True)
+    assert f"size {size}" in ended.stdout.splitlines()
 
 
 def test_a_private_cluster_refuses_hosts_that_it_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,16 @@ def test_the_run_is_the_local_run(name: str, tmp_path: Path) -> None:
     assert there.path.name != local.path.name
 
 
+def test_sites_with_several_threads_per_client_have_the_bits_of_a_simulation_with_as_many(tmp_path: Path) -> None:
+    experiment = small(rounds=2, model={"name": "mlp", "hidden": 512})
+    two, one = (
+        model_of(fedcohort.run(experiment.with_engine(threads_per_client=number), runs=tmp_path / "local"))
+        for number in (2, 1)
+    )
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN, threads_per_client=2)
+    assert model_of(played(grid_of(sites), experiment, tmp_path / "there")) == two != one
+
+
 def test_with_wall_time_the_record_has_the_seconds_that_clients_took(tmp_path: Path) -> None:
     experiment = small(rounds=3, **CASES["powd"])
     where = grid(experiment, seconds=lambda position, message: 1.0 + position)
@@ -354,6 +364,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], Allowed, str]] = {
     "clients_every": ({"measures": {"clients_every": 1}}, OPEN, "measures.clients_every: asks all clients"),
     "personal_epochs": ({"measures": {"personal_epochs": 1}}, OPEN, "measures.personal_epochs: asks all clients"),
     "plan": ({"engine": {"plan": "stacked"}}, OPEN, "engine: a deployment has the plan 'threads'"),
+    "threads": (
+        {"engine": {"threads_per_client": 4}},
+        OPEN,
+        "engine.threads_per_client = 4: leave it out; each site has its own",
+    ),
 }
 
 

@@ -74,6 +74,13 @@ def test_a_site_with_the_owners_data_introduces_itself(tmp_path: Path) -> None:
     )
 
 
+def test_a_site_has_its_own_numbers_of_threads(tmp_path: Path) -> None:
+    site = open_site(owner(tmp_path, "workers = 3\nthreads_per_client = 4"))
+    assert (site.workers, site.threads_per_client) == (3, 4)
+    with pytest.raises(UsageError, match="threads_per_client = 0"):
+        read_site_file(owner(tmp_path, "threads_per_client = 0"))
+
+
 def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
     said = unpack(open_site(owner(tmp_path)).handle(HELLO))
     assert (said["training"], said["questions"], said["reports"], said["clients"][0]["histogram"]) == (

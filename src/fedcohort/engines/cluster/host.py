@@ -110,7 +110,10 @@ class _Site:
             built = build_module(model, federation, setup.seed)
             return device.in_bfloat16(built) if setup.arithmetic == "bf16" else built
 
-        trainer = Trainer(federation, module(), training, algorithm, setup.seed, omitted=setup.omitted)
+        trainer = Trainer(
+            federation, module(), training, algorithm, setup.seed,
+            omitted=setup.omitted, threads_per_client=setup.threads_per_client,
+        )  # fmt: skip
         trainer.frozen.set(as_tensors(setup.frozen)[""])  # another processor may have drawn others
         layout = ModelLayout(trainer.entries)
         site = _Site(setup, federation, trainer, layout, ReusedRows(layout.num_bytes), None)

@@ -1,4 +1,4 @@
-"""The hosts of a Ray cluster: actors with one processor core (or one GPU) each, replaced when they are lost."""
+"""The hosts of a Ray cluster: actors with some processor cores (or one GPU) each, replaced when they are lost."""
 
 import logging
 import os
@@ -63,7 +63,8 @@ class HostPool:
 
     Args:
         address: address of a Ray cluster, such as ``"10.0.0.5:6379"`` or ``"auto"``; empty for a private one on this machine.
-        hosts: number of hosts; 0 means one per core, or per GPU, of the cluster.
+        hosts: number of hosts; 0 means as many as the cluster has cores, or GPUs, for.
+        cores: number of cores of each host.
         gpu: whether each host needs a GPU.
         patience: seconds to wait for a host when none is left.
 
@@ -71,8 +72,10 @@ class HostPool:
         UsageError: the cluster cannot be reached, or a private cluster has no room for the hosts.
     """
 
-    def __init__(self, address: str = "", hosts: int = 0, *, gpu: bool = False, patience: float = PATIENCE) -> None:
-        self.address, self.gpu, self.patience = address, gpu, patience
+    def __init__(
+        self, address: str = "", hosts: int = 0, cores: int = 1, *, gpu: bool = False, patience: float = PATIENCE
+    ) -> None:
+        self.address, self.cores, self.gpu, self.patience = address, cores, gpu, patience
         self._ray = ray_module()
         self._connect(hosts)
         resources = self._ray.cluster_resources()
@@ -82,9 +85,9 @@ class HostPool:
             except UsageError:
                 self._ray.shutdown()
                 raise
-        self.size = hosts or max(1, int(resources.get("GPU" if gpu else "CPU", 1)))
+        self.size = hosts or max(1, int(resources.get("GPU", 1) if gpu else resources.get("CPU", 1) // cores))
         kind = self._ray.remote(
-            num_cpus=1,
+            num_cpus=cores,
             num_gpus=1 if gpu else 0,
             max_restarts=0,
             enable_task_events=False,  # Ray's own record of every call, which nothing here reads
@@ -93,8 +96,7 @@ class HostPool:
         self._start = kind.remote
         self._warned: set[tuple[str, str]] = set()
         self._alone_since: float | None = None
-        self._told, self._not_started = False, ""
-        self._next_start = 0.0
+        self._told, self._not_started, self._next_start = False, "", 0.0
         self.members: list[Member] = []
         self.refill()
 
@@ -201,7 +203,7 @@ class HostPool:
                     f"ray start --head printed, or leave it out for a private cluster on this machine{_about_token()}"
                 ) from None
             return
-        cores = max(hosts, os.cpu_count() or 1)
+        cores = max(max(hosts, 1) * self.cores, os.cpu_count() or 1)
         for attempt in range(1, STARTS + 1):
             try:
                 with _sigterm_unchanged():
@@ -336,13 +338,13 @@ def listed_clients(clients: Sequence[int]) -> str:
 _POOLS: dict[tuple[Any, ...], HostPool] = {}
 
 
-def shared_pool(address: str, hosts: int, *, gpu: bool, patience: float) -> HostPool:
+def shared_pool(address: str, hosts: int, cores: int = 1, *, gpu: bool, patience: float) -> HostPool:
     """The pool of this process for these settings; it stays until the process ends, so that the next run starts at once."""
-    key = address, hosts, gpu
+    key = address, hosts, cores, gpu
     if key not in _POOLS:
         for other in list(_POOLS):
             _POOLS.pop(other).close()
-        _POOLS[key] = HostPool(address, hosts, gpu=gpu, patience=patience)
+        _POOLS[key] = HostPool(address, hosts, cores, gpu=gpu, patience=patience)
     pool = _POOLS[key]
     pool.patience = patience
     return pool

@@ -100,6 +100,7 @@ class Setup:
         arithmetic: see :mod:`fedcohort.engines.device`.
         omitted: names of the entries of the network that models do not have.
         frozen: the values of those that are parameters.
+        threads_per_client: number of intra-op threads with which a client is trained.
     """
 
     clients: Mapping[str, Any]
@@ -110,6 +111,7 @@ class Setup:
     arithmetic: Arithmetic
     omitted: frozenset[str]
     frozen: NestedArrays
+    threads_per_client: int
 
 
 @dataclass(frozen=True)

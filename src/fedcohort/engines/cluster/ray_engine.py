@@ -81,6 +81,7 @@ class RayEngine:
         plan: how clients are trained, see above.
         memories: stores the clients' memories on the driver.
         device: device of the hosts' tensors. The driver evaluates on its CPU.
+        threads_per_client: number of intra-op threads with which a host trains a client.
 
     Attributes:
         plan: how clients are trained. Clients that cannot be stacked are trained by ``threads``, with a warning.
@@ -101,6 +102,7 @@ class RayEngine:
         memories: Memories | None = None,
         arithmetic: Arithmetic = "exact",
         device: str = "cpu",
+        threads_per_client: int = 1,
     ) -> None:
         self._ray = ray_module()
         self._pool, self._hosts = pool, workers or pool.size
@@ -120,7 +122,7 @@ class RayEngine:
         self._lock = threading.Lock()
         self._closed = False
         plugins, frozen = _plugins(model, training, algorithm), as_arrays({"": self._driver.frozen()})
-        settings = seed, self._stacked, device, arithmetic, self._driver.omitted, frozen
+        settings = seed, self._stacked, device, arithmetic, self._driver.omitted, frozen, threads_per_client
         self._setup = self._ray.put(Setup(clients_of(federation), plugins, *settings))
         self._sent: tuple[ModelState, Any] | None = None
         self._weights_are_samples = True  # in the last mean that was asked for; hosts then compute means at once

@@ -46,6 +46,11 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             raise UsageError(f"measures.{name}: asks all clients for the record; leave it out in a deployment")
     if experiment.engine.device != "cpu" or experiment.engine.plan not in ("threads", "loop"):
         raise UsageError("engine: a deployment has the plan 'threads' and the device 'cpu'; leave both out")
+    if experiment.engine.threads_per_client > 1:
+        raise UsageError(
+            f"engine.threads_per_client = {experiment.engine.threads_per_client}: leave it out; each site has its own number, "
+            "threads_per_client in its site.toml"
+        )
     for name in ("model", "algorithm"):
         plugin = getattr(experiment, name).name
         if is_file_name(plugin):

@@ -45,7 +45,9 @@ class Site:
         allowed: what is disclosed.
         spent: the budget, and what is used of it.
         memories: the clients' memories.
-        workers: number of threads; 0 means one per core.
+        workers: number of threads, each of which trains one client at a time; 0 means one per core, or one per
+            ``threads_per_client`` cores.
+        threads_per_client: number of intra-op threads with which a client is trained.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class Site:
         spent: Spent | None = None,
         memories: MemoryVersions | None = None,
         workers: int = 1,
+        threads_per_client: int = 1,
     ) -> None:
         self.name, self.clients, self.plugins, self.workers = name, dict(clients), plugins, workers
+        self.threads_per_client = threads_per_client
         self.allowed = Allowed() if allowed is None else allowed
         self.spent = Spent(Budget()) if spent is None else spent
         self.memories = MemoryVersions() if memories is None else memories
@@ -295,7 +299,9 @@ class Site:
         """An engine that omits and trains what the server's does; frozen parameters must have the server's values."""
         parts, seed = self.plugins(setup), setup.count("seed")
         omitted = setup.names("omitted") if setup.has("omitted") else ()
-        engine = LocalEngine(federation, *parts, seed, self.workers, omitted=omitted)
+        engine = LocalEngine(
+            federation, *parts, seed, self.workers, omitted=omitted, threads_per_client=self.threads_per_client
+        )
         try:
             check_sums(setup.tensors("frozen") if omitted else {}, engine.frozen(), engine.trainable)
             if setup.has("trainable") and (trained := set(setup.names("trainable"))) != engine.trainable:

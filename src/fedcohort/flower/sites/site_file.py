@@ -96,7 +96,10 @@ class SiteFile(Section):
     state: str = "state"
     """Folder for the clients' memories and for what was used of the budget."""
     workers: Annotated[int, Ge(0)] = 0
-    """Number of threads; 0 means one per core."""
+    """Number of threads, each of which trains one client at a time; 0 means one per core, or one per ``threads_per_client`` cores."""
+    threads_per_client: Annotated[int, Ge(1)] = 1
+    """Number of intra-op threads of PyTorch with which a client is trained. A site with one client and several cores trains a large
+    network faster with more than one. The last digits of its updates then depend on the number."""
     superlink: SuperLink = SuperLink()
     data: SiteData = SiteData()
     allow: Allow = Allow()
@@ -141,6 +144,7 @@ def open_site(path: str | Path) -> Site:
     return Site(
         file.name, clients, installed_plugins, allowed=allowed, spent=spent, memories=MemoryVersions(state / "memories"),
         workers=file.workers,
+        threads_per_client=file.threads_per_client,
     )  # fmt: skip
 
 
