@@ -16,6 +16,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import cores
+from fedcohort.core.threads import intra_op_threads, one_thread
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.federation.federation import Federation, Samples
@@ -129,18 +130,18 @@ def test_only_trainings_have_more_threads(pictures: Federation) -> None:
         assert otherwise == {1}
 
 
-def test_no_measurement_chooses_a_library_whose_bits_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "left_to_pytorch"), [(1, 0), (2, 64)])
+def test_no_measurement_chooses_a_library_whose_bits_may_differ(
+    number: int, left_to_pytorch: int, pictures: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gradients of weights have the same bits in both libraries with one thread only."""
     monkeypatch.setattr("fedcohort.training.matrix_products._quick_for_short_batches", lambda: True)
-    before = torch.get_num_threads()
-    try:
-        found = []
-        for number in (1, 2):
-            torch.set_num_threads(number)
-            found.append(short_batch(784))
-    finally:
-        torch.set_num_threads(before)
-    assert found == [0, 64]
+    with intra_op_threads(number):
+        assert short_batch(784) == left_to_pytorch
+    with one_thread():  # as a trainer is made
+        setup = LocalSetup(pictures, NETWORKS["perceptron"](), TRAINING, FedAvg(), 3, threads_per_client=number)
+    assert setup.program is not None
+    assert {layer.short for layer in setup.program._layers if layer.kind == "linear"} == {left_to_pytorch}
 
 
 @pytest.mark.parametrize(("number", "workers"), [(1, cores()), (cores(), 1), (cores() + 5, 1)])
@@ -149,8 +150,9 @@ def test_threads_of_all_clients_have_a_core_each(number: int, workers: int, pict
         assert engine.workers == workers
 
 
-def test_a_run_says_its_number_of_threads(tmp_path: Path) -> None:
-    """In its hash, unless it is 1; `auto` means threads then."""
+def test_a_run_says_its_number_of_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its hash, unless it is 1; `auto` means threads then, without a measurement."""
+    monkeypatch.setattr("fedcohort.engines.plans.choose_plan", None)
     model = {"name": "mlp", "hidden": 512}
     assert small(engine={"threads_per_client": 1}).key() == small().key()
     assert len({small(engine={"threads_per_client": number}).key() for number in (1, 2, 3)}) == 3
