@@ -1,5 +1,7 @@
 """The Python interface: one run, all seeds of a row, and comparisons with strategies and algorithms from Python."""
 
+import doctest
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,27 @@ class Lowest(Selector):
 
     def select(self, round: Round) -> Cohort:
         return Cohort(round.available[: round.k])
+
+
+# --- examples in docstrings ------------------------------------------------------------------------------------------------
+
+SOURCE = Path(fedcohort.__file__).parent
+
+WITH_EXAMPLES = sorted(
+    ".".join(("fedcohort", *file.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for file in SOURCE.rglob("*.py")
+    if ">>> " in file.read_text(encoding="utf-8")
+)
+"""The modules with examples in their docstrings."""
+
+
+@pytest.mark.parametrize("module", WITH_EXAMPLES)
+def test_examples_in_docstrings_give_what_they_show(module: str) -> None:
+    if module.startswith("fedcohort.flower."):
+        pytest.importorskip("flwr", reason="the extra flower is not installed")
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 # --- seeds -----------------------------------------------------------------------------------------------------------------

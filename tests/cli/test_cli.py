@@ -837,6 +837,7 @@ def test_a_directory_that_cannot_be_written(below: str, tmp_path: Path) -> None:
 
 def test_run_directories_are_not_mixed_with_files_or_settings(one: Path) -> None:
     refused(call("compare", one, one.parent / "none"), "none: not a run directory")
+    refused(call("compare", "a.toml", "b.toml"), "a.toml: not a run directory; give one experiment file")
     refused(call("compare", one, "--set", "rounds=3"), "--set 'rounds=3'", "only read")
 
 

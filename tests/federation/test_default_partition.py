@@ -5,7 +5,7 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.default_partition import default_partition
-from fedcohort.federation.partition import partition
+from fedcohort.federation.partition import draw, partition
 from fedcohort.federation.partitions.dirichlet_class import DirichletClass
 
 
@@ -17,6 +17,13 @@ def test_default_partitions_of_small_data_work_under_every_seed(num_samples, num
     assert 0 <= rule.min_size <= 10
     for seed in range(8):
         assert partition(rule, labels, 12, seed).sizes.min() >= rule.min_size
+
+
+@pytest.mark.parametrize("num_samples", [25, 60, 150, 240, 500])
+def test_a_default_partition_works_within_ten_draws_in_each_of_three_trials(num_samples):
+    labels = np.arange(num_samples) % 3
+    rule = default_partition(labels, 12)
+    assert all(draw(rule, labels, 12, seed, None, 10)[0] is not None for seed in range(3))
 
 
 def test_many_samples_of_many_classes_keep_the_usual_partition():

@@ -19,6 +19,7 @@ from fedcohort.federation.partitions import PARTITIONS
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
 from fedcohort.federation.partitions.dominant_class import DominantClass
 from fedcohort.federation.partitions.natural import Natural
+from fedcohort.federation.partitions.pools import grouped
 from fedcohort.federation.partitions.quantity import Quantity
 from fedcohort.federation.partitions.random_fractions import RandomFractions
 from fedcohort.federation.partitions.shards import Shards
@@ -30,6 +31,12 @@ def sizes_without_redraw(rule, labels, num_clients, seeds):
     """Sizes of the raw draws, int [seeds, m]: what the rule gives before anybody asks for a minimum."""
     draws = (rule.assign(labels, num_clients, np.random.default_rng(seed)) for seed in range(seeds))
     return np.array([np.bincount(clients, minlength=num_clients) for clients in draws])
+
+
+def test_samples_are_grouped_by_keys_that_do_not_fit_into_16_bits():
+    samples, begins = grouped(np.array([4, 7, 9]), np.array([65_537, 2, 1]), 70_000)
+    assert samples.tolist() == [9, 7, 4]
+    assert begins[[1, 2, 3, 65_537, 65_538]].tolist() == [0, 1, 2, 2, 3]
 
 
 # --- every rule ------------------------------------------------------------------------------------------------------------

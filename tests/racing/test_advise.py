@@ -6,6 +6,7 @@ import math
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import client_table
+from fedcohort.racing import advice
+from fedcohort.racing.objectives import objectives
+from fedcohort.racing.result import Race
 from fedcohort.racing.round_costs import round_cost
-from fedcohort.racing.row_results import RacedRow
+from fedcohort.racing.row_results import BEST, DROPPED, FRONT, UNDECIDED, RacedRow
 from fedcohort.racing.twin import Twin, build_twin
 from tests.cli.test_json_formats import check
 from tests.experiments import small
@@ -202,6 +206,26 @@ def test_the_cost_of_a_round_is_in_units_of_the_model(
     assert round_cost(RacedRow("a", {0: run}, ((0.5,),), "best")).models == found.models
     (run.path / "model.safetensors").unlink()
     assert math.isnan(round_cost(RacedRow("a", {0: run}, ((0.5,),), "best")).models)
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([("fedcs", BEST), ("ocs", UNDECIDED), ("uniform", DROPPED)], ["fedcs", "uniform"]),
+        ([("uniform", BEST), ("fedcs", UNDECIDED)], ["uniform"]),
+        ([("fedcs", FRONT), ("ocs", FRONT), ("uniform", DROPPED)], ["fedcs", "ocs", "uniform"]),
+        ([("fedcs", FRONT), ("uniform", FRONT), ("ocs", DROPPED)], ["fedcs", "uniform"]),
+    ],
+)
+def test_costs_are_those_of_the_recommended_rows_and_of_uniform_selection(
+    rows: list[tuple[str, str]], shown: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = any(state == FRONT for _, state in rows)
+    raced = tuple(RacedRow(label, {}, ((0.5,),), state) for label, state in rows)
+    result = Race("twin", tuple(objectives(["accuracy", "bytes"][: 1 + several])), raced, "seeds", 0.95, {})
+    planned: Any = SimpleNamespace(run=lambda **_: result)
+    monkeypatch.setattr(advice, "round_cost", lambda row: row.label)
+    assert advice.PlannedAdvice(twin(FRAME), (), planned).run().costs == tuple(shown)
 
 
 def test_the_twin_is_an_experiment_that_can_be_raced(folder: Path) -> None:

@@ -204,6 +204,16 @@ def test_declined_clients_disclose_their_reports(tmp_path: Path) -> None:
     assert objectives("disclosure")[0].value_of(measured) == 2 * 10 * 5
 
 
+def test_reports_of_one_round_count_although_clients_reported_nothing_in_another(tmp_path: Path) -> None:
+    """Three clients train in each of two rounds, and send one number each in the second one."""
+    update = "its update and number of samples"
+    rows = [
+        played(t, range(3), ledger=[LedgerRow("training", 6, 0, 0, 0.0, 0.0, told)])
+        for t, told in ((1, update), (2, f"{update}, loss"))
+    ]
+    assert objectives("disclosure")[0].value_of(Measured(written(tmp_path / "run", rows))) == 3
+
+
 def test_numbers_that_clients_cannot_measure_are_not_disclosed(tmp_path: Path) -> None:
     """Clients with fewer than nine held-out samples have no conformal quantile, and send four numbers in place of five: those that
     the bytes count. They counted as five."""

@@ -232,6 +232,16 @@ def test_the_command_prints_the_recommendation_or_json(folder: Path, raced: fedc
     assert [row["label"] for row in found["rows"]] == [row.label for row in raced.rows]
 
 
+def test_the_command_shows_the_progress_unless_it_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(experiment().to_toml())
+    for number, quiet in ((1, []), (2, ["--quiet"])):
+        arguments = ["race", str(tmp_path / "small.toml"), "--max-seeds", "2", "--runs", str(tmp_path / str(number))]
+        shown = CliRunner().invoke(cli, [*arguments, *quiet])
+        assert shown.exit_code == 0, shown.output
+        lines = [line for line in shown.stderr.splitlines() if "round 1 of 1" in line]
+        assert [line.partition("]")[0] for line in lines] == [f"[{i} of at most 6" for i in range(1, 7)] * (not quiet)
+
+
 def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     planned = plan(experiment(rounds=3), Given(), limits=Limits(30))
     with terminal.watching(planned.cells, quiet=False, at_most=True) as shown:
@@ -287,6 +297,7 @@ def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, mo
             "error: --strategy: 'ucb' is given twice; give each strategy once",
         ),
         (["--margin", "2"], "--margin 2: give a number above 0 and below 1"),
+        (["--margin", "0"], "--margin 0: give a number above 0 and below 1"),
         (["--max-seeds", "1"], "--max-seeds 1: give a whole number from 2 to 10,000"),
         (["--strategy", "ucb", "--strategy", "flash"], "federation.holdout = 0"),
     ],

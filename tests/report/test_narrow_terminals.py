@@ -1,23 +1,29 @@
 """Tables and notes in narrow terminals: nothing that is a number or a name is cut, and notes explain what is shown."""
 
 import dataclasses
+import io
 import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
+from rich.progress import Progress
 
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import count, in_words, number, percent, signed
+from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
 from fedcohort.report.runs_on_disk import find_runs
 from fedcohort.report.terminal.all_measures import _tables_by_topic
 from fedcohort.report.terminal.layout import LEAST_WIDTH, Column, fitting_table
+from fedcohort.report.terminal.progress import _Bar, _Course
 from fedcohort.study.explain_decision import Asked, explain
 from tests.experiments import small
+from tests.records import played
 from tests.report.conftest import runs
 
 __all__ = ["runs"]
@@ -282,6 +288,26 @@ def test_likeness_of_a_twin_is_not_cut(tmp_path: Path) -> None:
     assert "…" not in printed
     assert "matched" in printed
     assert "Hidden for lack of width: largest difference." in printed
+
+
+@pytest.mark.parametrize(
+    ("width", "name", "facts"),
+    [
+        (120, "a label of 20 letters", "run 1/2 · round 2/4 · test 50.0% · sim. time 2 · 0:30 left"),
+        (80, "a label of …", "round 2/4 · test 50.0% · sim 2 · 0:30 left"),
+    ],
+)
+def test_the_progress_bar_shows_the_round_and_the_time_left(width: int, name: str, facts: str) -> None:
+    """Two runs of four rounds, of 5 s each after the first: six rounds are left."""
+    cells = [Cell("a label of 20 letters", seed, small(rounds=4, seed=seed)) for seed in (3, 4)]
+    bar = Progress(console=Console(file=io.StringIO(), width=width))
+    shown = _Bar(_Course(cells, iter([100.0, 105.0]).__next__), bar)
+    shown(cells[0], played(1))
+    assert "left" not in bar.tasks[0].fields["facts"]
+    shown(cells[0], played(2))
+    (task,) = bar.tasks
+    assert (task.description, task.completed, task.total) == (f"{name}, seed 3", 2, 8)
+    assert task.fields["facts"] == facts
 
 
 def test_cells_of_two_lines_keep_both() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from fedcohort.algorithms import FedAvg
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.experiment.given_objects import Given
@@ -64,6 +65,12 @@ def test_a_training_that_took_less_than_the_answer_said_costs_nothing_more() -> 
     ledger.asking(answer)(UpdateNorm(), np.array([4]))
     ledger.training(np.array([4]), uploads=0, up=0, passes=6.0, seconds=0.0, discloses="")
     assert costs(ledger.rows[1]) == ("training", 1, 0, 0, 0.0)
+
+
+@pytest.mark.parametrize("clients", [np.array([1.0, 2.0]), np.array([True, False]), np.array([[1, 2]]), 3])
+def test_a_question_to_what_are_no_ids_is_refused(clients: Any) -> None:
+    with pytest.raises(UsageError, match="must be ids of clients, integers"):
+        Ledger(100).asking(answer)(LocalLoss(), clients)
 
 
 @pytest.mark.parametrize(("question", "shape"), [(LocalLoss(), (0,)), (Speed(), (0, 2)), (UpdateNorm(), (0, 2))])

@@ -47,8 +47,9 @@ def test_decisions_list_the_selected_and_then_the_best_scored_candidates(m: int,
         assert score == scores[where[client]] or (math.isnan(score) and math.isnan(scores[where[client]]))
 
 
-def test_selected_clients_that_were_no_candidates_are_listed_last() -> None:
-    cohort = Cohort(np.array([9, 2]), why=Why(np.array([1, 2]), np.array([0.5, 0.1])))
+@pytest.mark.parametrize(("candidates", "scores"), [([1, 2], [0.5, 0.1]), ([2, 1], [0.1, 0.5])])
+def test_selected_clients_that_were_no_candidates_are_listed_last(candidates: list[int], scores: list[float]) -> None:
+    cohort = Cohort(np.array([9, 2]), why=Why(np.array(candidates), np.array(scores)))
     assert [(client, selected) for client, selected, _, _ in candidates_of(decisions(cohort))] == [
         (2, True),
         (1, False),

@@ -86,6 +86,14 @@ def test_when_all_clients_diverge_the_model_stays_unchanged() -> None:
         assert all(torch.equal(run_state.model[name], value) for name, value in before.items())
 
 
+def test_a_round_with_one_admitted_update_does_not_say_that_none_was_admitted() -> None:
+    with a_run_state(selection={"name": "all"}) as run_state:
+        poison(run_state, set(range(11)))
+        row = play_round(run_state, 1, test=False)
+    assert row.admitted == 1
+    assert "no update admitted" not in row.note
+
+
 def test_a_round_without_available_clients_is_recorded_as_empty() -> None:
     with a_run_state(
         selection={"name": "ucb"}, systems={"availability": {"name": "bernoulli", "probability": 0.0}}

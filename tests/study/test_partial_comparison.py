@@ -92,6 +92,13 @@ def test_the_terminal_and_json_say_that_the_comparison_is_not_final(folder: Path
     assert r"'round\_robin' has played 3 of 6 rounds." in latex
 
 
+def test_one_unfinished_run_is_counted_in_the_singular(folder: Path) -> None:
+    paths = [path for path in folder.iterdir() if fedcohort.open_run(path).last_round != 3]
+    assert read(paths, partial=True).note.startswith(
+        "Not final: 1 of 2 runs is unfinished. All runs are compared over "
+    )
+
+
 def test_accuracies_are_those_after_the_common_round(folder: Path) -> None:
     """Notes and captions said "after the last round" of what is compared after round 3."""
     compared = read(sorted(folder.iterdir()), partial=True)

@@ -10,7 +10,9 @@ def least_time(systems: Systems) -> str:
 
     >>> least_time(Systems())
     '1 unit per sample'
-    >>> least_time(Systems(latency={"name": "shifted_exponential", "shift": 0.3}, network="lognormal"))
+    >>> from fedcohort.experiment import Experiment
+    >>> latency = {"name": "shifted_exponential", "shift": 0.3}
+    >>> least_time(Experiment(systems={"latency": latency, "network": "lognormal"}).systems)
     "0.3 units per sample, and the time for the model's bytes"
     """
     if systems.latency.name != "shifted_exponential":
