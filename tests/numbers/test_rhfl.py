@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import Members, ModelState, Update, parameters
+from fedcohort.algorithms import Members, ModelState, Update, parameters, rhfl
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import SymmetricLearning
 from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
@@ -28,6 +28,7 @@ from tests.golden.test_same_bits import record
 from tests.numbers.test_feddf import MEMBERS, SETTING, linear, mean, small_tools
 from tests.resume.test_resume import stop_after
 from tests.run_states import a_run_state
+from tests.tensor_operations import TensorOperations
 
 # --- local loss, confidence and pull ---------------------------------------------------------------------------------------
 
@@ -77,6 +78,21 @@ def test_pull_equals_the_gradient_of_the_divergence() -> None:
 def test_pull_of_identical_models_is_zero() -> None:
     outputs = functional.softmax(torch.randn(1, 7, 3, generator=torch.Generator().manual_seed(0)), -1).expand(3, 7, 3)
     assert not alignment_gradient(outputs, torch.tensor([0.5, 0.3, 0.2])).any()
+
+
+@pytest.mark.parametrize("models", [1, 3, 64])
+def test_the_memory_of_pulls_does_not_grow_with_the_pairs_of_models(
+    models: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(0)
+    outputs = functional.softmax(torch.randn(64, 4, 3, generator=draw, dtype=torch.float64), -1)
+    shares = torch.rand(64, generator=draw, dtype=torch.float64)
+    monkeypatch.setattr(rhfl, "PIECE", models * outputs.numel())
+    with TensorOperations() as operations:
+        pulls = alignment_gradient(outputs, shares)
+    direct = (shares[:, None, None] * (outputs[:, None] - outputs[None])).sum(dim=1) / 4
+    assert torch.allclose(pulls, direct, rtol=1e-12, atol=1e-15)
+    assert operations.largest == models * outputs.numel()
 
 
 # --- the server half -------------------------------------------------------------------------------------------------------

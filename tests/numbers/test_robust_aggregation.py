@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update, krum
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.krum import Krum, scores, square_distances
 from fedcohort.algorithms.median import Median
@@ -25,6 +25,7 @@ from tests.matrix.test_edges import calm
 from tests.repetitions import slow_after
 from tests.rounds.test_rounds import poison
 from tests.run_states import a_run_state
+from tests.tensor_operations import TensorOperations
 
 ROBUST: dict[str, Algorithm] = {"median": Median(), "trimmed_mean": TrimmedMean(beta=0.3), "krum": Krum(f=2)}
 
@@ -145,6 +146,47 @@ def test_krum_measures_distances_between_trainable_entries() -> None:
     start = {"w": torch.zeros(1), "running": torch.zeros(1), "seen": torch.tensor(0)}
     merged = Krum(f=1).aggregate(start, iter(updates), members(5, trainable=frozenset({"w"})))
     assert {name: value.item() for name, value in merged.items()} == {"w": 1.0, "running": 1e6, "seen": 1}
+
+
+def random_models(n: int) -> list[ModelState]:
+    draw = torch.Generator().manual_seed(n)
+    return [{"w": torch.randn(5, 7, generator=draw), "b": torch.randn(7, generator=draw)} for _ in range(n)]
+
+
+@pytest.mark.parametrize("piece", [1, 100, krum.PIECE])
+def test_distances_are_those_of_each_pair(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between similar models if another model is far from them."""
+    monkeypatch.setattr(krum, "PIECE", piece)
+    models = random_models(12)
+    models[3] = {name: value + 1e-6 for name, value in models[2].items()}
+    models[7] = models[5]
+    models[9] = {name: value * 1e12 for name, value in models[9].items()}
+    found = square_distances(models, ["w", "b"])
+    direct = [
+        [sum(float((one[name].double() - other[name].double()).square().sum()) for name in one) for other in models]
+        for one in models
+    ]
+    assert found == pytest.approx(np.array(direct), rel=1e-13, abs=0)
+    assert np.array_equal(found, found.T)
+    assert np.count_nonzero(found == 0) == 12 + 2
+
+
+def test_the_number_of_operations_of_krum_grows_with_the_models_and_not_with_their_pairs() -> None:
+    counts = []
+    for n in (24, 48):
+        models = random_models(n)
+        with TensorOperations() as operations:
+            square_distances(models, ["w", "b"])
+        counts.append(operations.count)
+    assert counts[1] < 2.1 * counts[0]
+
+
+def test_krum_computes_few_differences_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(krum, "PIECE", 3 * 35)
+    models = random_models(24)
+    with TensorOperations() as operations:
+        square_distances(models, ["w", "b"])
+    assert operations.largest == 24 * 35  # the values of the models themselves
 
 
 # --- independent implementations -----------------------------------------------------------------------------------------------

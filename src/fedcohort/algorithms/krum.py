@@ -9,7 +9,7 @@ fewer clients there is no such guarantee, and the sum covers at least one neighb
 smallest id comes first, as in the paper. A client that was drawn several times is compared once, and its weight in the average is
 multiplied. The distances cover the trainable parameters; a tensor that a client did not send has the value that it received.
 
-The server keeps the models of the round until its end, k·P numbers, and compares one tensor of two models at a time.
+The server keeps the models of the round until its end, k·P numbers, and compares one tensor of the models at a time.
 
 Blanchard, El Mhamdi, Guerraoui, Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", 2017,
 arXiv:1703.02757 (models instead of gradients, which have the same distances); code ``adap/flower``,
@@ -20,7 +20,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
+import torch
 from annotated_types import Ge
+from torch import Tensor
 
 from fedcohort.algorithms.base import Algorithm, WeightMode
 from fedcohort.algorithms.model_ensemble import ClientModel, Ensemble, average, check_weights
@@ -28,10 +30,14 @@ from fedcohort.algorithms.updates import Members, ModelState
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.core.sums import for_sums
+from fedcohort.core.sums import sum_type
 from fedcohort.core.threads import one_thread
 
 __all__ = ["Krum", "scores", "square_distances"]
+
+PIECE = 2**16
+"""Number of differences between entries that are computed at a time, at least one tensor of two models: in float64, they fit into a
+core's cache."""
 
 
 def square_distances(models: Sequence[ModelState], names: Sequence[str]) -> Values:
@@ -40,11 +46,27 @@ def square_distances(models: Sequence[ModelState], names: Sequence[str]) -> Valu
     distances = np.zeros((n, n))
     with one_thread():
         for name in names:
-            values = [for_sums(model[name]) for model in models]
-            for i in range(n):
-                for j in range(i):
-                    distances[i, j] += float((values[i] - values[j]).square_().sum())
+            first = models[0][name]
+            values = torch.empty(n, first.numel(), dtype=sum_type(first.device), device=first.device)
+            for row, model in zip(values, models, strict=True):
+                row.copy_(model[name].reshape(-1))
+            distances += _below_diagonal(values).cpu().numpy()
     return distances + distances.T
+
+
+def _below_diagonal(values: Tensor) -> Tensor:
+    """The squared distance of each row of ``values`` [n, P] to each row before it, [n, n]; the other entries are 0.
+
+    The differences themselves are squared and summed: the shorter ‖a‖² + ‖b‖² − 2⟨a, b⟩ loses the distances of similar models.
+    """
+    n, length = values.shape
+    rows = max(PIECE // max(length, 1), 1)
+    squares = values.new_zeros(n, n)
+    for i in range(1, n):
+        for start in range(0, i, rows):
+            stop = min(start + rows, i)
+            squares[i, start:stop] = (values[start:stop] - values[i]).square_().sum(dim=1)
+    return squares
 
 
 def scores(distances: Values, f: int) -> Values:

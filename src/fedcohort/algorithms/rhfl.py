@@ -47,6 +47,9 @@ from fedcohort.core.threads import one_thread
 
 __all__ = ["RHFL", "alignment_gradient", "confidence"]
 
+PIECE = 2**20
+"""Number of differences between outputs that are computed at a time, at least those of one model."""
+
 
 def confidence(losses: Sequence[float], previous: Sequence[float | None], beta: float) -> Values:
     """Confidence W in each client of a round, float64 [n], with the sum 1.
@@ -68,14 +71,19 @@ def confidence(losses: Sequence[float], previous: Sequence[float | None], beta: 
 def alignment_gradient(outputs: Tensor, shares: Tensor) -> Tensor:
     """The gradient of Σ_{j≠i} s_j·KL(R_j ‖ R_i) with respect to each model's logits: Σ_j s_j (R_i − R_j)/B, [n, B, K].
 
-    The loss is averaged over the batch. The gradient is exactly zero for identical models.
+    The loss is averaged over the batch. The gradient is exactly zero for identical models. The differences between all pairs of
+    models are n²BK numbers, so they are computed for a few models i at a time.
 
     Args:
         outputs: softmax outputs R of every model, [n, B, K].
         shares: s, [n].
     """
-    differences = outputs[:, None] - outputs[None]
-    return torch.einsum("j,ijbk->ibk", shares.to(outputs), differences) / outputs.shape[1]
+    shares, models = shares.to(outputs), max(PIECE // max(outputs.numel(), 1), 1)
+    pulls = [
+        torch.einsum("j,ijbk->ibk", shares, some[:, None] - outputs[None]) / outputs.shape[1]
+        for some in outputs.split(models)
+    ]
+    return torch.cat(pulls)
 
 
 @parameters
