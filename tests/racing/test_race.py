@@ -345,6 +345,24 @@ def test_rows_that_are_equal_are_named(tmp_path: Path) -> None:
     assert "Try: play more rounds, or lower selection.initial_rounds." in " ".join(str(found).split())
 
 
+def test_equal_rows_are_named_although_one_has_fewer_seeds(tmp_path: Path) -> None:
+    """The second of two equal rows rests while the first one goes on: the two were no longer called equal."""
+    experiment = Experiment(
+        name="equal",
+        rounds=2,
+        federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": 0.3, "variant": "balanced"}},
+        selection={"name": "uniform", "k": 1},
+        variants=[{"label": "all", "selection": "all"}, {"label": "k = 4", "selection": {"name": "uniform", "k": 4}}],
+    )
+    found = fedcohort.race(experiment, runs=tmp_path, max_seeds=8, margin=0.02)
+    seeds = {row.label: row.seeds for row in found.rows}
+    assert seeds["k = 4"] < seeds["all"]
+    assert found.about_equal_rows == (
+        "'all', 'k = 4': the same clients were selected in every round, and the test accuracy is the same in every common seed: in "
+        "every round, all available clients were selected. Try: lower selection.k, or use more clients."
+    )
+
+
 def test_some_rows_of_an_experiment_race() -> None:
     """`--strategy` is refused for an experiment with rows of its own, and there was nothing else."""
     planned = plan(experiment(), Given(), labels=["UCB", "all clients"])

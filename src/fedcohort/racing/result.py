@@ -10,14 +10,11 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import counted, first_in_words
 from fedcohort.racing.costs import cost_of
+from fedcohort.racing.equal_raced_rows import about_equal_rows
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RANKED
-from fedcohort.study.equal_rows import equal_findings
-from fedcohort.study.failing_rows import Checked
 from fedcohort.study.measured_values import plain
-from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import about_more_seeds
 
 if TYPE_CHECKING:
@@ -145,15 +142,8 @@ class Race:
 
     @property
     def about_equal_rows(self) -> str:
-        """Which rows are equal, why, and what to try, in sentences, as a comparison says it; empty if none are."""
-        alike = [
-            row for row in self.rows if any(row is not other and row.scores == other.scores for other in self.rows)
-        ]
-        checked = [
-            Checked(row.label, [Measured(run) for run in row.runs.values()], 0, Target(math.nan, "")) for row in alike
-        ]
-        found = equal_findings(checked, self.objectives[0].style)
-        return " ".join(f"{one.about}{one.text}. Try: {one.advice}." for one in found)
+        """Which rows are equal, why, and what to try, in sentences; empty if none are."""
+        return about_equal_rows(self.rows, self.objectives[0].style)
 
     @property
     def _chosen(self) -> list[RacedRow]:
