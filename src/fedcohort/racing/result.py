@@ -85,7 +85,8 @@ class Race:
             "minutes": " The race ended at its time limit.",
         }.get(self.ended, "")
         text = self._best() if len(self.objectives) == 1 else self._front()
-        return text + how + self._more_seeds() + self._about_targets() + self._about_untested() + self._about_failures()
+        text, more = (NOTHING, "") if self._is_useless else (text, self._more_seeds())
+        return text + how + more + self._about_targets() + self._about_untested() + self._about_failures()
 
     @property
     def about_cost(self) -> str:
@@ -149,6 +150,12 @@ class Race:
     def _chosen(self) -> list[RacedRow]:
         """The recommended row; with two objectives, all rows that are not dropped."""
         return list(self.rows[:1]) if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether no run of the leading row reached the target, or was tested within the limit: its mean is made of penalties."""
+        first = self.rows[0]
+        return len(self.objectives) == 1 and (not first.reached or first.untested == first.seeds)
 
     def _about_targets(self) -> str:
         """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
@@ -302,6 +309,9 @@ class Race:
             text += f" {_rows(dropped)} clearly worse than one of them ({sure} confidence)."
         return text + (f" {_rows(undecided)} not decided yet." if undecided else "")
 
+
+NOTHING = "No row can be recommended."
+"""The recommendation if no run of the leading row has what the race is about."""
 
 TESTED = "raise the limit, or measure more often."
 """What to do about runs that spend the limit of an accuracy before their first test."""

@@ -98,6 +98,9 @@ def _about_objectives(result: "Race", *, shown: bool) -> str:
             margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
+    for number, objective in enumerate(result.objectives):
+        worst = objective.about_worst([score for row in result.rows for score in row.scores[number]])
+        sentences += [worst] if worst else []
     if len(result.objectives) == 1 and shown:
         sentences.append(result.about_differences)
         if unknown := [row for row in result.rows if math.isinf(row.low) and math.isinf(row.high)]:
