@@ -232,6 +232,21 @@ def test_the_command_prints_the_recommendation_or_json(folder: Path, raced: fedc
     assert [row["label"] for row in found["rows"]] == [row.label for row in raced.rows]
 
 
+def test_seeds_of_the_experiment_are_said_to_have_no_effect(tmp_path: Path) -> None:
+    """`fedcohort race` played up to 30 seeds of an experiment with `seeds = 4`, without a word."""
+    text = experiment(rounds=1).with_overrides({"seeds": 4}).to_toml()
+    (tmp_path / "with.toml").write_text(text)
+    (tmp_path / "without.toml").write_text(
+        "\n".join(line for line in text.splitlines() if not line.startswith("seeds"))
+    )
+    said = "seeds = 4: has no effect on a race, which plays as many seeds as it needs, and at most 2 (--max-seeds)"
+    for name in ("with", "without"):
+        arguments = ["race", str(tmp_path / f"{name}.toml"), "--max-seeds", "2", "--runs", str(tmp_path / "runs")]
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == 0, result.output
+        assert (said in result.stderr) == (name == "with")
+
+
 def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     planned = plan(experiment(rounds=3), Given(), limits=Limits(30))
     with terminal.watching(planned.cells, quiet=False, at_most=True) as shown:
