@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fedcohort.core.score_style import ScoreStyle
 from fedcohort.racing.row_results import RacedRow
 from fedcohort.study.equal_rows import equal_findings
-from fedcohort.study.failing_rows import Checked
+from fedcohort.study.failing_rows import Checked, Finding
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target
 
@@ -20,7 +20,7 @@ def about_equal_rows(rows: Sequence[RacedRow], style: ScoreStyle) -> str:
     """
     sets = [alike for alike in _sets(rows) if len(alike) > 1]
     shorter = [alike for alike in sets if len({row.seeds for row in alike}) > 1]
-    found = []
+    found: list[Finding] = []
     for seeds, own in (
         ("every seed", [alike for alike in sets if alike not in shorter]),
         ("every common seed", shorter),

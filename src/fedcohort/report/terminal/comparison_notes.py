@@ -198,7 +198,7 @@ def difference_to_references(compared: "Comparison", unit: str) -> str:
     return f"Difference to {' or '.join(map(repr, names[:3]))}{where}{' in' if unit else ''}{unit}, paired over seeds."
 
 
-def about_intervals(rows: Sequence[Mapping[str, Any]]) -> str:
+def about_intervals(rows: Sequence[Mapping[Any, Any]]) -> str:
     """What the intervals of differences are, why some are missing, and why they can say more than the verdicts.
 
     Args:
@@ -226,7 +226,7 @@ NO_SPREAD = "The same difference under every seed gives no interval."
 """What is said about differences without an interval, since they have no spread."""
 
 
-def _is_constant(row: Mapping[str, Any]) -> bool:
+def _is_constant(row: Mapping[Any, Any]) -> bool:
     """Whether a difference other than 0 is the same under all of several seeds."""
     return math.isfinite(row["difference_low"]) and not with_intervals([row]) and abs(row["difference"]) > 1e-12
 
