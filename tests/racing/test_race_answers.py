@@ -99,6 +99,8 @@ def test_only_dropped_rows_are_explained() -> None:
     )
     explained = race(first, near, worse, ended="seeds").about_confidence
     assert explained.startswith("Dropped: another row is clearly better. With 95% confidence")
+    assert explained.endswith(" Of rows that are equally good, some can be dropped."), "the confidence is that of the best"
+    assert "equally good" not in race(first, near, ended="seeds").about_confidence
 
 
 def test_a_race_with_too_few_seeds_recommends_nothing() -> None:

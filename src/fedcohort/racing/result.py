@@ -116,7 +116,8 @@ class Race:
             holds = "the best row is not dropped, and it is better than the first row by no more than its interval says"
         sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
         dropped = "Dropped: another row is clearly better. " * (left < len(self.rows))
-        return f"{dropped}{sure}. This assumes that paired differences between seeds are Gaussian."
+        equal = " Of rows that are equally good, some can be dropped." * bool(dropped and len(self.objectives) == 1)
+        return f"{dropped}{sure}. This assumes that paired differences between seeds are Gaussian.{equal}"
 
     @property
     def about_differences(self) -> str:

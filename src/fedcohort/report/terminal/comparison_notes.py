@@ -206,20 +206,16 @@ def about_intervals(rows: Sequence[Mapping[Any, Any]]) -> str:
     """
     compared = [row for row in rows if row["verdict"] != BASELINE]
     shown = [row for row in compared if with_intervals([row])]
-    if not shown:
-        if any(row["paired_seeds"] == 1 for row in compared):
-            return "One seed gives no interval."
-        return (
-            NO_SPREAD if any(map(_is_constant, compared)) else ""
-        )  # or there is no difference, because models diverged
+    constant = NO_SPREAD if any(map(_is_constant, compared)) else ""
+    if not shown:  # no row may have a difference, because models diverged
+        return "One seed gives no interval." if any(row["paired_seeds"] == 1 for row in compared) else constant
     cut = about_cut(shown)
     about = f"Its 95% interval (Student's t){cut}{',' if cut else ''} is not corrected for multiple comparisons"
     if len(compared) == 1:
         about = f"Its 95% interval is that of Student's t{cut}"
-    unclear = [row for row in shown if row["verdict"] == UNCLEAR]
-    if any(row["difference_low"] > 0 or row["difference_high"] < 0 for row in unclear):
+    if any(row["verdict"] == UNCLEAR and not row["difference_low"] <= 0 <= row["difference_high"] for row in shown):
         about += f": it can exclude 0 although the verdict is {UNCLEAR}"
-    return f"{about}. {NO_SPREAD}" if any(map(_is_constant, compared)) else f"{about}."
+    return f"{about}. {constant}".rstrip()
 
 
 NO_SPREAD = "The same difference under every seed gives no interval."
