@@ -99,7 +99,9 @@ def test_only_dropped_rows_are_explained() -> None:
     )
     explained = race(first, near, worse, ended="seeds").about_confidence
     assert explained.startswith("Dropped: another row is clearly better. With 95% confidence")
-    assert explained.endswith(" Of rows that are equally good, some can be dropped."), "the confidence is that of the best"
+    assert explained.endswith(" Of rows that are equally good, some can be dropped."), (
+        "the confidence is that of the best"
+    )
     assert "equally good" not in race(first, near, ended="seeds").about_confidence
 
 
@@ -158,6 +160,7 @@ def test_a_race_in_which_no_run_reached_the_target_begins_with_that() -> None:
         "No row can be recommended. The race ended at its largest number of seeds. No run of 'A' reached the target, so that this is "
         "no recommendation: use more rounds, or a lower target."
     )
+    assert repr(never) == "<Race made up, 2 rows, 12 runs: A, cannot be recommended>"
     late = race(row("A", BEST, [0.0] * 3, untested=3), row("B", NOT_BETTER, [0.0] * 3), objective="accuracy@bytes=1e5")
     assert late.recommendation.startswith("No row can be recommended. No run of 'A' was tested within the limit")
 

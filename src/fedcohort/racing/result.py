@@ -268,6 +268,8 @@ class Race:
 
     def _sureness(self) -> str:
         """How sure the recommendation is, in a few words."""
+        if self._is_useless:
+            return "cannot be recommended"
         if self.decided:
             return {
                 "best": "no other is better",
