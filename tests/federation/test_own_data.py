@@ -373,6 +373,21 @@ def test_numbers_in_a_csv_file_are_read_exactly(tmp_path):
     assert {*data.train_features[:, 0], *data.test_features[:, 0]} == set(values)
 
 
+def test_one_hospital_can_be_left_out_for_the_test(tmp_path, caplog):
+    """A table in which all samples of one hospital are test samples was refused, as if its name was misspelt."""
+    table = patients().assign(split=lambda own: np.where(own.client == "Cork", "test", "train"))
+    table.to_csv(tmp_path / "patients.csv", index=False)
+    with caplog.at_level("INFO", "fedcohort"):
+        data = load(str(tmp_path / "patients.csv"))
+    assert (data.num_train, len(data.test_labels), data.num_writers, data.test_clients) == (60, 20, 3, None)
+    assert data.client_names == ("Aalborg", "Bergen", "Dijon")
+    assert "all test samples are of clients that do not train: 'Cork'; the accuracy of each client" in caplog.text
+    table.assign(split=np.where(table.age > 80, "test", table.split)).to_csv(tmp_path / "more.csv", index=False)
+    known = load(str(tmp_path / "more.csv")).test_clients
+    assert known is not None
+    assert {-1} < set(known.tolist()), "those of Cork have no training samples, others have"
+
+
 def test_a_column_split_divides_the_samples(tmp_path):
     table = patients().assign(split=["test" if i % 10 == 0 else "train" for i in range(80)])
     data = load(save_table(table, tmp_path / "t.csv"))

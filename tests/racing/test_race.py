@@ -242,6 +242,21 @@ def test_the_command_shows_the_progress_unless_it_is_quiet(tmp_path: Path) -> No
         assert [line.partition("]")[0] for line in lines] == [f"[{i} of at most 6" for i in range(1, 7)] * (not quiet)
 
 
+def test_seeds_of_the_experiment_are_said_to_have_no_effect(tmp_path: Path) -> None:
+    """`fedcohort race` played up to 30 seeds of an experiment with `seeds = 4`, without a word."""
+    text = experiment(rounds=1).with_overrides({"seeds": 4}).to_toml()
+    (tmp_path / "with.toml").write_text(text)
+    (tmp_path / "without.toml").write_text(
+        "\n".join(line for line in text.splitlines() if not line.startswith("seeds"))
+    )
+    said = "seeds = 4: has no effect on a race, which plays as many seeds as it needs, and at most 2 (--max-seeds)"
+    for name in ("with", "without"):
+        arguments = ["race", str(tmp_path / f"{name}.toml"), "--max-seeds", "2", "--runs", str(tmp_path / "runs")]
+        result = CliRunner().invoke(cli, arguments)
+        assert result.exit_code == 0, result.output
+        assert (said in result.stderr) == (name == "with")
+
+
 def test_the_progress_says_that_a_race_may_end_before_all_runs(capsys: pytest.CaptureFixture[str]) -> None:
     planned = plan(experiment(rounds=3), Given(), limits=Limits(30))
     with terminal.watching(planned.cells, quiet=False, at_most=True) as shown:
@@ -354,6 +369,24 @@ def test_rows_that_are_equal_are_named(tmp_path: Path) -> None:
         "'UCB', 'UCB, c = 3': the same clients were selected in every round, and the test accuracy is the same in every seed: "
     )
     assert "Try: play more rounds, or lower selection.initial_rounds." in " ".join(str(found).split())
+
+
+def test_equal_rows_are_named_although_one_has_fewer_seeds(tmp_path: Path) -> None:
+    """The second of two equal rows rests while the first one goes on: the two were no longer called equal."""
+    experiment = Experiment(
+        name="equal",
+        rounds=2,
+        federation={"clients": 4, "partition": {"name": "dirichlet_class", "alpha": 0.3, "variant": "balanced"}},
+        selection={"name": "uniform", "k": 1},
+        variants=[{"label": "all", "selection": "all"}, {"label": "k = 4", "selection": {"name": "uniform", "k": 4}}],
+    )
+    found = fedcohort.race(experiment, runs=tmp_path, max_seeds=8, margin=0.02)
+    seeds = {row.label: row.seeds for row in found.rows}
+    assert seeds["k = 4"] < seeds["all"]
+    assert found.about_equal_rows == (
+        "'all', 'k = 4': the same clients were selected in every round, and the test accuracy is the same in every common seed: in "
+        "every round, all available clients were selected. Try: lower selection.k, or use more clients."
+    )
 
 
 def test_some_rows_of_an_experiment_race() -> None:

@@ -1,6 +1,7 @@
 """What the result of a race says: the recommendation, how sure it is, what it cost, and how to read the table."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,6 +99,10 @@ def test_only_dropped_rows_are_explained() -> None:
     )
     explained = race(first, near, worse, ended="seeds").about_confidence
     assert explained.startswith("Dropped: another row is clearly better. With 95% confidence")
+    assert explained.endswith(" Of rows that are equally good, some can be dropped."), (
+        "the confidence is that of the best"
+    )
+    assert "equally good" not in race(first, near, ended="seeds").about_confidence
 
 
 def test_a_race_with_too_few_seeds_recommends_nothing() -> None:
@@ -144,6 +149,34 @@ def test_a_target_that_was_missed_and_a_limit_with_room_are_named() -> None:
         "raise rounds."
     )
     assert race(row("A", BEST, [0.9] * 3), row("B", DROPPED, [0.5] * 3, unspent=1)).about_limits == ""
+
+
+def test_a_race_in_which_no_run_reached_the_target_begins_with_that() -> None:
+    """It began with "Recommended: 'A', simulated time to 80% test accuracy: 2,000", which is ten times the cost of the runs."""
+    scores = [-math.log(2000)] * 6
+    other = row("B", UNDECIDED, scores, reached=0, difference=0.0, low=-0.1, high=0.1, needed=9)
+    never = race(row("A", UNDECIDED, scores, reached=0), other, ended="seeds", objective="time@accuracy=0.8")
+    assert never.recommendation == (
+        "No row can be recommended. The race ended at its largest number of seeds. No run of 'A' reached the target, so that this is "
+        "no recommendation: use more rounds, or a lower target."
+    )
+    assert repr(never) == "<Race made up, 2 rows, 12 runs: A, cannot be recommended>"
+    late = race(row("A", BEST, [0.0] * 3, untested=3), row("B", NOT_BETTER, [0.0] * 3), objective="accuracy@bytes=1e5")
+    assert late.recommendation.startswith("No row can be recommended. No run of 'A' was tested within the limit")
+
+
+def test_the_lowest_score_of_a_model_that_diverged_is_explained() -> None:
+    """The table said −1.000 ± 0.000, and nothing that this is what a useless model counts."""
+
+    def shown(lowest: float) -> str:
+        rows = [row("A", BEST, [0.4, 0.5]), row("B", UNDECIDED, [lowest] * 2, difference=-1.4, low=-1.6, high=-1.2)]
+        numbers = [replace(one, labels="numbers") for one in objectives("accuracy")]
+        found = Race("made up", tuple(numbers), tuple(rows), "seeds", 0.95, {})
+        return " ".join(terminal.as_text(terminal.race(found)).split())
+
+    sentence = "A lower R² than −1, and that of a model that diverged, counts as −1."
+    assert sentence in shown(-1.0)
+    assert sentence not in shown(-0.9)
 
 
 def test_a_limit_that_is_spent_before_the_first_test_gives_no_recommendation() -> None:

@@ -139,6 +139,32 @@ def test_equal_rows_are_not_compared_in_numbers(tmp_path: Path) -> None:
     )
 
 
+def test_equal_rows_of_several_have_no_sentence_about_corrections(tmp_path: Path) -> None:
+    """The sentence spoke of "the intervals and p-values here", although equal rows have none."""
+    rows = [run for label in ("uniform", "mine", "third") for run in runs_of(tmp_path, label, FIRST)]
+    assert said(rows)["How sure?"] == (
+        "'uniform' and 'mine' are equal: the same clients in every round, and the same test accuracy in every seed."
+    )
+
+
+def test_the_same_difference_under_every_seed_has_no_interval_that_includes_0(tmp_path: Path) -> None:
+    """All 8 differences are 0.1: p = 2/256 is clear. The next sentence was about an interval that includes 0."""
+    mine = [value + 0.1 for value in FIRST]
+    found = said([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", mine, selection=UCB)])["How sure?"]
+    assert found == (
+        "'mine' leads 'uniform' by 10.0 percentage points (the same difference under every seed, which gives no interval, 8 paired "
+        "seeds, p = 0.0078). The difference is clear with these seeds."
+    )
+
+
+def test_a_row_without_a_score_under_one_seed_is_not_said_to_have_none(tmp_path: Path) -> None:
+    """The other row has a score under two of its three seeds, and the headline said that only the first one has any."""
+    rows = [*runs_of(tmp_path, "uniform", [0.5, 0.6, 0.7]), *runs_of(tmp_path, "mine", [0.5, math.nan, 0.7])]
+    assert said(rows) == {
+        "Which strategy?": "Only 'uniform' has a test accuracy under every seed, so the rows cannot be ranked."
+    }
+
+
 @pytest.mark.slow
 def test_an_interval_without_0_is_explained_if_the_difference_is_not_clear(tmp_path: Path) -> None:
     """p = 16/1024, times four for the rows that are compared."""

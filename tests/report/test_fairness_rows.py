@@ -45,3 +45,17 @@ def test_one_seed_has_a_difference_without_an_interval_and_no_verdict(tmp_path: 
     difference = compared.differences("worst_client_accuracy")["difference"].iloc[1]
     text = fairness_rows(told)[1]["worst_difference"].text
     assert text == f"{compared.score.signed(difference)}, too few seeds"
+
+
+def test_intervals_of_the_worst_clients_of_several_rows_are_said_to_be_uncorrected(tmp_path: Path) -> None:
+    """The heading of the results said so, that of fairness did not, beside the same kind of interval."""
+    more = [*ROWS, {"label": "two", "selection": {"k": 2}}]
+    for rows, heading in (
+        (ROWS, "95% interval, verdict, p"),
+        (more, "95% interval (not corrected), verdict, p (Holm)"),
+    ):
+        compared = fedcohort.compare(
+            small(rounds=2, seeds=3, variants=rows, measures={"clients_every": 1}), runs=tmp_path
+        )
+        told = gather([run for row in compared.rows for run in row.runs.values()], compared.name)
+        assert f"difference <small>{heading}</small>" in page(told)

@@ -164,6 +164,21 @@ def test_many_equal_rows_are_not_all_named(tmp_path: Path) -> None:
     assert "'c=5'" not in text
 
 
+def test_sets_of_equal_rows_share_one_sentence(tmp_path: Path) -> None:
+    """Five sets of two rows had five times the same sentence. Sets with another reason have a sentence of their own."""
+    pairs = [row(tmp_path, f"{name}{i}", {"clients": [i, i + 1]}) for i in range(5) for name in "ab"]
+    alone = [row(tmp_path, name, {"clients": [7, 8], "available": 2}) for name in "cd"]
+    every = [one for one in Comparison("x", (*pairs, *alone)).health if one.kind == "equal rows"]
+    text = "the same clients were selected in every round, and the test accuracy is the same in every seed"
+    assert [(one.rows, one.text) for one in every] == [
+        (
+            ("a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4"),
+            f"in each of 5 sets ('a0' and 'b0'; 'a1' and 'b1'; 'a2' and 'b2'; 'a3' and 'b3'; and 1 more), {text}",
+        ),
+        (("c", "d"), f"{text}: in every round, all available clients were selected"),
+    ]
+
+
 def test_equal_rows_with_an_own_class_may_be_equal_because_it_has_no_effect(tmp_path: Path) -> None:
     chosen = [{"clients": [0, 1]}, {"clients": [1, 2]}]
     uniform = row(tmp_path, "uniform", *chosen)

@@ -14,7 +14,9 @@ from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
+from fedcohort.report.terminal.comparison_notes import about_intervals
 from fedcohort.study.measure_differences import MEASURES
+from fedcohort.study.verdicts import difference_columns
 from tests.experiments import small
 
 SEEDS = 6
@@ -112,6 +114,42 @@ def test_a_target_that_nobody_reaches_is_no_error(folder: Path, experiment: fedc
     assert missed.differences("bytes_to_target")["verdict"].tolist() == ["baseline", "no result", "no result"]
     for found in missed.differences_in(["rounds_to_target", "time_to_target", "bytes_to_target"]):
         assert terminal.as_text(terminal.measure_table(missed, found)).count("no result") == 2
+
+
+def test_intervals_of_measures_are_explained_as_those_of_the_accuracy(compared: fedcohort.Comparison) -> None:
+    """Intervals of two rows were not said to be uncorrected, and a heading promised intervals where no row has one."""
+
+    def shown(measure: str) -> str:
+        (found,) = compared.differences_in([measure])
+        return " ".join(terminal.as_text(terminal.measure_table(compared, found)).split())
+
+    assert "Its 95% interval (Student's t) is not corrected for multiple comparisons" in shown("personal_accuracy")
+    assert "[95% interval]" not in shown("bytes"), "each row sends the same bytes under every seed"
+    assert "The same difference under every seed gives no interval." in shown("bytes")
+
+
+def test_what_is_said_about_intervals_of_worked_differences() -> None:
+    """Differences of 1, 2 and 3: 2 ± 4.303 · 1/√3. Those of 1, 1 and 1 have no spread, and exclude 0 without an interval."""
+
+    def columns(verdict: str, *differences: float) -> dict[str, object]:
+        found = difference_columns(differences, [0.0] * len(differences), (-math.inf, math.inf), 1)
+        return {**found, "paired_seeds": len(differences), "verdict": verdict}
+
+    wide, flat = columns("not clear", 1.0, 2.0, 3.0), columns("not clear", 1.0, 1.0, 1.0)
+    assert (wide["difference_low"], wide["difference_high"]) == pytest.approx((-0.4841, 4.4841), abs=1e-4)
+    student, constant = (
+        "Its 95% interval is that of Student's t",
+        "The same difference under every seed gives no interval.",
+    )
+    assert about_intervals([wide]) == f"{student}."
+    assert about_intervals([flat]) == constant
+    assert about_intervals([columns("baseline", 0.0, 0.0), columns("not clear", 0.0, 0.0)]) == ""
+    assert about_intervals([columns("too few seeds", 1.0)]) == "One seed gives no interval."
+    near = columns("not clear", 1.0, 1.1, 1.2)
+    assert about_intervals([near]) == f"{student}: it can exclude 0 although the verdict is not clear."
+    assert about_intervals([wide, flat]) == (
+        f"Its 95% interval (Student's t) is not corrected for multiple comparisons. {constant}"
+    )
 
 
 def test_own_measures_are_higher_or_lower(tmp_path: Path) -> None:

@@ -53,12 +53,15 @@ def race(
     The rows of FILE race on the same seeds: the base and its variants, or all strategies that it can use if it has one row only. A row
     that is clearly worse gets no more seeds. The same command resumes a race, and uses runs that `fedcohort compare` has made.
     """
+    import logging
+
     from fedcohort.experiment.given_objects import Given
     from fedcohort.racing.run_race import Limits, plan
     from fedcohort.report import terminal
 
+    experiment = experiment_of(file, settings, trust)
     planned = plan(
-        experiment_of(file, settings, trust),
+        experiment,
         Given(data_dir=data_dir),
         objective=objective or "accuracy",
         margin=margin or None,
@@ -68,6 +71,11 @@ def race(
         labels=labels,
     )
     with watching(planned.cells, quiet, at_most=True, most_runs=planned.most_runs) as progress:
+        if file is not None and "seeds" in experiment.model_fields_set:
+            logging.getLogger("fedcohort").info(
+                "seeds = %d: has no effect on a race, which plays as many seeds as it needs, and at most %d (--max-seeds)",
+                experiment.seeds, max_seeds,
+            )  # fmt: skip
         result = planned.run(runs=runs, progress=progress, jobs=jobs, trust=trust)
     if as_json:
         print_document("race", result.to_json())

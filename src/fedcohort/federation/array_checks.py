@@ -248,7 +248,7 @@ def check_known(numbers: NDArray[np.int64], ids: NDArray[np.generic], tested: ND
         first, other = tested[0].item(), ids[0].item()
         raise UsageError(
             f"{where}: no id in test_clients, such as {shown(first)}, is among those of the training samples, such as {shown(other)}; "
-            "use the same ids in both"
+            "use the same ids in both, or leave test_clients out to test on other clients than those that train"
         )
 
 

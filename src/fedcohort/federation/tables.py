@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.formatted_values import first_in_words
 from fedcohort.federation.array_checks import (
     as_array,
     check_clients,
@@ -43,6 +44,9 @@ log = logging.getLogger("fedcohort")
 
 TEST_SHARE = 0.2
 """Share of the samples of each client, or without clients of each class, that becomes the test set if there is none."""
+
+SHOWN = 3
+"""Largest number of clients that a line names."""
 
 FEW = 0.05
 """Share of the samples below which a line mentions that few of them are test samples."""
@@ -91,10 +95,22 @@ def from_table(frame: "pd.DataFrame", columns: Columns, where: str, name: str, *
         classes=classes,
         name=name,
         clients=None if ids is None else ids[~in_test],
-        test_clients=None if ids is None else ids[in_test],
+        test_clients=None if ids is None else _clients_of_test(ids, in_test, where),
         standardise=standardise,
         numeric=columns.numeric,
     )
+
+
+def _clients_of_test(ids: NDArray[Any], in_test: NDArray[np.bool_], where: str) -> NDArray[Any] | None:
+    """The clients of the test samples; None, with a message, if none of them trains, as if one hospital is left out."""
+    if not in_test.any() or np.isin(ids[in_test], ids[~in_test]).any():
+        return ids[in_test]
+    names = first_in_words([repr(name) for name in np.unique(ids[in_test]).tolist()], SHOWN, "more client")
+    log.info(
+        "%s: all test samples are of clients that do not train: %s; the accuracy of each client that trains is measured on its "
+        "held-out or training samples", where, names,
+    )  # fmt: skip
+    return None
 
 
 def _with_columns_of_index(frame: "pd.DataFrame", columns: Columns) -> "pd.DataFrame":

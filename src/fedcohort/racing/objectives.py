@@ -1,6 +1,7 @@
 """Objectives of a race: accuracy, or a cost, of a whole run or at a limit."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +117,14 @@ class Objective:
             return ""
         whole = "its whole cost" if self.measure != MAY_BE_NONE else "1 + the numbers of all its rounds"
         return f"A run that does not reach the target counts with {PENALTY:g} times {whole}."
+
+    def about_worst(self, scores: Iterable[float]) -> str:
+        """That scores of numbers are not below :data:`WORST_SCORE`, in a sentence; empty if none of ``scores`` is there."""
+        if self.is_cost or not self.style.numeric or WORST_SCORE not in scores:
+            return ""
+        name = "score" if self.measure == "worst_accuracy" else self.style.name
+        least = formatted_values.number(WORST_SCORE)
+        return f"A lower {name} than {least}, and that of a model that diverged, counts as {least}."
 
     @property
     def about_mean(self) -> str:

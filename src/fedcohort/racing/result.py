@@ -10,14 +10,11 @@ from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import counted, first_in_words
 from fedcohort.racing.costs import cost_of
+from fedcohort.racing.equal_raced_rows import about_equal_rows
 from fedcohort.racing.objectives import Objective
 from fedcohort.racing.row_results import DROPPED, UNDECIDED, Cost, RacedRow
 from fedcohort.racing.rule import RANKED
-from fedcohort.study.equal_rows import equal_findings
-from fedcohort.study.failing_rows import Checked
 from fedcohort.study.measured_values import plain
-from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target
 from fedcohort.study.verdicts import about_more_seeds
 
 if TYPE_CHECKING:
@@ -88,7 +85,8 @@ class Race:
             "minutes": " The race ended at its time limit.",
         }.get(self.ended, "")
         text = self._best() if len(self.objectives) == 1 else self._front()
-        return text + how + self._more_seeds() + self._about_targets() + self._about_untested() + self._about_failures()
+        text, more = (NOTHING, "") if self._is_useless else (text, self._more_seeds())
+        return text + how + more + self._about_targets() + self._about_untested() + self._about_failures()
 
     @property
     def about_cost(self) -> str:
@@ -118,7 +116,8 @@ class Race:
             holds = "the best row is not dropped, and it is better than the first row by no more than its interval says"
         sure = f"With {formatted_values.target(self.confidence)} confidence, at any time, {holds}"
         dropped = "Dropped: another row is clearly better. " * (left < len(self.rows))
-        return f"{dropped}{sure}. This assumes that paired differences between seeds are Gaussian."
+        equal = " Of rows that are equally good, some can be dropped." * bool(dropped and len(self.objectives) == 1)
+        return f"{dropped}{sure}. This assumes that paired differences between seeds are Gaussian.{equal}"
 
     @property
     def about_differences(self) -> str:
@@ -145,20 +144,19 @@ class Race:
 
     @property
     def about_equal_rows(self) -> str:
-        """Which rows are equal, why, and what to try, in sentences, as a comparison says it; empty if none are."""
-        alike = [
-            row for row in self.rows if any(row is not other and row.scores == other.scores for other in self.rows)
-        ]
-        checked = [
-            Checked(row.label, [Measured(run) for run in row.runs.values()], 0, Target(math.nan, "")) for row in alike
-        ]
-        found = equal_findings(checked, self.objectives[0].style)
-        return " ".join(f"{one.about}{one.text}. Try: {one.advice}." for one in found)
+        """Which rows are equal, why, and what to try, in sentences; empty if none are."""
+        return about_equal_rows(self.rows, self.objectives[0].style)
 
     @property
     def _chosen(self) -> list[RacedRow]:
         """The recommended row; with two objectives, all rows that are not dropped."""
         return list(self.rows[:1]) if len(self.objectives) == 1 else [row for row in self.rows if row.state != DROPPED]
+
+    @property
+    def _is_useless(self) -> bool:
+        """Whether no run of the leading row reached the target, or was tested within the limit: its mean is made of penalties."""
+        first = self.rows[0]
+        return len(self.objectives) == 1 and (not first.reached or first.untested == first.seeds)
 
     def _about_targets(self) -> str:
         """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
@@ -270,6 +268,8 @@ class Race:
 
     def _sureness(self) -> str:
         """How sure the recommendation is, in a few words."""
+        if self._is_useless:
+            return "cannot be recommended"
         if self.decided:
             return {
                 "best": "no other is better",
@@ -312,6 +312,9 @@ class Race:
             text += f" {_rows(dropped)} clearly worse than one of them ({sure} confidence)."
         return text + (f" {_rows(undecided)} not decided yet." if undecided else "")
 
+
+NOTHING = "No row can be recommended."
+"""The recommendation if no run of the leading row has what the race is about."""
 
 TESTED = "raise the limit, or measure more often."
 """What to do about runs that spend the limit of an accuracy before their first test."""

@@ -20,6 +20,7 @@ from fedcohort.report.headline_doubts import (
     never_trained,
     none_learned,
     problem,
+    unranked,
     untrained,
 )
 from fedcohort.report.report_data import Reading, Story
@@ -78,8 +79,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     names = _names(compared, group)
     if math.isnan(compared.table["accuracy"][second]):
-        known = "No row has" if math.isnan(compared.table["accuracy"][best]) else f"Only {names[best]} has"
-        return [("Which strategy?", (f"{known} a test {compared.score.name}, so the rows cannot be ranked.",))]
+        return [("Which strategy?", (unranked(compared, group, names, best),))]
     if nothing := none_learned(compared, group, names, best):
         return [("Which strategy?", (nothing,))]
     if best in with_different_seeds(compared):
@@ -147,7 +147,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
     """The lead over the reference, as the table judges it, and the lead over the second best."""
     tested, names = _tested(compared, group, best, second), _names(compared, group)
     sentences = [_lead(compared, best, *each) for each in tested]
-    if any(comparisons > 1 and math.isfinite(p_value) for _, p_value, comparisons, _ in tested):
+    if any(number > 1 and math.isfinite(p) and not compared.are_equal(best, other) for other, p, number, _ in tested):
         sentences.append(_about_corrections(group, {names[other]: number for other, _, number, _ in tested}))
     named = [best, *(other for other, *_ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
@@ -287,7 +287,7 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         interval = "the same difference under every seed, which gives no interval"
     sentence = (
         f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, alone, lowest, excludes_0=excludes_0 and not alike)}"
+        f"{_clearness(p_value, len(own), comparisons, alone, lowest, excludes_0=None if alike else excludes_0)}"
     ).replace("p = <", "p < ")
     equal = alike and abs(mean) < 1e-12
     if (
@@ -309,7 +309,9 @@ def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
     return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
 
 
-def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, lowest: float, *, excludes_0: bool) -> str:
+def _clearness(
+    p_value: float, seeds: int, comparisons: int, alone: float, lowest: float, *, excludes_0: bool | None
+) -> str:
     """Whether a difference is clear, and why its interval may look as if it said something else.
 
     Args:
@@ -318,13 +320,13 @@ def _clearness(p_value: float, seeds: int, comparisons: int, alone: float, lowes
         comparisons: the number of comparisons.
         alone: the p-value without a correction.
         lowest: the lowest p-value that is possible.
-        excludes_0: whether its interval excludes 0.
+        excludes_0: whether its interval excludes 0; None if there is no interval.
     """
     gaussian = "it assumes Gaussian differences"
     if p_value <= LEVEL:
         stricter = "it is corrected for all comparisons at once, and p step by step (Holm)"
         reason = stricter if alone * comparisons > LEVEL else f"{gaussian}, which the test does not"
-        includes = "" if excludes_0 else f": the interval includes 0, but {reason}"
+        includes = f": the interval includes 0, but {reason}" if excludes_0 is False else ""
         return f"The difference is clear with these seeds{includes}."
     but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
     if lowest > LEVEL:

@@ -19,6 +19,7 @@ __all__ = [
     "never_trained",
     "none_learned",
     "problem",
+    "unranked",
     "untrained",
 ]
 
@@ -118,6 +119,15 @@ def _best_sound(compared: Comparison, group: Group, names: Sequence[str]) -> str
         return " Every row has such a problem."
     first = max(sound, key=lambda i: accuracy[i])
     return f" Of the rows without such a problem, {names[first]} has the highest: {score.with_unit(accuracy[first])}."
+
+
+def unranked(compared: Comparison, group: Group, names: Sequence[str], best: int) -> str:
+    """That rows cannot be ranked, since at most one of them has a test score under all of its seeds."""
+    accuracy = compared.table["accuracy"]
+    known = "No row has" if math.isnan(accuracy[best]) else f"Only {names[best]} has"
+    results = [compared.results[compared.rows[i].label] for i in group.rows if math.isnan(accuracy[i])]
+    under_some = any(not math.isnan(result.accuracy) for own in results for result in own)
+    return f"{known} a test {compared.score.name}{' under every seed' * under_some}, so the rows cannot be ranked."
 
 
 def _kinds(compared: Comparison, position: int) -> set[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.parameters import describe
@@ -49,13 +50,30 @@ def _selections(run: Measured) -> Hashable:
     return run.experiment.seed, hashlib.sha256(run.selected_clients().tobytes()).digest()
 
 
-def equal_findings(rows: Sequence[Checked], score: ScoreStyle) -> Iterator[Finding]:
-    """A finding for each set of equal rows, with the reason if the record has one."""
+def equal_findings(rows: Sequence[Checked], score: ScoreStyle, seeds: str = "every seed") -> Iterator[Finding]:
+    """A finding for each set of equal rows, with the reason if the record has one. Sets with the same reason share one finding.
+
+    Args:
+        rows: the rows.
+        score: how the score is named.
+        seeds: the seeds in which the rows are equal, in words.
+    """
+    sets: dict[tuple[str, str], list[list[str]]] = {}
     for positions in equal_rows([row.runs for row in rows]):
         alike = [rows[i] for i in positions]
-        text = f"the same clients were selected in every round, and the test {score.name} is the same in every seed"
-        reason, advice = _reason(alike)
-        yield Finding("equal rows", tuple(row.label for row in alike), f"{text}{reason}", advice)
+        sets.setdefault(_reason(alike), []).append([row.label for row in alike])
+    for (reason, advice), labels in sets.items():
+        text = (
+            f"the same clients were selected in every round, and the test {score.name} is the same in {seeds}{reason}"
+        )
+        where = f"in each of {len(labels)} sets ({_sets_in_words(labels)}), " if len(labels) > 1 else ""
+        yield Finding("equal rows", tuple(chain.from_iterable(labels)), where + text, advice)
+
+
+def _sets_in_words(sets: Sequence[Sequence[str]]) -> str:
+    """The labels of sets of rows: 'a' and 'b'; 'c' and 'd'; at most four sets, and of each at most four rows."""
+    words = [first_in_words([repr(label) for label in labels], SHOWN) for labels in sets[:SHOWN]]
+    return "; ".join([*words, *([f"and {len(sets) - SHOWN} more"] if sets[SHOWN:] else [])])
 
 
 def _reason(rows: Sequence[Checked]) -> tuple[str, str]:

@@ -108,8 +108,9 @@ def _in_words(difference: float, p_holm: float, clear: tuple[str, str]) -> str:
 
 
 def with_intervals(rows: Iterable[Mapping[Any, Any]]) -> bool:
-    """Whether any row of a comparison's table has an interval: one seed in common with the reference gives none."""
-    return any(math.isfinite(row["difference_low"]) for row in rows)
+    """Whether any row of a comparison's table has an interval: one seed in common with the reference gives none, and neither does
+    the same difference under every seed."""
+    return any(row["difference_high"] - row["difference_low"] > 1e-12 for row in rows)
 
 
 def difference_columns(

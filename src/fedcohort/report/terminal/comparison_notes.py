@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "about_error",
     "about_federations",
+    "about_intervals",
     "about_references",
     "about_scores",
     "difference_to_references",
@@ -179,7 +180,7 @@ def about_references(compared: "Comparison") -> str:
         return (
             "No two rows are about the same clients and data, so there are no differences." if compared.rows[1:] else ""
         )
-    return f"{difference_to_references(compared, compared.score.points)} {_about_intervals(compared)}".rstrip()
+    return f"{difference_to_references(compared, compared.score.points)} {about_intervals(compared.table.to_dict('records'))}".rstrip()
 
 
 def difference_to_references(compared: "Comparison", unit: str) -> str:
@@ -197,21 +198,33 @@ def difference_to_references(compared: "Comparison", unit: str) -> str:
     return f"Difference to {' or '.join(map(repr, names[:3]))}{where}{' in' if unit else ''}{unit}, paired over seeds."
 
 
-def _about_intervals(compared: "Comparison") -> str:
-    """What the intervals of differences are, and why they can say more than the verdicts."""
-    table = compared.table
-    rows = table.to_dict("records")
-    if not with_intervals(rows):
-        one_seed = ((table["verdict"] != BASELINE) & (table["paired_seeds"] == 1)).any()
-        return "One seed gives no interval." if one_seed else ""  # or there is no difference, because models diverged
-    cut = about_cut(rows)
+def about_intervals(rows: Sequence[Mapping[Any, Any]]) -> str:
+    """What the intervals of differences are, why some are missing, and why they can say more than the verdicts.
+
+    Args:
+        rows: rows of a table with the columns of differences.
+    """
+    compared = [row for row in rows if row["verdict"] != BASELINE]
+    shown = [row for row in compared if with_intervals([row])]
+    constant = NO_SPREAD if any(map(_is_constant, compared)) else ""
+    if not shown:  # no row may have a difference, because models diverged
+        return "One seed gives no interval." if any(row["paired_seeds"] == 1 for row in compared) else constant
+    cut = about_cut(shown)
     about = f"Its 95% interval (Student's t){cut}{',' if cut else ''} is not corrected for multiple comparisons"
-    if (table["verdict"] != BASELINE).sum() == 1:
+    if len(compared) == 1:
         about = f"Its 95% interval is that of Student's t{cut}"
-    unclear = table["verdict"] == UNCLEAR
-    if (unclear & ((table["difference_low"] > 0) | (table["difference_high"] < 0))).any():
-        return f"{about}: it can exclude 0 although the verdict is {UNCLEAR}."
-    return f"{about}."
+    if any(row["verdict"] == UNCLEAR and not row["difference_low"] <= 0 <= row["difference_high"] for row in shown):
+        about += f": it can exclude 0 although the verdict is {UNCLEAR}"
+    return f"{about}. {constant}".rstrip()
+
+
+NO_SPREAD = "The same difference under every seed gives no interval."
+"""What is said about differences without an interval, since they have no spread."""
+
+
+def _is_constant(row: Mapping[Any, Any]) -> bool:
+    """Whether a difference other than 0 is the same under all of several seeds."""
+    return math.isfinite(row["difference_low"]) and not with_intervals([row]) and abs(row["difference"]) > 1e-12
 
 
 def _about_target(compared: "Comparison", rows: Sequence[Mapping[str, Any]]) -> str:

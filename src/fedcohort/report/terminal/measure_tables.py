@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.terminal.comparison_notes import difference_to_references
+from fedcohort.report.terminal.comparison_notes import about_intervals, difference_to_references
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
@@ -23,7 +23,7 @@ from fedcohort.report.terminal.layout import (
 )
 from fedcohort.report.worst_clients import about_worst, numbers_of_clients
 from fedcohort.study.targets import TO_TARGET
-from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, about_cut, with_intervals
+from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, with_intervals
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison
@@ -126,7 +126,7 @@ def _notes(compared: "Comparison", differences: "MeasureDifferences", rows: list
     measure = differences.measure
     if rows[1:]:
         points = compared.score.points if measure.form == "score" else ""
-        interval = f" Its 95% interval is that of Student's t{about_cut(rows)}." if with_intervals(rows) else ""
+        interval = f" {about_intervals(rows)}".rstrip()
         better = {"higher": " Higher is better.", "lower": " Lower is better."}.get(measure.better, "")
         yield f"{difference_to_references(compared, points)}{better}{interval}"
     if "worst" in measure.name:

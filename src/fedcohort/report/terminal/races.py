@@ -98,11 +98,21 @@ def _about_objectives(result: "Race", *, shown: bool) -> str:
             margin = f"{style.value(objective.margin)}{' points' * (not style.numeric)}"
         sentences.append(f"{sentence}; a difference of {margin} does not matter.")
     sentences += dict.fromkeys(filter(None, (objective.about_target for objective in result.objectives)))
+    sentences += _about_worst(result)
     if len(result.objectives) == 1 and shown:
         sentences.append(result.about_differences)
         if unknown := [row for row in result.rows if math.isinf(row.low) and math.isinf(row.high)]:
             sentences.append(f"{_interval(unknown[0], result.objectives[0])}: too few seeds for an interval.")
     return " ".join(sentences)
+
+
+def _about_worst(result: "Race") -> list[str]:
+    """Sentences about the lowest scores that count, if a run has one."""
+    scores = [
+        [score for row in result.rows for score in row.scores[number]] for number in range(len(result.objectives))
+    ]
+    found = [objective.about_worst(own) for objective, own in zip(result.objectives, scores, strict=True)]
+    return list(filter(None, found))
 
 
 def _about_skipped(result: "Race") -> str:
