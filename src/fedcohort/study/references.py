@@ -80,7 +80,7 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
 
     The rows of a sweep form one group for each point of the grid. If a sweep has only one row at every point, such as a sweep of a
     strategy's parameter, its points are compared with each other, as long as they share clients and data. Experiments that differ in
-    clients or data are different groups. All other rows are one group.
+    clients, data or systems are different groups. All other rows are one group.
 
     Args:
         entries: the rows.
@@ -292,16 +292,11 @@ def _is_named(key: str, name: str, entries: Sequence[Entry]) -> bool:
 
 
 def _families(entries: Sequence[Entry]) -> list[str]:
-    """For each row, a name that experiments with the same clients and data share; empty if there is only one."""
+    """For each row, a name that experiments with the same clients, data and systems share; empty if there is only one."""
     federations: dict[str, str] = {}
     for entry in entries:
         if entry.experiment.name not in federations:
-            values = {
-                key: value
-                for key, value in entry.settings.items()
-                if key.startswith(("data.", "federation.", "systems."))
-            }
-            federations[entry.experiment.name] = json.dumps(values, sort_keys=True, default=str)
+            federations[entry.experiment.name] = clients_data_and_systems(entry.experiment)
     names: dict[str, list[str]] = {}
     for name, description in federations.items():
         names.setdefault(description, []).append(name)
