@@ -121,7 +121,9 @@ def test_a_module_of_another_plug_in_is_not_taken_for_one_beside_the_file(
     assert from_file(one, "selection.name")().rate() == 1
     assert from_file(equal, "selection.name")().rate() == 1
     file = re.escape(module.replace(".", "/") + ".py")
-    message = rf"imports {module} from \S+wo/{file}, but Python would take \S+ne/{file}; rename one of these two$"
+    message = (
+        rf"imports {module} from \S+wo/{file}, but Python would take \S+ne/{file}; rename one of these files, or start"
+    )
     with pytest.raises(UsageError, match=message):
         from_file(two, "selection.name")
     for name in {module, module.partition(".")[0]}:

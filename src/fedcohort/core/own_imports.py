@@ -53,7 +53,8 @@ def check_imports_of_own_folder(path: Path, content: bytes, where: str) -> None:
         own = _below(path.parent, name.split("."))
         if own is not None and not _are_equal(own, file):
             raise UsageError(
-                f"{where}: imports {name} from {own}, but Python would take {file}; rename one of these two"
+                f"{where}: imports {name} from {own}, but Python would take {file}; rename one of these files, or start Python "
+                "again"
             )
 
 
