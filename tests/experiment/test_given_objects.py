@@ -1,6 +1,13 @@
 """Objects from Python in place of settings: data, models, strategies, algorithms and public samples."""
 
+import copy
 import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +150,82 @@ class Bottleneck(nn.Linear):
 
     def __init__(self, width: int) -> None:
         super().__init__(width, width)
+
+
+@dataclass
+class Holder:
+    """A value in an object."""
+
+    value: object
+
+
+def closing_over(value: object) -> Callable[[], object]:
+    """A function that closes over a value."""
+    return lambda: value
+
+
+def with_default(value: object) -> Callable[[], object]:
+    """A function with a default value."""
+
+    def function(given: object = value) -> object:
+        return given
+
+    return function
+
+
+def named(value: object) -> object:
+    """A function of one argument."""
+    return value
+
+
+@pytest.mark.parametrize("given", [closing_over, with_default, lambda value: partial(named, value)])
+@pytest.mark.parametrize("inside", [lambda value: value, lambda value: [1, value], lambda value: {"a": value}, Holder])
+def test_functions_differ_by_arrays_whose_text_is_equal(
+    given: Callable[[object], object], inside: Callable[[object], object]
+) -> None:
+    """The text of a long array leaves out most entries, and that of any array most digits."""
+    one, other = np.zeros(2000), np.zeros(2000)
+    other[1000] = 1
+    pairs = [
+        (one, other),
+        (torch.tensor(one), torch.tensor(other)),
+        (np.array([0.1234567891]), np.array([0.1234567892])),
+    ]
+    for first, second in pairs:
+        assert identity(given(inside(first))) != identity(given(inside(second)))
+        assert identity(given(inside(first))) == identity(given(inside(copy.deepcopy(first))))
+
+
+def test_functions_close_over_modules_and_themselves() -> None:
+    def calls_itself(n: int) -> float:
+        return 0.0 if n == 0 else calls_itself(n - 1)
+
+    assert identity(calls_itself) == identity(calls_itself)
+    assert "numpy" in identity(closing_over(np))
+    assert identity(closing_over([np])) == identity(closing_over([np]))
+    assert identity(closing_over(object())) == identity(closing_over(object()))
+
+
+SETS = """
+from fedcohort.core.identity import identity
+from fedcohort.core.parameters import parameters
+from fedcohort.selection.uniform import Uniform
+
+@parameters
+class Mine(Uniform):
+    names: frozenset[str] = frozenset({"a", "b", "c", "d", "e"})
+
+print(identity(Mine()))
+"""
+
+
+def test_sets_of_texts_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Their text has another order in every process, so that an interrupted run was not found again."""
+    file = tmp_path / "mine.py"
+    file.write_text(SETS)
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    printed = [subprocess.check_output([sys.executable, file], env=one, text=True) for one in environments]
+    assert printed[0] == printed[1]
 
 
 def test_classes_differ_by_what_they_close_over() -> None:

@@ -5,8 +5,9 @@ import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cache, partial
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from fedcohort.core.errors import UsageError
@@ -48,10 +49,12 @@ class _Used:
 
     Attributes:
         others: functions and classes of users by name and source, numbers and texts by name and value; in the order of their use.
+        inside: the functions whose closures are being read.
     """
 
     def __init__(self) -> None:
         self.others: list[str] = []
+        self.inside: list[FunctionType] = []
         self._seen: set[object] = set()
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
@@ -87,7 +90,7 @@ def _identity(given: object, used: _Used) -> str:
     """What :func:`identity` returns, without what is added to ``used``."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
-        return f"partial({_identity(given.func, used)}, {bound!r})"
+        return f"partial({_identity(given.func, used)}, {_value(bound, used)})"
     if inspect.isfunction(given):
         used.add([given], closures=False)  # they are part of the text
         return _identity_of_function(given, used)
@@ -117,12 +120,22 @@ def _state(given: object, used: _Used) -> str:
     return digest.hexdigest()[:16]
 
 
+def _value(value: object, used: _Used) -> str:
+    """A value that a function holds: its text, or a hash where the text does not say all about it, as that of a long array."""
+    held = isinstance(value, Mapping | list | tuple | set | frozenset) and not _is_plain(value)
+    if held or hasattr(value, "__array__") or is_dataclass(value) or type(value).__repr__ is object.__repr__:
+        return hashlib.sha256(b"".join(_pieces(value, used, frozenset()))).hexdigest()[:16]
+    return repr(value)
+
+
 def _is_plain(value: object) -> bool:
-    """Whether the text of a value says all about it."""
+    """Whether the text of a value says all about it, and is the same in all processes: sets of texts have no fixed order."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, [*value, *value.values()]))
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
+    if isinstance(value, set | frozenset):
+        return all(isinstance(inner, int | float | complex) for inner in value)
     return value is None or isinstance(value, _VALUES)
 
 
@@ -160,6 +173,8 @@ def _pieces_of_one(value: Any, used: _Used, around: frozenset[int]) -> Iterator[
         yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
     elif isinstance(value, type | FunctionType | partial) or hasattr(value, "named_parameters"):
         yield _identity(value, used).encode()
+    elif isinstance(value, ModuleType):
+        yield value.__name__.encode()
     elif hasattr(value, "__dict__"):
         used.add_class(type(value))
         yield _identity_of_class(type(value)).encode()
@@ -173,10 +188,15 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
     """The source of a function, its default values, and the variables that it closes over."""
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_identity(value, used) if callable(value) else repr(value) for value in cells]
     name = f"{function.__module__}.{function.__qualname__}"
-    return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
+    if function in used.inside:  # it calls itself, or a function that calls it
+        return name
+    used.inside.append(function)
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [_identity(value, used) if callable(value) else _value(value, used) for value in cells]
+    defaults = f"{_value(function.__defaults__, used)}:{_value(function.__kwdefaults__, used)}"
+    used.inside.remove(function)
+    return f"{name}:{_source(function)}:{inside}:{defaults}"
 
 
 def _identity_of_class(cls: type) -> str:
@@ -244,7 +264,12 @@ def _digest_of_values(written: type | FunctionType) -> str:
     """A hash of the plain values in the body of a class, after a colon; empty without any, and for functions."""
     if not isinstance(written, type):
         return ""
-    values = {name: value for name, value in vars(written).items() if not name.startswith("__") and _is_plain(value)}
+    own = {name: value for name, value in vars(written).items() if not name.startswith("__")}
+    values = {
+        name: value
+        for name, value in own.items()
+        if _is_plain([*value] if isinstance(value, set | frozenset) else value)
+    }
     text = repr([(name, sorted(map(repr, v)) if isinstance(v, set | frozenset) else v) for name, v in values.items()])
     return f":{hashlib.sha256(text.encode()).hexdigest()[:16]}" if values else ""
 
