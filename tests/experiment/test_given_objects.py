@@ -206,6 +206,65 @@ def test_functions_close_over_modules_and_themselves() -> None:
     assert identity(closing_over(object())) == identity(closing_over(object()))
 
 
+class Scaled(nn.Module):
+    """A layer with a setting, a constant and a function."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.itself = [self]
+        self.register_buffer("constant", torch.ones(2), persistent=False)
+        self.function = torch.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x) * self.scale
+
+
+def frozen(net: Any) -> None:
+    net[0].requires_grad_(False)
+
+
+def scaled(net: Any) -> None:
+    net[1].scale = 2.0
+
+
+def other_constant(net: Any) -> None:
+    net[1].constant += 1
+
+
+def other_function(net: Any) -> None:
+    net[1].function = nn.functional.gelu
+
+
+def hooked(net: Any) -> None:
+    net[0].register_forward_hook(lambda layer, given, output: output * 2)
+
+
+def other_heads(net: Any) -> None:
+    net[2].num_heads = 1
+
+
+@pytest.mark.parametrize("change", [frozen, scaled, other_constant, other_function, hooked, other_heads])
+def test_networks_with_equal_weights_differ_by_what_else_changes_their_outputs(
+    change: Callable[[Any], None],
+) -> None:
+    """Neither the text of a network nor its weights say these."""
+    one = nn.Sequential(nn.Linear(2, 2), Scaled(1.0), nn.MultiheadAttention(2, 2)).bfloat16()
+    other = copy.deepcopy(one)
+    assert identity(one) == identity(other)
+    change(other)
+    assert identity(one) != identity(other)
+
+
+def test_a_network_that_was_frozen_is_another_run(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    first = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=net, runs=tmp_path)
+    net[0].requires_grad_(False)
+    second = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=net, runs=tmp_path)
+    assert first.path != second.path
+    assert first.digest() != second.digest()
+
+
 SETS = """
 from fedcohort.core.identity import identity
 from fedcohort.core.parameters import parameters

@@ -49,12 +49,12 @@ class _Used:
 
     Attributes:
         others: functions and classes of users by name and source, numbers and texts by name and value; in the order of their use.
-        inside: the functions whose closures are being read.
+        inside: the functions and modules that are being read.
     """
 
     def __init__(self) -> None:
         self.others: list[str] = []
-        self.inside: list[FunctionType] = []
+        self.inside: list[object] = []
         self._seen: set[object] = set()
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
@@ -101,7 +101,7 @@ def _identity(given: object, used: _Used) -> str:
         module = cast("nn.Module", given)
         for part in module.modules():
             used.add_class(type(part))
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(module)}"
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(module, used)}"
     used.add_class(type(given))
     return f"{_identity_of_class(type(given))}:{_state(given, used)}"
 
@@ -123,9 +123,11 @@ def _state(given: object, used: _Used) -> str:
 def _value(value: object, used: _Used) -> str:
     """A value that a function holds: its text, or a hash where the text does not say all about it, as that of a long array."""
     held = isinstance(value, Mapping | list | tuple | set | frozenset) and not _is_plain(value)
+    if callable(value):
+        return _identity(value, used)
     if held or hasattr(value, "__array__") or is_dataclass(value) or type(value).__repr__ is object.__repr__:
         return hashlib.sha256(b"".join(_pieces(value, used, frozenset()))).hexdigest()[:16]
-    return repr(value)
+    return _ADDRESS.sub("", repr(value))
 
 
 def _is_plain(value: object) -> bool:
@@ -193,7 +195,7 @@ def _identity_of_function(function: FunctionType, used: _Used) -> str:
         return name
     used.inside.append(function)
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_identity(value, used) if callable(value) else _value(value, used) for value in cells]
+    inside = [_value(value, used) for value in cells]
     defaults = f"{_value(function.__defaults__, used)}:{_value(function.__kwdefaults__, used)}"
     used.inside.remove(function)
     return f"{name}:{_source(function)}:{inside}:{defaults}"
@@ -205,12 +207,14 @@ def _identity_of_class(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
-def _digest_of_module(module: "nn.Module") -> str:
-    """A hash of the structure, the source and the weights of a module.
+def _digest_of_module(module: "nn.Module", used: _Used) -> str:
+    """A hash of the structure, the source and the weights of a module, and of everything else in it that changes its outputs.
 
     Raises:
         UsageError: a parameter has no values, as in lazy layers before their first call.
     """
+    from torch import bfloat16
+
     digest = hashlib.sha256(repr(module).encode())
     for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
@@ -223,8 +227,39 @@ def _digest_of_module(module: "nn.Module") -> str:
                 f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
                 "builds the model"
             )
+        value = value.float() if value.dtype is bfloat16 else value  # which NumPy lacks
         digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
+    if module not in used.inside:  # an attribute of a layer may lead back to it
+        used.inside.append(module)
+        for name, part in module.named_modules():
+            if settings := _settings(part, used):
+                digest.update(f"{name} {settings}".encode())
+        used.inside.remove(module)
     return digest.hexdigest()
+
+
+def _settings(layer: "nn.Module", used: _Used) -> list[str]:
+    """What neither the text nor the state of a layer says: frozen parameters, buffers that are not saved, hooks, and attributes.
+
+    Of the attributes of a layer of a package, only plain values and functions count; layers of torch print theirs, if they print any.
+    """
+    from torch import nn
+
+    said = type(layer).__module__.startswith("torch.") and type(layer).extra_repr is not nn.Module.extra_repr
+    written = _written_by_user(type(layer))
+    own = {} if said else {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
+    unsaved = {name: layer._buffers.get(name) for name in sorted(layer._non_persistent_buffers_set)}
+    hooks = [*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()]
+    return [
+        *(f"frozen {name}" for name, value in layer.named_parameters(recurse=False) if not value.requires_grad),
+        *(f"{name}={_value(value, used)}" for name, value in unsaved.items()),
+        *(f"hook {_value(hook, used)}" for hook in hooks),
+        *(
+            f"{name}={_value(value, used)}"
+            for name, value in own.items()
+            if written or _is_plain(value) or isinstance(value, FunctionType)
+        ),
+    ]
 
 
 def _source(written: type | FunctionType) -> str:
