@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.experiment import Cell, Experiment
 
 __all__ = [
+    "SETTING",
     "Entry",
     "Group",
     "check_reference",
@@ -224,7 +225,7 @@ def _plain(value: str) -> str:
         return value
 
 
-def without_settings(label: str, settings: Mapping[str, str]) -> str:
+def without_settings(label: str, settings: Collection[str]) -> str:
     """A label without the settings of a sweep: the name of the strategy."""
     return SETTING.sub(
         lambda match: "" if match[1] in settings else match[0], NUMBERED.sub("", label) if settings else label
