@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -458,6 +458,27 @@ def test_what_is_no_state_is_refused() -> None:
     refuses("the saved state has clock = 'x', which cannot", own.load_state_dict, own.state_dict() | {"clock": "x"})
     refuses("path = None", own.restore, None)
     refuses("give select(available, ask=…)", Chooser(PowerOfChoice(d=6), CENSUS).select, range(M), ask=3)
+
+
+def test_a_state_that_the_strategy_cannot_load_changes_nothing() -> None:
+    class Own(Uniform):
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            self.first = state["first"]
+            self.second = state["second"]
+
+        def setup(self, census: Census) -> None:
+            super().setup(census)
+            self.first = self.second = 0
+
+    own, later = Chooser(Own(), CENSUS), Chooser(Own(), CENSUS)
+    later.selector.first = 1  # type: ignore[attr-defined]
+    later.observe(later.outcome({int(client): ClientResult() for client in later.select(range(M)).clients}))
+    state = later.state_dict()
+    del state["state"]["second"]
+    before = pack(own.state_dict())
+    with pytest.raises(KeyError, match="second"):
+        own.load_state_dict(state)
+    assert pack(own.state_dict()) == before
 
 
 def test_a_damaged_state_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The modules that a plug-in imports count like the plug-in's own file."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -85,3 +86,47 @@ def test_modules_beside_the_file_are_found_before_and_after_it_is_imported(
         content_with_imports(plugin)
     monkeypatch.delitem(sys.modules, "own_neighbour_of_a_test")
     assert content_with_imports(plugin) != before
+
+
+def test_modules_in_a_folder_without_init_are_found_before_and_after_they_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder, plugin = tmp_path / "own_folder_of_a_test", tmp_path / "plugin.py"
+    folder.mkdir()
+    inner = folder / "inner.py"
+    inner.write_text("rate = 5\n")
+    plugin.write_text("from own_folder_of_a_test.inner import rate\n\n\nclass A:\n    rate = rate\n")
+    before = content_with_imports(plugin)
+    assert from_file(f"{plugin}:A", "selection.name").rate == 5
+    assert imported_files(plugin, plugin.read_bytes()) == {"own_folder_of_a_test.inner": inner}
+    assert content_with_imports(plugin) == before
+    inner.write_text("rate = 6\n")
+    with pytest.raises(UsageError, match="has changed since it was imported"):
+        content_with_imports(plugin)
+
+
+@pytest.mark.parametrize("module", ["own_equal_name", "own_equal_folder.inner"])
+def test_a_module_of_another_plug_in_is_not_taken_for_one_beside_the_file(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    plugins = [tmp_path / folder / "plugin.py" for folder in ("one", "two", "equal")]
+    helpers = [plugin.parent / f"{module.replace('.', '/')}.py" for plugin in plugins]
+    for plugin, helper, rate in zip(plugins, helpers, (1, 2, 1), strict=True):
+        helper.parent.mkdir(parents=True)
+        helper.write_text(f"rate = {rate}\n")
+        plugin.write_text(f"class A:\n    def rate(self):\n        from {module} import rate\n        return rate\n")
+    one, two, equal = (f"{plugin}:A" for plugin in plugins)
+    assert from_file(one, "selection.name")().rate() == 1
+    assert from_file(equal, "selection.name")().rate() == 1
+    file = re.escape(module.replace(".", "/") + ".py")
+    message = (
+        rf"imports {module} from \S+wo/{file}, but Python would take \S+ne/{file}; rename one of these files, or start"
+    )
+    with pytest.raises(UsageError, match=message):
+        from_file(two, "selection.name")
+    for name in {module, module.partition(".")[0]}:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not path.startswith(str(tmp_path))])
+    assert from_file(two, "selection.name")().rate() == 2

@@ -10,6 +10,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
+from tests.experiments import small
 from tests.runs.test_trust import edit
 
 MINE = """
@@ -112,3 +113,21 @@ def test_data_that_lie_beside_a_plug_in_are_named(tmp_path: Path) -> None:
     )
     (tmp_path / "cases.npy").rename(run / "plug-ins" / "cases.npy")
     assert fed(tmp_path, "run", run / "experiment.toml", "--trust-plugins", "--runs", "again", "-q").returncode == 0
+
+
+def test_a_description_names_the_copies_of_files_whose_paths_have_quotes_or_end_alike(tmp_path: Path) -> None:
+    """The path of the first file is written with an escape in TOML, and ends the path of the second one."""
+    quoted = tmp_path / 'a "name"' / "mine.py"
+    longer = tmp_path / "more" / quoted.relative_to("/")
+    for file, name in ((quoted, "Mine"), (longer, "Slow")):
+        file.parent.mkdir(parents=True)
+        base = "selection.uniform import Uniform" if name == "Mine" else "federation.latency import ShiftedExponential"
+        file.write_text(f"from fedcohort.{base} as Base\n\n\nclass {name}(Base):\n    pass\n")
+    experiment = small(rounds=1, selection={"name": f"{quoted}:Mine"}, systems={"latency": {"name": f"{longer}:Slow"}})
+    run = fedcohort.run(experiment, runs=tmp_path / "runs")
+    shutil.rmtree(quoted.parent)
+    shutil.rmtree(tmp_path / "more")
+    again = fedcohort.load_experiment(run.path / "experiment.toml", trust=True)
+    names = [again.selection.name, again.systems.latency.name]
+    assert [Path(name).parent for name in names] == [run.path / "plug-ins"] * 2
+    assert [name.rpartition(":")[2] for name in names] == ["Mine", "Slow"]

@@ -116,6 +116,8 @@ def test_experiments_with_other_clients_are_not_compared() -> None:
         "here and again": ["uniform", "mine", "other"],
         "there": ["uniform"],
     }
+    public = [entry("uniform", name=f"{share}", public={"name": "holdout", "share": share}) for share in (0.1, 0.2)]
+    assert list(points(public)) == ["0.1", "0.2"], "the public samples are taken from those of the clients"
 
 
 def test_the_reference_is_uniform_or_else_the_first_row_or_the_one_asked_for() -> None:

@@ -220,6 +220,8 @@ def race(
     """Find the best row of an experiment with few runs; if it has one row, all strategies that it can use race.
 
     Args:
+        experiment: its rows race: the base and the variants, each for every point of the sweep; by default the quickstart, which has
+            one row.
         objective: such as ``worst_accuracy``, ``accuracy@bytes=5e6`` or ``time@accuracy=0.85``; two give a Pareto front.
         margin: the difference that does not matter, for each objective: 0.005 of an accuracy, and 5% of a cost by default.
         max_seeds, max_runs, minutes: limits of the race, which resumes with larger ones. The setting ``seeds`` has no effect.

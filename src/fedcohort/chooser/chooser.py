@@ -280,14 +280,15 @@ class Chooser:
 
         Raises:
             UsageError: the state belongs to another strategy, to other settings of it, or to another seed, k or number of clients,
-                or is none.
+                or is none; nothing has changed.
         """
         with self._one_call():
             check_state(state, self._identity(), settings_of(self.strategy), self.census.num_clients)
             state = copy.deepcopy(dict(state))
+            with restored_on_failure(self.selector):
+                self.selector.load_state_dict(state["state"])
             for name in OWN_STATE:
                 setattr(self, name, state[name])
-            self.selector.load_state_dict(state["state"])
             self._waiting = self.observed = None
 
     def save(self, path: str | Path) -> None:

@@ -5,8 +5,9 @@ import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass
 from functools import cache, partial
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from fedcohort.core.errors import UsageError
@@ -48,10 +49,12 @@ class _Used:
 
     Attributes:
         others: functions and classes of users by name and source, numbers and texts by name and value; in the order of their use.
+        inside: the functions and modules that are being read.
     """
 
     def __init__(self) -> None:
         self.others: list[str] = []
+        self.inside: list[object] = []
         self._seen: set[object] = set()
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
@@ -87,7 +90,7 @@ def _identity(given: object, used: _Used) -> str:
     """What :func:`identity` returns, without what is added to ``used``."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
-        return f"partial({_identity(given.func, used)}, {bound!r})"
+        return f"partial({_identity(given.func, used)}, {_value(bound, used)})"
     if inspect.isfunction(given):
         used.add([given], closures=False)  # they are part of the text
         return _identity_of_function(given, used)
@@ -98,7 +101,7 @@ def _identity(given: object, used: _Used) -> str:
         module = cast("nn.Module", given)
         for part in module.modules():
             used.add_class(type(part))
-        return f"{_identity_of_class(type(given))}:{_digest_of_module(module)}"
+        return f"{_identity_of_class(type(given))}:{_digest_of_module(module, used)}"
     used.add_class(type(given))
     return f"{_identity_of_class(type(given))}:{_state(given, used)}"
 
@@ -117,12 +120,24 @@ def _state(given: object, used: _Used) -> str:
     return digest.hexdigest()[:16]
 
 
+def _value(value: object, used: _Used) -> str:
+    """A value that a function holds: its text, or a hash where the text does not say all about it, as that of a long array."""
+    held = isinstance(value, Mapping | list | tuple | set | frozenset) and not _is_plain(value)
+    if callable(value):
+        return _identity(value, used)
+    if held or hasattr(value, "__array__") or is_dataclass(value) or type(value).__repr__ is object.__repr__:
+        return hashlib.sha256(b"".join(_pieces(value, used, frozenset()))).hexdigest()[:16]
+    return _ADDRESS.sub("", repr(value))
+
+
 def _is_plain(value: object) -> bool:
-    """Whether the text of a value says all about it."""
+    """Whether the text of a value says all about it, and is the same in all processes: sets of texts have no fixed order."""
     if isinstance(value, Mapping):
         return all(map(_is_plain, [*value, *value.values()]))
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
+    if isinstance(value, set | frozenset):
+        return all(isinstance(inner, int | float | complex) for inner in value)
     return value is None or isinstance(value, _VALUES)
 
 
@@ -160,6 +175,8 @@ def _pieces_of_one(value: Any, used: _Used, around: frozenset[int]) -> Iterator[
         yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
     elif isinstance(value, type | FunctionType | partial) or hasattr(value, "named_parameters"):
         yield _identity(value, used).encode()
+    elif isinstance(value, ModuleType):
+        yield value.__name__.encode()
     elif hasattr(value, "__dict__"):
         used.add_class(type(value))
         yield _identity_of_class(type(value)).encode()
@@ -173,10 +190,15 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
     """The source of a function, its default values, and the variables that it closes over."""
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_identity(value, used) if callable(value) else repr(value) for value in cells]
     name = f"{function.__module__}.{function.__qualname__}"
-    return f"{name}:{_source(function)}:{inside}:{function.__defaults__!r}:{function.__kwdefaults__!r}"
+    if function in used.inside:  # it calls itself, or a function that calls it
+        return name
+    used.inside.append(function)
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    inside = [_value(value, used) for value in cells]
+    defaults = f"{_value(function.__defaults__, used)}:{_value(function.__kwdefaults__, used)}"
+    used.inside.remove(function)
+    return f"{name}:{_source(function)}:{inside}:{defaults}"
 
 
 def _identity_of_class(cls: type) -> str:
@@ -185,12 +207,14 @@ def _identity_of_class(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
-def _digest_of_module(module: "nn.Module") -> str:
-    """A hash of the structure, the source and the weights of a module.
+def _digest_of_module(module: "nn.Module", used: _Used) -> str:
+    """A hash of the structure, the source and the weights of a module, and of everything else in it that changes its outputs.
 
     Raises:
         UsageError: a parameter has no values, as in lazy layers before their first call.
     """
+    from torch import bfloat16
+
     digest = hashlib.sha256(repr(module).encode())
     for part in module.modules():
         digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
@@ -203,8 +227,39 @@ def _digest_of_module(module: "nn.Module") -> str:
                 f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
                 "builds the model"
             )
+        value = value.float() if value.dtype is bfloat16 else value  # which NumPy lacks
         digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
+    if module not in used.inside:  # an attribute of a layer may lead back to it
+        used.inside.append(module)
+        for name, part in module.named_modules():
+            if settings := _settings(part, used):
+                digest.update(f"{name} {settings}".encode())
+        used.inside.remove(module)
     return digest.hexdigest()
+
+
+def _settings(layer: "nn.Module", used: _Used) -> list[str]:
+    """What neither the text nor the state of a layer says: frozen parameters, buffers that are not saved, hooks, and attributes.
+
+    Of the attributes of a layer of a package, only plain values and functions count; layers of torch print theirs, if they print any.
+    """
+    from torch import nn
+
+    said = type(layer).__module__.startswith("torch.") and type(layer).extra_repr is not nn.Module.extra_repr
+    written = _written_by_user(type(layer))
+    own = {} if said else {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
+    unsaved = {name: layer._buffers.get(name) for name in sorted(layer._non_persistent_buffers_set)}
+    hooks = [*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()]
+    return [
+        *(f"frozen {name}" for name, value in layer.named_parameters(recurse=False) if not value.requires_grad),
+        *(f"{name}={_value(value, used)}" for name, value in unsaved.items()),
+        *(f"hook {_value(hook, used)}" for hook in hooks),
+        *(
+            f"{name}={_value(value, used)}"
+            for name, value in own.items()
+            if written or _is_plain(value) or isinstance(value, FunctionType)
+        ),
+    ]
 
 
 def _source(written: type | FunctionType) -> str:
@@ -244,7 +299,12 @@ def _digest_of_values(written: type | FunctionType) -> str:
     """A hash of the plain values in the body of a class, after a colon; empty without any, and for functions."""
     if not isinstance(written, type):
         return ""
-    values = {name: value for name, value in vars(written).items() if not name.startswith("__") and _is_plain(value)}
+    own = {name: value for name, value in vars(written).items() if not name.startswith("__")}
+    values = {
+        name: value
+        for name, value in own.items()
+        if _is_plain([*value] if isinstance(value, set | frozenset) else value)
+    }
     text = repr([(name, sorted(map(repr, v)) if isinstance(v, set | frozenset) else v) for name, v in values.items()])
     return f":{hashlib.sha256(text.encode()).hexdigest()[:16]}" if values else ""
 

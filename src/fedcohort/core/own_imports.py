@@ -12,7 +12,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import is_of_user
 from fedcohort.core.paths import is_file
 
-__all__ = ["content_with_imports", "imported_files"]
+__all__ = ["check_imports_of_own_folder", "content_with_imports", "imported_files"]
 
 _first_seen: dict[Path, str] = {}
 """The hash of each imported file when this process saw it first: Python imports a module once."""
@@ -34,6 +34,36 @@ def content_with_imports(path: Path) -> str:
             raise UsageError(f"{file}: has changed since it was imported by {path.name}; start Python again")
         digest.update(f"{name}:{found}\n".encode())
     return digest.hexdigest()
+
+
+def check_imports_of_own_folder(path: Path, content: bytes, where: str) -> None:
+    """Refuse a file that would import a module of another folder in place of its own one: Python has one module of each name.
+
+    This happens to plug-in files in different folders. Modules with the same content, and installed ones, are not refused.
+
+    Args:
+        path: the file.
+        content: what it contains.
+        where: the setting that names it, and its value, for messages.
+
+    Raises:
+        UsageError: there is another module of the same name.
+    """
+    for name, file in imported_files(path, content).items():
+        own = _below(path.parent, name.split("."))
+        if own is not None and not _are_equal(own, file):
+            raise UsageError(
+                f"{where}: imports {name} from {own}, but Python would take {file}; rename one of these files, or start Python "
+                "again"
+            )
+
+
+def _are_equal(file: Path, other: Path) -> bool:
+    """Whether both files can be read and have the same content."""
+    try:
+        return file.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
 
 
 def imported_files(path: Path, content: bytes) -> dict[str, Path]:
@@ -87,6 +117,9 @@ def _file_of(name: str, folder: Path) -> Path | None:
         spec = importlib.util.find_spec(top)
     if spec is None:
         return _below(folder, [top, *inner])
+    if spec.origin is None and inner:  # a folder without __init__.py
+        choices = (_below(Path(place), inner) for place in spec.submodule_search_locations or ())
+        return next((file for file in choices if file is not None and is_of_user(str(file))), None)
     if not spec.origin or not spec.origin.endswith(".py") or not is_of_user(spec.origin):
         return None
     file = Path(spec.origin).resolve()

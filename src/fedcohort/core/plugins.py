@@ -17,6 +17,7 @@ from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.own_code import about_missing_file, with_place
+from fedcohort.core.own_imports import check_imports_of_own_folder
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
@@ -243,6 +244,9 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         name: the name.
         where: the setting that names it, for messages.
         kind: what the object should be, ``Class`` or ``function``, for messages.
+
+    Raises:
+        UsageError: the object cannot be imported, or would import a module of another folder in place of one in its own.
     """
     path_text, _, attribute = name.rpartition(":")
     path = resolved(path_text, Path.cwd())
@@ -255,6 +259,7 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         raise UsageError(f"{where} = {name!r}: the file cannot be read: {error.strerror}") from error
     module_name = f"fedcohort_plugin_{path.stem}_{crc32(os.fsencode(path) + content)}"
     if module_name not in sys.modules:
+        check_imports_of_own_folder(path, content, f"{where} = {name!r}")
         try:
             _run(module_name, path, content)
         except KeyboardInterrupt:

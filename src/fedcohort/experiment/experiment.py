@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain
 from fedcohort.core.plugins import is_ours, short_name
@@ -29,7 +30,7 @@ from fedcohort.experiment.nested_values import flattened, merge, nested, without
 from fedcohort.experiment.overview import overview
 from fedcohort.experiment.pairings import check_row
 from fedcohort.experiment.plain_values import check_values
-from fedcohort.experiment.plugin_files import by_content, plugin_files
+from fedcohort.experiment.plugin_files import by_content, plugin_files, with_copies
 from fedcohort.experiment.provided_data import check_provided
 from fedcohort.experiment.python_objects import with_names
 from fedcohort.experiment.sections import (
@@ -119,14 +120,12 @@ class Experiment(Section):
 
     def __repr__(self) -> str:
         """The choices that tables name; :meth:`to_toml` has all settings."""
-        federation, points = self.federation, math.prod(len(choices) for choices in self.sweep.values())
-        rows = (1 + len(self.variants)) * points
+        rows = (1 + len(self.variants)) * math.prod(len(choices) for choices in self.sweep.values())
         return (
-            f"<Experiment {self.name}: {self.data.name}, {federation.clients} {'client' if federation.clients == 1 else 'clients'} "
-            f"by {federation.partition.name}, "
-            f"{self.selection.k} by {short_name(self.selection.name)}, {short_name(self.algorithm.name)}, "
-            f"{self.rounds} {'round' if self.rounds == 1 else 'rounds'}, "
-            f"{rows} {'row' if rows == 1 else 'rows'}, {self.seeds} {'seed' if self.seeds == 1 else 'seeds'}>"
+            f"<Experiment {self.name}: {self.data.name}, {counted(self.federation.clients, 'client')} by "
+            f"{self.federation.partition.name}, {self.selection.k} by {short_name(self.selection.name)}, "
+            f"{short_name(self.algorithm.name)}, {counted(self.rounds, 'round')}, {counted(rows, 'row')}, "
+            f"{counted(self.seeds, 'seed')}>"
         )
 
     __str__ = __repr__
@@ -203,11 +202,12 @@ class Experiment(Section):
         ordered = {key: values[key] for key in type(self).model_fields}
         return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}
 
-    def to_toml(self) -> str:
-        """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment."""
+    def to_toml(self, copies: Mapping[Path, str] | None = None) -> str:
+        """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment, unless it
+        names ``copies`` of :meth:`own_files`, whose paths are given by file, in the place of these files."""
         import tomli_w
 
-        values = without_unnamed(self.to_dict(), self.left_to_data)
+        values = with_copies(without_unnamed(self.to_dict(), self.left_to_data), copies or {})
         return comments(self.handed_over) + tomli_w.dumps(without_none(values))
 
     def own_files(self) -> list[Path]:

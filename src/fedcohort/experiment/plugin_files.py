@@ -10,7 +10,7 @@ from fedcohort.core.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
 from fedcohort.federation.own_data_names import content_of, is_table, is_text
 
-__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "copied", "named_files", "plugin_files"]
+__all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "copied", "named_files", "plugin_files", "with_copies"]
 
 PLUGIN_SECTIONS: tuple[tuple[str, ...], ...] = (
     ("federation", "partition"),
@@ -83,6 +83,16 @@ def copied(files: Iterable[Path]) -> tuple[dict[Path, str], dict[str, bytes]]:
                 ending = "/__init__.py" if imported.name == "__init__.py" else ".py"
                 contents.setdefault(f"plug-ins/{module.replace('.', '/')}{ending}", imported.read_bytes())
     return names, contents
+
+
+def with_copies(values: Mapping[str, object], names: Mapping[Path, str]) -> dict[str, Any]:
+    """A description that names copies of users' own files in their place; ``names`` are the paths of the copies."""
+
+    def copy(name: str) -> str:
+        path, _, attribute = name.rpartition(":")
+        return f"{names.get(Path(path), path)}:{attribute}"
+
+    return _replaced(values, copy)
 
 
 def named_files(values: Mapping[str, object]) -> list[str]:

@@ -81,11 +81,8 @@ def _title(algorithm: "Algorithm", training: "Training") -> str:
 
 def _with_own_files(experiment: Experiment) -> tuple[str, dict[str, bytes]]:
     """The description for the run directory, and copies of the users' own files, which it refers to: the originals may change."""
-    text = experiment.to_toml()
     names, files = copied(experiment.own_files())
-    for file, name in names.items():
-        text = text.replace(f"{file}:", f"{name}:")
-    return text, files
+    return experiment.to_toml(names), files
 
 
 def _versions() -> dict[str, str]:

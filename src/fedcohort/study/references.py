@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.experiment import Cell, Experiment
 
 __all__ = [
+    "SETTING",
     "Entry",
     "Group",
     "check_reference",
@@ -80,7 +81,7 @@ def grouped(entries: Sequence[Entry], reference: str = "") -> list[Group]:
 
     The rows of a sweep form one group for each point of the grid. If a sweep has only one row at every point, such as a sweep of a
     strategy's parameter, its points are compared with each other, as long as they share clients and data. Experiments that differ in
-    clients or data are different groups. All other rows are one group.
+    clients, data or systems are different groups. All other rows are one group.
 
     Args:
         entries: the rows.
@@ -224,7 +225,7 @@ def _plain(value: str) -> str:
         return value
 
 
-def without_settings(label: str, settings: Mapping[str, str]) -> str:
+def without_settings(label: str, settings: Collection[str]) -> str:
     """A label without the settings of a sweep: the name of the strategy."""
     return SETTING.sub(
         lambda match: "" if match[1] in settings else match[0], NUMBERED.sub("", label) if settings else label
@@ -292,16 +293,11 @@ def _is_named(key: str, name: str, entries: Sequence[Entry]) -> bool:
 
 
 def _families(entries: Sequence[Entry]) -> list[str]:
-    """For each row, a name that experiments with the same clients and data share; empty if there is only one."""
+    """For each row, a name that experiments with the same clients, data and systems share; empty if there is only one."""
     federations: dict[str, str] = {}
     for entry in entries:
         if entry.experiment.name not in federations:
-            values = {
-                key: value
-                for key, value in entry.settings.items()
-                if key.startswith(("data.", "federation.", "systems."))
-            }
-            federations[entry.experiment.name] = json.dumps(values, sort_keys=True, default=str)
+            federations[entry.experiment.name] = clients_data_and_systems(entry.experiment)
     names: dict[str, list[str]] = {}
     for name, description in federations.items():
         names.setdefault(description, []).append(name)

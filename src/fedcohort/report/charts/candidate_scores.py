@@ -40,7 +40,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     Args:
         row: name of the strategy in the figure's key.
         reading: the run.
-        frame: every candidate of every round, from :meth:`~fedcohort.report.report_data.Reading.decisions`.
+        frame: every candidate of every round, from :meth:`~fedcohort.report.reading.Reading.decisions`.
         terms: the terms to show.
         look: how charts look.
     """

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -36,6 +35,7 @@ from fedcohort.report.screen_words import POINT_AT_MARK
 from fedcohort.report.seed_notes import counted, mean_over, mean_with_deviation
 from fedcohort.report.shortened_names import short
 from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.study.references import SETTING, without_settings
 
 __all__ = ["studies", "swept"]
 
@@ -53,9 +53,6 @@ STEP = 6
 
 SIDE_BY_SIDE = 8
 """More strategies have smaller distances, so that all of them together take no more room than this many."""
-
-SETTING = re.compile(r", ([^,=]+)=([^,]+)")
-"""A setting in the label of a row: ``, k=3``."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def swept(story: Story) -> Swept | None:
     keys = _swept_keys(settings, labels)
     if not keys:
         return None
-    names = _without_settings(labels, {_last(key) for key in keys})
+    names = [without_settings(label, {_last(key) for key in keys}) for label in labels]
     distinct = list(dict.fromkeys(names))
     reference = names[compared.groups[0].reference]
     distinct.sort(key=lambda name: name != reference)  # differences are taken to the first
@@ -145,11 +142,6 @@ def _numbers(values: Mapping[str, object]) -> dict[str, float]:
 def _last(key: str) -> str:
     """The last part of a key: ``k`` of ``selection.k``."""
     return key.rpartition(".")[2]
-
-
-def _without_settings(labels: Sequence[str], settings: set[str]) -> list[str]:
-    """Labels without the settings that a sweep set: the names of strategies."""
-    return [SETTING.sub(lambda m: "" if m[1] in settings else m[0], label) for label in labels]
 
 
 def studies(story: Story, look: Look) -> list[Figure]:
