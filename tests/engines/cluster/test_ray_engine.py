@@ -374,10 +374,11 @@ def runs_on_hosts(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert used
 
 
-def content(run: Run) -> tuple[Any, bytes]:
+def content(run: Run) -> tuple[Any, ...]:
     """What a run recorded, without wall times and without the settings of the engine."""
     rounds = run.rounds.drop(columns=[name for name in run.rounds if str(name).startswith("wall")])
-    return rounds.to_json(), (run.path / "model.safetensors").read_bytes()
+    tables = rounds, run.clients, run.decisions, run.ledger.drop(columns="seconds")
+    return *(table.to_json() for table in tables), (run.path / "model.safetensors").read_bytes()
 
 
 @pytest.mark.usefixtures("runs_on_hosts")
@@ -454,6 +455,7 @@ def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) 
     exact = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path)
     assert one.path.name == three.path.name != exact.path.name
     assert content(one) == content(three) != content(exact)
+    assert one.ledger["bytes_up"].tolist() == exact.ledger["bytes_up"].tolist()
 
 
 PLUGIN = """

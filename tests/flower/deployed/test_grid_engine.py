@@ -174,7 +174,9 @@ def test_a_stopping_rule_in_a_file_is_refused_by_the_server_and_by_sites(
     (tmp_path / "rule.py").write_text(RULE_IN_A_FILE)
     cohort = Cohort(CLIENTS, epochs=np.full(len(CLIENTS), 2), stop={"rule": f"{tmp_path / 'rule.py'}:Never"})
     engine = engine_on(grid())
-    with pytest.raises(UsageError, match=r"Cohort.stop.rule = '.*rule.py:Never': is a file, and sites do not run files of"):
+    with pytest.raises(
+        UsageError, match=r"Cohort.stop.rule = '.*rule.py:Never': is a file, and sites do not run files of"
+    ):
         list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
     monkeypatch.setattr("fedcohort.flower.deployed.grid_engine.check_not_a_file", lambda *_: None)
     for update in engine.train(engine.initial_model(), 1, cohort, FedAvg()):

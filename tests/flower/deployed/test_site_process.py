@@ -226,7 +226,7 @@ def test_a_site_runs_no_files_that_a_server_names() -> None:
     with pytest.raises(UsageError, match="no such model"):
         installed_plugins(Words({"sections": sections | {"model": {"name": "mlpp"}}}, "setup"))
     own_loss = {"model": {"name": "mlp"}, "training": {"loss": {"name": "x.py:Loss"}}}
-    with pytest.raises(UsageError, match="training.loss.name = 'x.py:Loss': a site runs no files that a server names"):
+    with pytest.raises(UsageError, match=r"training.loss.name = 'x.py:Loss': a site runs no files that a server names"):
         installed_plugins(Words({"sections": sections | own_loss}, "setup"))
 
 
