@@ -21,7 +21,9 @@ from fedcohort.core.own_imports import check_imports_of_own_folder
 from fedcohort.core.paths import is_file, kind_of, resolved
 from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
 
-__all__ = ["Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "is_ours", "short_name"]
+__all__ = [
+    "Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "is_ours", "put_module_of_file", "short_name",
+]  # fmt: skip
 
 
 STATUSES = ("paper", "code", "ours")
@@ -235,6 +237,15 @@ def _run(module_name: str, path: Path, content: bytes) -> None:
         raise
 
 
+_modules_of_files: dict[str, str] = {}
+"""The modules of plug-ins whose files are on another machine, by the name ``path/to/file.py:Class``."""
+
+
+def put_module_of_file(name: str, module_name: str) -> None:
+    """Let :func:`from_file` take ``path/to/file.py:Class`` from a module that was imported without the file."""
+    _modules_of_files[name] = module_name
+
+
 def from_file(name: str, where: str, kind: str = "Class") -> Any:
     """The object that ``path/to/file.py:Name`` stands for. The file is run once as a module, and again when it has changed.
 
@@ -249,6 +260,8 @@ def from_file(name: str, where: str, kind: str = "Class") -> Any:
         UsageError: the object cannot be imported, or would import a module of another folder in place of one in its own.
     """
     path_text, _, attribute = name.rpartition(":")
+    if name in _modules_of_files:
+        return getattr(sys.modules[_modules_of_files[name]], attribute)
     path = resolved(path_text, Path.cwd())
     if not is_file(path):
         problem = f"{path_text} is {other}" if (other := kind_of(path)) else f"there is no file {path_text}"

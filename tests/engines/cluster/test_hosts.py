@@ -13,7 +13,7 @@ from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.processor import processor
 from fedcohort.engines.cluster import host_pool
-from fedcohort.engines.cluster.host_pool import HostPool
+from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Setup
 from fedcohort.engines.cluster.ray_engine import RayEngine
 from fedcohort.models import Mlp
@@ -76,6 +76,26 @@ def test_hosts_use_the_data_where_they_lie(hosts: HostPool) -> None:
         reader = kind.remote()
         assert ray.get(reader.writable.remote([engine._setup])) == [True, False, False]
         ray.kill(reader)
+
+
+def test_a_host_whose_start_was_cancelled_by_ray_is_no_error(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy cluster, Ray sometimes cancels the start of an actor, and then raises an error when it is ended."""
+    ray = pytest.importorskip("ray")
+
+    def cancelled(*_: object) -> None:
+        raise ray.exceptions.ActorDiedError
+
+    def nothing_to_end(*_: object, **__: object) -> None:
+        raise ray.exceptions.RaySystemError("System error: Actor creation cancelled.")
+
+    monkeypatch.setattr(hosts, "members", [member := Member(None, None)])
+    monkeypatch.setattr(hosts, "_not_started", "")
+    monkeypatch.setattr(hosts, "_next_start", 0.0)
+    monkeypatch.setattr(ray, "get", cancelled)
+    monkeypatch.setattr(ray, "kill", nothing_to_end)
+    hosts.greet(member)
+    assert hosts.members == []
+    assert "the last one could not be started" in hosts._not_started
 
 
 @pytest.mark.parametrize("differs", ["processor", "instructions"])

@@ -29,15 +29,16 @@ from fedcohort.core.parameters import parameters
 from fedcohort.core.signals import Signalled
 from fedcohort.engines.base import ClientError, Engine
 from fedcohort.engines.cluster import host_pool, ray_package
-from fedcohort.engines.cluster.host import Host, _load_modules
+from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.host_pool import HostPool
+from fedcohort.engines.cluster.own_modules import OwnModules, load_modules
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.position_labels import strata
-from fedcohort.models import Mlp
+from fedcohort.models import MODELS, Mlp
 from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run
 from fedcohort.selection import STRATEGIES, Cohort, LocalLoss
@@ -352,9 +353,10 @@ def test_an_error_of_ray_on_a_host_is_no_error_of_a_client(hosts: HostPool, monk
 
 
 def test_a_plugin_that_fails_fails_again_with_the_same_error() -> None:
+    name, text = "plugin_of_a_test", "raise ImportError('no such package')"
     for _ in range(2):
         with pytest.raises(ImportError, match="no such package"):
-            _load_modules({"plugin_of_a_test": "raise ImportError('no such package')"}, {})
+            load_modules(OwnModules({name: text}, {}, [name], {}))
 
 
 # --- in runs ---------------------------------------------------------------------------------------------------------------
@@ -374,10 +376,11 @@ def runs_on_hosts(hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     assert used
 
 
-def content(run: Run) -> tuple[Any, bytes]:
+def content(run: Run) -> tuple[Any, ...]:
     """What a run recorded, without wall times and without the settings of the engine."""
     rounds = run.rounds.drop(columns=[name for name in run.rounds if str(name).startswith("wall")])
-    return rounds.to_json(), (run.path / "model.safetensors").read_bytes()
+    tables = rounds, run.clients, run.decisions, run.ledger.drop(columns="seconds")
+    return *(table.to_json() for table in tables), (run.path / "model.safetensors").read_bytes()
 
 
 @pytest.mark.usefixtures("runs_on_hosts")
@@ -466,6 +469,7 @@ def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) 
     exact = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path)
     assert one.path.name == three.path.name != exact.path.name
     assert content(one) == content(three) != content(exact)
+    assert one.ledger["bytes_up"].tolist() == exact.ledger["bytes_up"].tolist()
 
 
 PLUGIN = """
@@ -496,6 +500,62 @@ def test_hosts_load_plugins_from_files(own: tuple[str, ...], tmp_path: Path) -> 
     local = fedcohort.run(small(**values), runs=tmp_path / "local")
     remote = fedcohort.run(small(**values, engine={"name": "ray"}), runs=tmp_path / "ray")
     assert content(remote) == content(local)
+
+
+OWN_NETWORK = """
+from pathlib import Path
+
+from own_sizes_of_a_test import hidden
+from torch import nn
+
+NAME = Path(__file__).name
+
+def net(shape, classes):
+    assert NAME == "own_network_of_a_test.py"
+    return nn.Sequential(nn.Linear(6, hidden()), nn.Linear(hidden(), classes))
+"""
+OWN_LOSS = """
+from torch.nn import functional
+from fedcohort.algorithms import Loss
+
+class Doubled(Loss):
+    def samples(self, logits, labels, outputs=None):
+        return 2 * functional.cross_entropy(logits, labels, reduction="none")
+"""
+OWN_RULE = """
+from fedcohort.selection import StoppingRule
+
+class Twice(StoppingRule):
+    def check(self, progress):
+        return progress.epoch == 2, {"epoch_loss": progress.loss}
+"""
+
+
+def test_hosts_need_no_file_of_the_user(tmp_path: Path, hosts: HostPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get a network with the modules that it imports, a loss and a stopping rule as text, as a cluster of several machines needs.
+    Names of files are relative to the working directory, which hosts do not share."""
+    (tmp_path / "own_network_of_a_test.py").write_text(OWN_NETWORK)
+    (tmp_path / "own_sizes_of_a_test.py").write_text("def hidden():\n    return 5\n")
+    (tmp_path / "own_loss_of_a_test.py").write_text(OWN_LOSS)
+    (tmp_path / "own_rule_of_a_test.py").write_text(OWN_RULE)
+    monkeypatch.chdir(tmp_path)
+    model = MODELS.find("own_network_of_a_test.py:net", "model")()
+    training = Training(batch_size=8, epochs=4, loss={"name": "own_loss_of_a_test.py:Doubled"})
+    cohort = Cohort(np.arange(6), epochs=np.full(6, 4), stop={"rule": "own_rule_of_a_test.py:Twice"})
+    arguments = small_federation(trouble=False), model, training, FedAvg(), 3
+    with closing(LocalEngine(*arguments, 1)) as local, closing(RayEngine(*arguments, pool=hosts)) as remote:
+        expected = list(local.train(local.initial_model(), 1, cohort, FedAvg()))
+        usual = remote._results
+
+        def without_files(*settings: Any) -> Iterator[Any]:
+            for file in tmp_path.glob("*.py"):
+                file.unlink()
+            yield from usual(*settings)
+
+        monkeypatch.setattr(remote, "_results", without_files)
+        found = list(remote.train(remote.initial_model(), 1, cohort, FedAvg()))
+        assert [bits(update.state) for update in found] == [bits(update.state) for update in expected]
+        assert [update.report for update in found] == [update.report for update in expected]
 
 
 FAILS = """

@@ -390,6 +390,17 @@ def test_a_network_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Pa
     assert where.messages == []
 
 
+def test_a_loss_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("from fedcohort.algorithms import Loss\n\n\nclass Own(Loss): ...\n")
+    (tmp_path / "experiment.toml").write_text('[training]\nloss = { name = "own.py:Own" }\n')
+    where = grid(small())
+    with pytest.raises(
+        UsageError, match=r"training.loss.name = '.*own.py:Own': is a file, and sites do not run files of"
+    ):
+        play_deployment(where, tmp_path / "experiment.toml", runs=tmp_path / "runs", clock=where.clock)
+    assert where.messages == []
+
+
 @pytest.mark.parametrize(
     ("data", "model", "reason"),
     [

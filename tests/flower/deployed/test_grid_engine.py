@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedcohort.algorithms import Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.errors import UsageError
 from fedcohort.core.state_files import pack, unpack
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.sites.envelope import reply_message
@@ -148,6 +150,38 @@ def test_a_site_with_another_network_is_named() -> None:
     engine = GridEngine(FEDERATION, Mlp(hidden=8), TRAINING, FedAvg(), 3, 1, link=link, roster=roster)
     for update in updates(engine).values():
         assert "which the network here does not have; build the same network at both" in (update.failure or "")
+    engine.close()
+
+
+RULE_IN_A_FILE = """
+from pathlib import Path
+
+from fedcohort.selection import StoppingRule
+
+Path(__file__).with_name("was-run").touch()
+
+
+class Never(StoppingRule):
+    def check(self, progress):
+        return False, {}
+"""
+
+
+def test_a_stopping_rule_in_a_file_is_refused_by_the_server_and_by_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A site does not rely on the server, which could name any Python file that the site has."""
+    (tmp_path / "rule.py").write_text(RULE_IN_A_FILE)
+    cohort = Cohort(CLIENTS, epochs=np.full(len(CLIENTS), 2), stop={"rule": f"{tmp_path / 'rule.py'}:Never"})
+    engine = engine_on(grid())
+    with pytest.raises(
+        UsageError, match=r"Cohort.stop.rule = '.*rule.py:Never': is a file, and sites do not run files of"
+    ):
+        list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
+    monkeypatch.setattr("fedcohort.flower.deployed.grid_engine.check_not_a_file", lambda *_: None)
+    for update in engine.train(engine.initial_model(), 1, cohort, FedAvg()):
+        assert "rule.py:Never': a site runs no files that a server names" in (update.failure or "")
+    assert not (tmp_path / "was-run").exists()
     engine.close()
 
 

@@ -232,6 +232,9 @@ def test_a_site_runs_no_files_that_a_server_names() -> None:
         installed_plugins(Words({"sections": sections}, "setup"))
     with pytest.raises(UsageError, match="no such model"):
         installed_plugins(Words({"sections": sections | {"model": {"name": "mlpp"}}}, "setup"))
+    own_loss = {"model": {"name": "mlp"}, "training": {"loss": {"name": "x.py:Loss"}}}
+    with pytest.raises(UsageError, match=r"training.loss.name = 'x.py:Loss': a site runs no files that a server names"):
+        installed_plugins(Words({"sections": sections | own_loss}, "setup"))
 
 
 def test_two_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:

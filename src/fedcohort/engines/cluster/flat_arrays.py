@@ -33,6 +33,7 @@ class ModelLayout:
 
     Attributes:
         num_bytes: length of the array of one state.
+        model_bytes: size of the entries of one state; smaller, because every entry begins at a multiple of :data:`ALIGNED`.
     """
 
     def __init__(self, state: ModelState) -> None:
@@ -42,6 +43,7 @@ class ModelLayout:
             self._entries.append((name, end, value.nbytes, value.dtype, value.shape))
             end += -(-value.nbytes // ALIGNED) * ALIGNED
         self.num_bytes = max(1, end)
+        self.model_bytes = sum(size for _, _, size, _, _ in self._entries)
 
     def flat(self, states: Sequence[ModelState]) -> Bytes:
         """The states in one new array, uint8 [n, num_bytes]."""

@@ -4,11 +4,8 @@ Everything that a host needs is available to every other host: data and settings
 stay with the driver and travel with the work. Any host can therefore do any work again, with the same bits.
 """
 
-import importlib.util
 import os
 import platform
-import sys
-import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +39,7 @@ from fedcohort.engines.cluster.messages import (
     TrainedGroup,
     federation_of,
 )
+from fedcohort.engines.cluster.own_modules import OwnModules, load_modules
 from fedcohort.engines.cluster.ray_package import lost_errors
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.stacked_cohort import GroupTrainer
@@ -62,27 +60,6 @@ ENGINES = 2
 """Maximum number of engines whose models and data a host keeps ready."""
 
 
-def _load_modules(sources: Mapping[str, str], files: Mapping[str, str]) -> None:
-    """Make the modules of plug-ins that this process cannot import; ``files`` are their places on the driver, for messages."""
-    for name, source in sources.items():
-        if name in sys.modules or _importable(name):
-            continue
-        module = types.ModuleType(name)
-        sys.modules[name] = module
-        try:
-            exec(compile(source, files.get(name, f"<{name}>"), "exec"), vars(module))
-        except BaseException:
-            del sys.modules[name]  # the next attempt fails with the same error instead of a half-made module
-            raise
-
-
-def _importable(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
-
-
 @dataclass
 class _Site:
     """The clients of one engine in this process, and the models that were trained here in the current round."""
@@ -101,7 +78,7 @@ class _Site:
         """The clients of an engine, from what the driver sent."""
         from ray import cloudpickle
 
-        _load_modules(setup.plugins.sources, setup.plugins.files)
+        load_modules(setup.plugins.modules)
         parts: tuple[Model, Training, Algorithm] = cloudpickle.loads(setup.plugins.pickled)
         model, training, algorithm = parts
         federation = federation_of(setup.clients, setup.device)
@@ -159,6 +136,7 @@ class Host:
         t: int,
         cohort: Cohort,
         memories: Mapping[int, NestedArrays],
+        rule: OwnModules | None,
         keep: int | None,
         with_mean: bool,
     ) -> TrainedGroup | Failed:
@@ -170,12 +148,15 @@ class Host:
             t: round, from 1.
             cohort: the clients and how they are trained.
             memories: what the algorithm kept for each client; clients without an entry have no memory.
+            rule: the modules of the cohort's stopping rule, if it is in a file of the user's own.
             keep: number under which the models stay here until the next round; None to send them. The models of a stack stay
                 here only if the stack computes their mean directly; otherwise they are sent.
             with_mean: whether to send the mean of models that stay here, weighted by samples.
         """
 
         def work() -> TrainedGroup:
+            if rule is not None:
+                load_modules(rule)
             site, model, received = self._open(engine, refs, memories)
             if keep is not None and site.setup.stacked:
                 return _stacked(site, keep, list(_train(site, model, t, cohort, received, [])), model)

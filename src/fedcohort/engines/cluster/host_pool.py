@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,8 @@ class HostPool:
         """Remove a host; its actor is ended if it still runs."""
         if member in self.members:
             self.members.remove(member)
-        self._ray.kill(member.actor, no_restart=True)
+        with suppress(self._ray.exceptions.RayError):  # on a busy cluster, Ray can have cancelled the start of an actor
+            self._ray.kill(member.actor, no_restart=True)
 
     def lost(self, member: Member, clients: Sequence[int], error: BaseException) -> None:
         """Remove a host that was lost, and say so in one line.

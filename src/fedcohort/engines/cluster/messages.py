@@ -11,6 +11,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import place_of, raised_in, with_place
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
+from fedcohort.engines.cluster.own_modules import OwnModules
 from fedcohort.engines.device import Arithmetic
 from fedcohort.federation.federation import Federation, Samples
 
@@ -80,10 +81,9 @@ class OwnHostError(HostError, UsageError):
 
 
 class Plugins(NamedTuple):
-    """The parts of an engine that users can write: pickled, with the source of their modules, and the files on the driver, by name."""
+    """The parts of an engine that users can write: pickled, with the modules of users that they need."""
 
-    sources: Mapping[str, str]
-    files: Mapping[str, str]
+    modules: OwnModules
     pickled: bytes
 
 

@@ -21,8 +21,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -30,12 +28,14 @@ import numpy as np
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.plugins import is_file_name
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
 from fedcohort.engines.cluster.ordered_calls import DEPTH, Call, Result, ordered_results
+from fedcohort.engines.cluster.own_modules import OwnModules, own_modules
 from fedcohort.engines.cluster.ray_package import ray_module
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.device import Arithmetic
@@ -47,6 +47,7 @@ from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Trained
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.partial_upload import partial_upload
+from fedcohort.training.stopping_rules import class_of, rules_of
 
 __all__ = ["ClusterPlan", "RayEngine"]
 
@@ -142,9 +143,10 @@ class RayEngine:
         began, this_round = time.perf_counter(), self.memories.begin()
         self._driver.begin_beside()
         self._release()
+        rule = _modules_of_rule(cohort)
         refs = self._broadcast(model, algorithm.broadcast())
         groups = self._groups(cohort)
-        calls = [self._training(refs, t, cohort, group) for group in groups]
+        calls = [self._training(refs, t, cohort, group, rule) for group in groups]
         size = max(map(len, groups), default=1)
         with one_thread():
             results = self._results(calls, self._window(size), self.meanwhile)
@@ -237,13 +239,15 @@ class RayEngine:
         fitting = AHEAD_BYTES // (size * self._layout.num_bytes)
         return max(1, min(calls, max(self._hosts, fitting)))
 
-    def _training(self, refs: Sequence[object], t: int, cohort: Cohort, group: Indices) -> Call:
+    def _training(
+        self, refs: Sequence[object], t: int, cohort: Cohort, group: Indices, rule: OwnModules | None
+    ) -> Call:
         epochs = None if cohort.epochs is None else cohort.epochs[group]
         part = Cohort(cohort.clients[group], epochs=epochs, sampling=cohort.sampling, stop=cohort.stop)
         clients = part.clients.tolist()
         keep = None if self.plan == "threads" else next(self._numbers)
         with_mean = self.plan == "means" and self._weights_are_samples
-        arguments = self._name, refs, t, part, self._memories_of(clients), keep, with_mean
+        arguments = self._name, refs, t, part, self._memories_of(clients), rule, keep, with_mean
         return Call("train", arguments, clients, float(self._costs(part).sum()))
 
     def _updates(self, call: Call, result: Result) -> Iterator[Trained]:
@@ -323,22 +327,23 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
     client_half = type(algorithm)(**{name: getattr(algorithm, name) for name in fields})
     parts = model, training, client_half
     pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
-    modules = [
-        inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None), training.build_loss())
-    ]
+    loss = type(training.build_loss())
+    modules = [inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None))]
     # classes and functions are pickled as the names of their modules and their own
     words = {word for _, word, _ in pickletools.genops(pickled) if isinstance(word, str)}
     modules += [sys.modules[word] for word in sorted(words & sys.modules.keys())]
-    files = {module.__name__: str(module.__file__) for module in modules if module is not None and _is_own(module)}
-    sources = {name: Path(file).read_text(encoding="utf-8") for name, file in files.items()}
-    return Plugins(sources, files, pickled)
+    known = [module for module in modules if module is not None]
+    return Plugins(own_modules(known, {str(training.loss.get("name")): sys.modules[loss.__module__]}), pickled)
 
 
-def _is_own(module: ModuleType) -> bool:
-    """Whether a module is a user's own file, which is not part of an installed package."""
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "fedcohort":
-        return False
-    path = Path(file)
-    installed = {"site-packages", "dist-packages"} & set(path.parts) or path.is_relative_to(Path(sys.base_prefix))
-    return not installed and path.suffix == ".py" and path.is_file()
+def _modules_of_rule(cohort: Cohort) -> OwnModules | None:
+    """The modules of a cohort's stopping rule that is in a file.
+
+    Raises:
+        UsageError: there is no such rule, or it does not have such a setting.
+    """
+    rules_of(cohort.stop)  # so that a mistake is found before hosts work
+    rule = class_of(cohort.stop)
+    if cohort.stop is None or rule is None or not is_file_name(name := str(cohort.stop["rule"])):
+        return None
+    return own_modules([], {name: sys.modules[rule.__module__]})

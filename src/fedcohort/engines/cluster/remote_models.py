@@ -34,7 +34,7 @@ class RemoteModels:
         again: Callable[[Member, Exception], Member],
         weighed: Callable[[bool], None],
     ) -> None:
-        self.size, self.num_bytes, self.mixed_with = len(trained.clients), layout.num_bytes, 0
+        self.size, self.num_bytes, self.mixed_with = len(trained.clients), layout.model_bytes, 0
         self._finite = [client.finite for client in trained.clients]
         samples = [float(client.words["num_samples"]) if client.has_model else 0.0 for client in trained.clients]
         self._samples = {position: number for position, number in enumerate(samples) if number}

@@ -14,7 +14,7 @@ from fedcohort.flower.roster import introduced
 from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
-__all__ = ["check_data", "check_experiment", "check_sites", "gather_clients"]
+__all__ = ["check_data", "check_experiment", "check_not_a_file", "check_sites", "gather_clients"]
 
 log = logging.getLogger("fedcohort")
 
@@ -51,12 +51,25 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             f"engine.threads_per_client = {experiment.engine.threads_per_client}: leave it out; each site has its own number, "
             "threads_per_client in its site.toml"
         )
-    for name in ("model", "algorithm"):
-        plugin = getattr(experiment, name).name
-        if is_file_name(plugin):
-            raise UsageError(
-                f"{name}.name = {plugin!r}: is a file, and sites do not run files of the server; use a built-in or installed name"
-            )
+    check_not_a_file("model.name", experiment.model.name)
+    check_not_a_file("algorithm.name", experiment.algorithm.name)
+    check_not_a_file("training.loss.name", experiment.training.loss.get("name"))
+
+
+def check_not_a_file(where: str, name: object) -> None:
+    """Refuse a plug-in in a file, which sites would refuse.
+
+    Args:
+        where: the setting.
+        name: the name of the plug-in.
+
+    Raises:
+        UsageError: it is a file.
+    """
+    if isinstance(name, str) and is_file_name(name):
+        raise UsageError(
+            f"{where} = {name!r}: is a file, and sites do not run files of the server; use a built-in or installed name"
+        )
 
 
 def check_data(experiment: Experiment, dataset: Dataset, model: Model) -> None:

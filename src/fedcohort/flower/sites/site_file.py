@@ -12,10 +12,10 @@ from pydantic import Field, ValidationError
 
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import explain, make
 from fedcohort.core.paths import check_writable, kind_of
-from fedcohort.core.plugins import Table, is_file_name
+from fedcohort.core.plugins import Table
 from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.sections import Section
@@ -25,7 +25,7 @@ from fedcohort.flower.sites.memory_versions import MemoryVersions
 from fedcohort.flower.sites.owner_policy import Allowed, Budget, Spent
 from fedcohort.flower.sites.protocol import Words
 from fedcohort.flower.sites.site import Site
-from fedcohort.flower.sites.site_work import ClientData, client_data
+from fedcohort.flower.sites.site_work import ClientData, check_not_a_file, client_data
 from fedcohort.models import MODELS
 from fedcohort.runs.prepare_run import federate
 
@@ -149,7 +149,8 @@ def open_site(path: str | Path) -> Site:
 
 
 def installed_plugins(setup: Words) -> tuple[Any, Training, Any]:
-    """Model, settings of training and algorithm by their names; only those that are built in or installed at the site.
+    """Model, settings of training with their loss, and algorithm by their names; only those that are built in or installed at the
+    site.
 
     Raises:
         UsageError: there is none of this name, or a parameter is not valid.
@@ -159,14 +160,14 @@ def installed_plugins(setup: Words) -> tuple[Any, Training, Any]:
         _plugin(sections, name, table) for name, table in (("model", MODELS), ("algorithm", ALGORITHMS))
     )
     training: Training = make(Training, _plain(sections.part("training")), "training")
+    check_not_a_file(training.loss.get("name"), "training.loss.name")
     return model, training, algorithm
 
 
 def _plugin(sections: Words, section: str, table: Table) -> Any:
     values = _plain(sections.part(section))
     name = str(values.pop("name", ""))
-    if is_file_name(name):
-        raise UsageError(f"{section}.name = {shown(name)}: a site runs no files that a server names")
+    check_not_a_file(name, f"{section}.name")
     return make(table.find(name, f"{section}.name"), values, section)
 
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Tensors
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.plugins import is_file_name
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.flower.sites.protocol import BadMessage, Words
 from fedcohort.selection import Cohort
 
-__all__ = ["ClientData", "ReceivedGroups", "Work", "client_data", "cohort_of", "federation_of"]
+__all__ = ["ClientData", "ReceivedGroups", "Work", "check_not_a_file", "client_data", "cohort_of", "federation_of"]
 
 MOST_CLIENTS = 10**7
 """Largest number of clients of a federation, each of which needs 16 bytes at every site."""
@@ -59,15 +60,36 @@ class Work:
 
     @staticmethod
     def read(words: Words) -> "Work":
-        """The work in a request."""
+        """The work in a request.
+
+        Raises:
+            BadMessage: it is not complete.
+            UsageError: its stopping rule is in a file.
+        """
         return Work(
             words.text("name"),
             words.text("memory"),
             words.count("epochs") if words.has("epochs") else None,
             words.number("share") if words.has("share") else None,
             words.text("sampling") if words.has("sampling") else "shuffled",
-            words.part("stop").values if words.has("stop") else None,
+            _installed_rule(words.part("stop")) if words.has("stop") else None,
         )
+
+
+def check_not_a_file(name: object, where: str) -> None:
+    """Refuse a plug-in in a file. A server could otherwise run any Python file that a site has.
+
+    Raises:
+        UsageError: the name, which the server has sent as the setting ``where``, is that of a file.
+    """
+    if isinstance(name, str) and is_file_name(name):
+        raise UsageError(f"{where} = {shown(name)}: a site runs no files that a server names")
+
+
+def _installed_rule(stop: Words) -> Mapping[str, object]:
+    """The stopping rule in a request, which is built in or installed."""
+    check_not_a_file(stop.values.get("rule"), "Cohort.stop.rule")
+    return stop.values
 
 
 def cohort_of(asked: Mapping[int, Work], clients: Sequence[int]) -> Cohort:

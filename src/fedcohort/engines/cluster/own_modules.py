@@ -1,0 +1,112 @@
+"""The users' own modules, which are sent to hosts as text, because the files may not exist on other machines."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from fedcohort.core.own_imports import imported_files
+from fedcohort.core.plugins import is_file_name, put_module_of_file
+
+__all__ = ["OwnModules", "load_modules", "own_modules"]
+
+
+class OwnModules(NamedTuple):
+    """Modules of users.
+
+    Attributes:
+        sources: the texts of modules, and of those that they import, by name.
+        files: where they are on the driver, by name.
+        first: the names of those that are imported before anything else; they import the others.
+        named: the module of each plug-in ``path/to/file.py:Class`` that hosts find by this name.
+    """
+
+    sources: Mapping[str, str]
+    files: Mapping[str, str]
+    first: Sequence[str]
+    named: Mapping[str, str]
+
+
+def own_modules(modules: Collection[ModuleType], named: Mapping[str, ModuleType]) -> OwnModules:
+    """The modules that are files of the user's own, and those that they import.
+
+    Args:
+        modules: modules that may be.
+        named: the module of each plug-in that hosts find by its name; names that are not ``path/to/file.py:Class`` are left out.
+    """
+    own = {module.__name__: module for module in (*modules, *named.values()) if _is_own(module)}
+    files: dict[str, Path] = {}
+    for name, module in own.items():
+        file = files[name] = Path(str(module.__file__))
+        files.update(imported_files(file, file.read_bytes()))
+        for parent in _parents(name):
+            with suppress(KeyError, TypeError):  # a folder without __init__.py has no file
+                files[parent] = Path(sys.modules[parent].__file__ or "")
+    return OwnModules(
+        {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()},
+        {name: str(file) for name, file in files.items()},
+        list(own),
+        {name: module.__name__ for name, module in named.items() if is_file_name(name) and module.__name__ in own},
+    )
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _is_own(module: ModuleType) -> bool:
+    """Whether a module is a user's own file, which is not part of an installed package."""
+    file = getattr(module, "__file__", None)
+    if file is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "fedcohort":
+        return False
+    path = Path(file)
+    installed = {"site-packages", "dist-packages"} & set(path.parts) or path.is_relative_to(Path(sys.base_prefix))
+    return not installed and path.suffix == ".py" and path.is_file()
+
+
+def load_modules(modules: OwnModules) -> None:
+    """Import the modules in this process. Those that it can import itself, such as installed ones, are imported as usual."""
+    _FROM_TEXT.take(modules)
+    for name in modules.first:
+        importlib.import_module(name)
+    for plugin, name in modules.named.items():
+        put_module_of_file(plugin, name)
+
+
+class _FromText(MetaPathFinder, Loader):
+    """Finds modules that were sent, after all other ways to find a module."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, str] = {}
+        self._files: dict[str, str] = {}
+
+    def take(self, modules: OwnModules) -> None:
+        """Find these modules as well from now on."""
+        self._sources |= modules.sources
+        self._files |= modules.files
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """The specification of a module that was sent, or of a folder in which there is one."""
+        is_folder = any(name.startswith(f"{fullname}.") for name in self._sources)
+        if fullname not in self._sources and not is_folder:
+            return None
+        spec = ModuleSpec(fullname, self, origin=self._files.get(fullname), is_package=is_folder)
+        spec.has_location = fullname in self._files
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the text of a module. Errors name its place on the driver."""
+        name = module.__name__
+        exec(compile(self._sources.get(name, ""), self._files.get(name, f"<{name}>"), "exec"), vars(module))
+
+
+_FROM_TEXT = _FromText()
