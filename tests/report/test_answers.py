@@ -563,13 +563,17 @@ def test_a_row_without_a_score_under_some_seeds_has_no_difference(tmp_path: Path
 
 def test_equal_scores_under_all_seeds_have_no_interval_to_correct(tmp_path: Path) -> None:
     """Rows that always reached 100% had a difference that was "not clear", and corrected intervals that were not shown."""
-    rows = [("uniform", {}, [0, 1]), ("mine", {"selection": UCB}, [0, 2]), ("third", {}, [1, 2])]
+    rows = [("uniform", "uniform", [0, 1]), ("mine", "ucb", [0, 2]), ("third", "size", [1, 2])]
     found = said(
         [
             written(
-                tmp_path / f"{label}{seed}", [played(1, clients, test_accuracy=1.0)], label=label, seed=seed, **values
+                tmp_path / f"{label}{seed}",
+                [played(1, clients, test_accuracy=1.0)],
+                label=label,
+                seed=seed,
+                selection={"name": name},
             )
-            for label, values, clients in rows
+            for label, name, clients in rows
             for seed in range(3)
         ]
     )

@@ -22,7 +22,7 @@ from fedcohort.report.headline_doubts import (
     problem,
     untrained,
 )
-from fedcohort.report.lead_words import clearness, differ, difference, too_few, unknown
+from fedcohort.report.lead_words import clearness, differ, difference, too_few, without_difference
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
@@ -270,12 +270,8 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     if compared.are_equal(best, other):
         return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
-    if lost := unknown((first, own), (second, others)):
-        return f"It is not known by how much {first} leads {second}: {lost} no test {score.name}."
-    if len(own) >= FEWEST and not differ(own, others):
-        return (
-            f"{first} and {second} have the same test {score.name} under each of the {len(own)} seeds that both have."
-        )
+    if words := without_difference((first, own), (second, others), score):
+        return words
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
     head = difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)

@@ -5,25 +5,34 @@ from collections.abc import Sequence
 
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.study.verdicts import LEVEL
+from fedcohort.study.verdicts import FEWEST, LEVEL
 
-__all__ = ["clearness", "differ", "difference", "too_few", "unknown"]
+__all__ = ["clearness", "differ", "difference", "too_few", "without_difference"]
 
 
-def unknown(*rows: tuple[str, Sequence[float]]) -> str:
-    """The rows that have no score under some of the seeds that they share, with the verb; empty if all have one.
+Row = tuple[str, Sequence[float]]
+"""The name of a row, and its scores under the seeds that it shares with another one."""
 
-    Args:
-        rows: for each of them, its name and its scores under these seeds.
 
-    >>> unknown(("'uniform'", [0.1, math.nan, 0.3]), ("'UCB'", [0.1, 0.2, 0.3]))
-    "under 1 of their 3 seeds, 'uniform' has"
+def without_difference(row: Row, other: Row, score: ScoreStyle) -> str:
+    """What is said of two rows whose difference is not known, or that have the same scores under several seeds; empty for others.
+
+    >>> from fedcohort.core.score_style import R_SQUARED
+    >>> without_difference(("'UCB'", [0.1, 0.2, 0.3]), ("'all'", [0.1, math.nan, 0.3]), R_SQUARED)
+    "It is not known by how much 'UCB' leads 'all': under 1 of their 3 seeds, 'all' has no test R²."
     """
-    lost = [name for name, scores in rows if not all(map(math.isfinite, scores))]
-    pairs = list(zip(*(scores for _, scores in rows), strict=True))
-    number = sum(not all(map(math.isfinite, pair)) for pair in pairs)
-    verb = "has" if len(lost) == 1 else "have"
-    return f"under {number} of their {len(pairs)} seeds, {formatted_values.in_words(lost)} {verb}" if lost else ""
+    (first, own), (second, others) = row, other
+    lost = [name for name, scores in (row, other) if not all(map(math.isfinite, scores))]
+    if lost:
+        number = sum(not math.isfinite(a - b) for a, b in zip(own, others, strict=True))
+        where = f"under {number} of their {len(own)} seeds" if len(own) > 1 else "under their seed"
+        have = f"{formatted_values.in_words(lost)} {'has' if len(lost) == 1 else 'have'}"
+        return f"It is not known by how much {first} leads {second}: {where}, {have} no test {score.name}."
+    if len(own) >= FEWEST and not differ(own, others):
+        return (
+            f"{first} and {second} have the same test {score.name} under each of the {len(own)} seeds that both have."
+        )
+    return ""
 
 
 def differ(own: Sequence[float], others: Sequence[float]) -> bool:
