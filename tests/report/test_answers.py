@@ -572,3 +572,37 @@ def test_rows_with_the_same_accuracy_are_both_named(tmp_path: Path) -> None:
         "have the same mean test accuracy. They share only 2 seeds: it is not known whether one of them is better."
         in two["How sure?"]
     )
+
+
+def test_a_row_without_a_score_under_some_seeds_has_no_difference(tmp_path: Path) -> None:
+    """Where the reference diverged, the best row led by "–", with an interval from "–" to "–"."""
+    lost = runs_of(tmp_path, "uniform", [*FIRST[:2], math.nan])
+    found = said([*lost, *runs_of(tmp_path, "mine", FIRST[:3], selection=UCB), *runs_of(tmp_path, "third", FIRST[1:4])])
+    assert "–" not in "".join(found.values())
+    which = "The reference, 'uniform', which the others are compared with, has no test accuracy."
+    assert which in found["Which strategy?"]
+    words = (
+        "It is not known by how much 'third' leads 'uniform': under 1 of their 3 seeds, 'uniform' has no test accuracy."
+    )
+    assert found["How sure?"].startswith(words)
+
+
+def test_equal_scores_under_all_seeds_have_no_interval_to_correct(tmp_path: Path) -> None:
+    """Rows that always reached 100% had a difference that was "not clear", and corrected intervals that were not shown."""
+    rows = [("uniform", "uniform", [0, 1]), ("mine", "ucb", [0, 2]), ("third", "size", [1, 2])]
+    found = said(
+        [
+            written(
+                tmp_path / f"{label}{seed}",
+                [played(1, clients, test_accuracy=1.0)],
+                label=label,
+                seed=seed,
+                selection={"name": name},
+            )
+            for label, name, clients in rows
+            for seed in range(3)
+        ]
+    )
+    assert found["How sure?"] == (
+        "'uniform' and 'mine' have the same test accuracy under each of the 3 seeds that both have."
+    )

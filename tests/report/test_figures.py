@@ -292,3 +292,10 @@ def test_long_titles_of_panels_are_broken_into_lines() -> None:
     lines = composed(figure, View("scores", [long, long]), paper())["concat"][0]["title"]["text"]
     assert len(lines) > 1
     assert max(map(len, lines)) <= 27
+
+
+def test_the_legend_of_score_functions_has_their_dashes() -> None:
+    """It had the dots of the chart, with the dashes around them, which looked like blots."""
+    figure = score_functions(paper())
+    line = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"][1]
+    assert [line["encoding"][channel]["legend"]["symbolType"] for channel in ("color", "strokeDash")] == ["stroke"] * 2

@@ -235,3 +235,11 @@ def test_settings_from_a_million_on_have_an_exponent() -> None:
     assert [formatted_values.setting(value) for value in values] == texts
     rows = small(sweep={"training.lr": [0.05, 1e6]}).rows()
     assert [label for label, _ in rows] == ["uniform, lr=0.05", "uniform, lr=1e6"]
+
+
+def test_means_of_measures_that_diverge_have_few_digits() -> None:
+    """A mean absolute error was 3,512,933,767,398,812 ± 5,660,986,764,142,755, wider than all other columns together."""
+    spread = formatted_values.number_spread
+    assert spread(3.512933767398812e15, 5.660986764142755e15) == "3.513e+15 ± 5.7e+15"
+    assert spread(27_106_123_220.0, math.nan) == "2.711e+10"
+    assert (spread(1.4382, 0.0213), spread(123_456_789.0, math.inf)) == ("1.438 ± 0.021", "123,456,789")

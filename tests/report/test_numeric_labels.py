@@ -16,6 +16,7 @@ from fedcohort.report.charts.client_accuracy import client_accuracy
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
+from fedcohort.report.charts.own_measures import own_measures
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
@@ -188,3 +189,11 @@ def test_without_a_score_there_is_no_distribution_over_clients(tmp_path: Path) -
     story = gather([written(tmp_path / "run", rounds, **numbers)])
     assert [each.key for each in client_accuracy(story, PAGE)] == ["client-accuracy"]
     assert Page(page(story)).payload
+
+
+def test_the_mean_absolute_error_ends_where_a_model_diverged_and_is_never_negative(tmp_path: Path) -> None:
+    """Its line went on over the other seeds, while the table had no mean, and its band reached below 0."""
+    compared = fedcohort.compare(diverging(0.05, 1000.0), runs=tmp_path)
+    figure = own_measures(gather([run for row in compared.rows for run in row.runs.values()]), PAGE)
+    assert figure is not None
+    assert "Lines end where a model has diverged and has no R²: " in figure.note

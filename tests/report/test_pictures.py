@@ -13,6 +13,7 @@ from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.client_traits import sizes
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.federation_page import pictures
@@ -164,3 +165,13 @@ def test_a_page_is_not_called_a_picture(command: list[str]) -> None:
     result = CliRunner().invoke(cli, [*command, "-o", "page.png"])
     assert result.exit_code == 2
     assert "-o page.png: the page is HTML; give a name that ends in .html" in result.output
+
+
+def test_clients_of_equal_size_have_no_range_of_sizes() -> None:
+    """Three clients had "48 to 48 samples, median 48"."""
+    equal, one, unequal = (
+        sizes(Clients(0, [], {"samples": np.array(samples)}), PAGE).note for samples in ([48] * 3, [1], [48, 49])
+    )
+    assert equal == "3 clients, seed 0: 48 samples each."
+    assert one == "1 client, seed 0: 1 sample."
+    assert unequal == "2 clients, seed 0: 48 to 49 samples, median 48.5."

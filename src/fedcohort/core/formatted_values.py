@@ -205,9 +205,18 @@ def magnitude(value: float) -> str:
     return number(value, 3) if not 1e6 <= abs(value) < math.inf else f"{value:.3g}".replace("-", "−")
 
 
+LONGEST_WHOLE = 1e9
+"""From here on, means have an exponent in :func:`number_spread`: the errors of models that diverge can have 20 digits."""
+
+
 def number_spread(mean: float, sd: float) -> str:
-    """The mean of any numbers and their standard deviation: 1.438 ± 0.021; 1.438 if the deviation is unknown."""
-    return f"{number(mean)} ± {number(sd, 2)}" if math.isfinite(sd) else number(mean)
+    """The mean of any numbers and their standard deviation: 1.438 ± 0.021; 1.438 if the deviation is unknown. Very large numbers have
+    an exponent: 3.513e+15 ± 5.7e+15."""
+    texts = [
+        f"{value:.{digits}g}".replace("-", "−") if LONGEST_WHOLE <= abs(value) < math.inf else number(value, digits)
+        for value, digits in ((mean, 4), (sd, 2))
+    ]
+    return " ± ".join(texts) if math.isfinite(sd) else texts[0]
 
 
 def size(number_of_bytes: float) -> str:

@@ -23,6 +23,7 @@ from fedcohort.report.headline_doubts import (
     unranked,
     untrained,
 )
+from fedcohort.report.lead_words import clearness, differ, difference, too_few, without_difference
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
@@ -138,16 +139,21 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
     text = f"{where}{which} the highest test {score.name} {compared.when}: {score.value(row['accuracy'])}{score.unit}"
     if group.reference in tied:
         return f"{text}. {'It' if len(tied) == 1 else names[group.reference]} is the row that the others are compared with."
-    reference = compared.table.iloc[group.reference]
-    other = f"{names[group.reference]}, which the others are compared with, has {score.value(reference['accuracy'])}{score.unit}"
-    return f"{text}. The reference, {other}."
+    reference = float(compared.table["accuracy"][group.reference])
+    reached = f"no test {score.name}" if math.isnan(reference) else f"{score.value(reference)}{score.unit}"
+    return f"{text}. The reference, {names[group.reference]}, which the others are compared with, has {reached}."
 
 
 def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> list[str]:
     """The lead over the reference, as the table judges it, and the lead over the second best."""
     tested, names = _tested(compared, group, best, second), _names(compared, group)
     sentences = [_lead(compared, best, *each) for each in tested]
-    if any(number > 1 and math.isfinite(p) and not compared.are_equal(best, other) for other, p, number, _ in tested):
+    shown = [
+        number
+        for other, p_value, number, _ in tested
+        if math.isfinite(p_value) and differ(*compared.paired(best, other))
+    ]
+    if any(number > 1 for number in shown):
         sentences.append(_about_corrections(group, {names[other]: number for other, _, number, _ in tested}))
     named = [best, *(other for other, *_ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
@@ -244,14 +250,6 @@ def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
     return f"{corrected} The intervals in the table of results are not, and therefore narrower."
 
 
-def _too_few(seeds: int, enough: int, *, equal: bool) -> str:
-    """What two rows with so few common ``seeds`` do not tell, and how many are ``enough``, unless that is 0."""
-    shared = "one seed" if seeds == 1 else f"{seeds} seeds"
-    unknown = "one of them is better" if equal else "the difference is due to chance"
-    more = f" Run {enough} seeds or more." if enough else ""
-    return f"They share only {shared}: it is not known whether {unknown}.{more}"
-
-
 def _lead(compared: Comparison, best: int, other: int, p_value: float, comparisons: int, lowest: float) -> str:
     """By how much the best row leads another, paired over seeds, whether that is clear, and how many seeds would make it clear.
 
@@ -272,12 +270,14 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         )
     if compared.are_equal(best, other):
         return f"{first} and {second} are equal: the same clients in every round, and the same test {score.name} in every seed."
+    if words := without_difference((first, own), (second, others), score):
+        return words
     mean, low, high = measures.paired_interval(own, others, 1 - LEVEL / comparisons, limits=score.differences)
-    head = _difference(first, second, mean, score)
+    head = difference(first, second, mean, score)
     useless = untrained(compared, best) or untrained(compared, other)
     if len(own) < FEWEST:
         enough = 0 if useless else needed_for(compared.verdicts, compared.planned)
-        return f"{head}. {_too_few(len(own), enough, equal=abs(mean) < 1e-12)}"
+        return f"{head}. {too_few(len(own), enough, equal=abs(mean) < 1e-12)}"
     clear, alone = p_value <= LEVEL, measures.paired_p_value(own, others)
     cut = "; the interval ends where no larger difference is possible" if measures.is_cut(mean, low, high) else ""
     excludes_0 = low > 0 or high < 0
@@ -287,52 +287,13 @@ def _lead(compared: Comparison, best: int, other: int, p_value: float, compariso
         interval = "the same difference under every seed, which gives no interval"
     sentence = (
         f"{head} ({interval}, {len(own)} paired seeds, p = {formatted_values.p_value(p_value)}{cut}). "
-        f"{_clearness(p_value, len(own), comparisons, alone, lowest, excludes_0=None if alike else excludes_0)}"
+        f"{clearness(p_value, len(own), comparisons, alone, lowest, excludes_0=None if alike else excludes_0)}"
     ).replace("p = <", "p < ")
-    equal = alike and abs(mean) < 1e-12
-    if (
-        clear or useless or equal or best in with_different_seeds(compared)
-    ):  # more seeds of these two are not what is missing
+    if clear or useless or best in with_different_seeds(compared):  # more seeds of these two are not what is missing
         return sentence
     needed = seeds_to_be_clear([a - b for a, b in zip(own, others, strict=True)], comparisons)
     close = "The difference is small beside its spread from seed to seed"
     return f"{sentence} {about_more_seeds(needed, len(own), 'make it clear', close)}"
-
-
-def _difference(first: str, second: str, mean: float, score: ScoreStyle) -> str:
-    """By how much one row leads another, in words. If that is shown as 0, the words are that both have the same mean, or nearly."""
-    lead = score.signed(mean)
-    if math.isfinite(mean) and not set(lead) - set("+−0."):
-        return f"{first} and {second} have {'' if abs(mean) < 1e-12 else 'nearly '}the same mean test {score.name}"
-    if mean < 0:
-        return f"{first} differs from {second} by {lead}{score.points}"
-    return f"{first} leads {second} by {lead.lstrip('+')}{score.points}"
-
-
-def _clearness(
-    p_value: float, seeds: int, comparisons: int, alone: float, lowest: float, *, excludes_0: bool | None
-) -> str:
-    """Whether a difference is clear, and why its interval may look as if it said something else.
-
-    Args:
-        p_value: its p-value, corrected for ``comparisons``.
-        seeds: number of paired seeds.
-        comparisons: the number of comparisons.
-        alone: the p-value without a correction.
-        lowest: the lowest p-value that is possible.
-        excludes_0: whether its interval excludes 0; None if there is no interval.
-    """
-    gaussian = "it assumes Gaussian differences"
-    if p_value <= LEVEL:
-        stricter = "it is corrected for all comparisons at once, and p step by step (Holm)"
-        reason = stricter if alone * comparisons > LEVEL else f"{gaussian}, which the test does not"
-        includes = f": the interval includes 0, but {reason}" if excludes_0 is False else ""
-        return f"The difference is clear with these seeds{includes}."
-    but = f"the interval excludes 0, but {gaussian}" if excludes_0 else ""
-    if lowest > LEVEL:
-        limit = "p is always 1" if lowest >= 1 else f"p cannot be below {formatted_values.p_value(lowest)}"
-        return f"The difference is not clear: with {seeds} seeds, {limit}, however large it is{but and f'; {but}'}."
-    return f"The difference is not clear with these seeds{but and f': {but}'}."
 
 
 def _group_of(compared: Comparison, position: int) -> Group:

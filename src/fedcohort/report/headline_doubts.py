@@ -107,7 +107,7 @@ def doubt_about(compared: Comparison, group: Group, names: Sequence[str], second
     reason = "" if untrained(compared, second) else problem(compared, second)
     if not reason:
         return []
-    which = "which has the second highest accuracy" if len(group.rows) > 2 else "the other row"
+    which = f"which has the second highest {compared.score.name}" if len(group.rows) > 2 else "the other row"
     return [f"{names[second]}, {which}, is no sound result: {reason}. See Health."]
 
 

@@ -202,3 +202,15 @@ def test_captions_say_what_the_norm_is_of(selection: dict[str, str], expected: s
         "Update norm: how far the client's update moved the model. It is the Euclidean norm over all weights of the model, in the "
         "units of the weights."
     )
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5])
+def test_a_chart_of_scores_that_are_all_0_says_so(value: float, tmp_path: Path) -> None:
+    """In the first round of UCB, all terms are 0: the chart had a legend, axes, and no word about its missing bars."""
+    decisions = [
+        (0, True, value, {"mean reward": value, "bonus": 0.0}),
+        (1, False, 0.0, {"mean reward": 0.0, "bonus": 0.0}),
+    ]
+    run = written(tmp_path, [played(1, [0], decisions=decisions)], label="UCB", selection={"name": "ucb"})
+    ((_, figures),) = reasons(gather([run]), PAGE)
+    assert (" All of these are 0. " in f"{figures[0].note} ") == (value == 0)

@@ -13,8 +13,10 @@ from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.client_traits import sizes
+from fedcohort.report.charts.cost import cost
 from fedcohort.report.charts.line_axes import Axes, ending_at_ticks
 from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.figure import Figure
 from fedcohort.report.page_sections import figures
@@ -22,7 +24,7 @@ from fedcohort.report.paper_figures import composed, draw
 from fedcohort.report.report_data import Reading, gather
 from fedcohort.report.shortened_names import short
 from tests.experiments import UCB
-from tests.records import played, written
+from tests.records import exchange, played, written
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -220,3 +222,23 @@ def test_long_names_are_cut_in_the_middle() -> None:
     assert len(set(cut)) == 3
     assert all(len(name) <= 28 for name in cut)
     assert [name[-10:] for name in cut] == ["clients=10", "clients=20", "clients=40"]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_few_rounds_and_counts_have_whole_ticks(rounds: int, tmp_path: Path) -> None:
+    """Axes of one round had ticks at 0.5, 1.0 and 1.5, and those of client passes at 0, 1, 1, 2, 2, 3 and 3."""
+    spent = [exchange(100, 100)]
+    rows = [played(t, [0], ledger=spent, class_accuracy=[0.5, 0.6]) for t in range(1, rounds + 1)]
+    story = gather([written(tmp_path / "run", rows, federation={"clients": 4})])
+    for look in (PAGE, paper(1)):
+        drawn = [selections(story, look), raster(story, look), cost(story, look)]
+        figures = [figure for figure in drawn if figure is not None]
+        assert len(figures) == 3
+        for figure in figures:
+            for view in figure.views:
+                svg = ElementTree.fromstring(draw(composed(figure, view, look), "svg"))
+                axes = [group for group in svg.iter(f"{SVG}g") if "role-axis-label" in (group.get("class") or "")]
+                for group in axes:
+                    texts = ["".join(text.itertext()) for text in group.iter(f"{SVG}text")]
+                    assert not [text for text in texts if "." in text], (figure.key, view.name)
+                    assert len(set(texts)) == len(texts), (figure.key, view.name)

@@ -25,3 +25,17 @@ def test_names_of_classes_end_within_the_pie(look: Look) -> None:
     assert widest is not None
     assert texts["mark"]["radius"] + float(widest[1]) / 2 <= slices["mark"]["outerRadius"]
     assert float(widest[1]) >= 28, "a name of seven letters is shown"
+
+
+def test_the_legend_of_classes_stays_inside_of_a_paper_figure() -> None:
+    """With names of ten letters, a fourth column was cut at the edge, and a fifth was not on the figure at all."""
+    columns = {}
+    for names in ("0123456789", [f"{low} to {low + 24}" for low in range(60, 300, 24)]):
+        counts = np.ones((2, 10), int)
+        found = Clients.of(Portrait(tuple(names), {"samples": counts.sum(axis=1), "counts": counts}), 0, None)
+        assert found is not None
+        figure = class_shares(found, np.arange(2), paper(1))
+        assert figure is not None
+        bars = figure.views[0].panels[0].chart.to_dict(validate=False)["layer"][0]
+        columns[len(names[0])] = bars["encoding"]["color"]["legend"]["columns"]
+    assert columns == {1: 5, 8: 2}

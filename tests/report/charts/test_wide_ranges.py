@@ -10,8 +10,9 @@ import pytest
 
 import fedcohort
 from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
+from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
@@ -176,3 +177,41 @@ def test_values_that_hardly_differ_are_drawn_as_a_constant() -> None:
     assert high > 2.4
     assert domain([0.0, 0.0]) == [-0.05, 0.05]
     assert domain([0.5, 0.6]) == pytest.approx([0.495, 0.605])
+
+
+NUMBER = r"-?[0-9.]+(?:e[+-]?[0-9]+)?"
+
+LOW = {"a": [0.4, 0.5, 0.6], "b": [0.45, 0.5, 0.55], "c": [-1e18, 0.3, -2e18]}
+
+
+@pytest.mark.parametrize("look", [PAGE, paper(1)], ids=["page", "paper"])
+def test_rows_that_diverge_do_not_flatten_differences_bars_and_costs(
+    look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The axes went down to the lowest R², beside which all others had the same place, with 20 digits at their ticks."""
+    monkeypatch.setattr(CachedRun, "labels", "numbers")
+    story = gather([run for i, (label, scores) in enumerate(LOW.items()) for run in runs_of(
+        tmp_path, label, scores, selection={"name": "powd", "d": 3 + i},
+    )])  # fmt: skip
+    ends = "The axis ends at −1: the lowest mean is −1e+18, of 'c'."
+    beyond = "The axis is that of the other differences: 'c' (−1e+18) is far below it."
+    for chart, sentence in ((bars, ends), (accuracy_and_cost, ends), (differences, beyond)):
+        figure = chart(story, look)
+        assert figure is not None
+        assert sentence in figure.note
+        svg = draw(composed(figure, figure.views[0], look), "svg").decode()
+        assert max(map(len, re.findall(r">([^<]*)</text>", svg))) < 40, "ticks have few digits"
+        places = [float(number) for path in re.findall(r' d="([^"]*)"', svg) for number in re.findall(NUMBER, path)]
+        assert max(map(abs, places)) < 1e4, f"{figure.key}: programs that draw SVG leave out such marks"
+
+
+def test_rows_that_all_diverge_are_shown_on_one_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CachedRun, "labels", "numbers")
+    scores = {"a": [0.4, 0.5, 0.6], "b": [-1e9, -2e9, -1e9], "c": [-1e9, -2e9, -3e9]}
+    story = gather([run for i, (label, own) in enumerate(scores.items()) for run in runs_of(
+        tmp_path, label, own, selection={"name": "powd", "d": 3 + i},
+    )])  # fmt: skip
+    for chart in (bars, accuracy_and_cost, differences):
+        figure = chart(story, paper(1))
+        assert figure is not None
+        assert "The axis" not in figure.note

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from fedcohort import measures
 from fedcohort.core import formatted_values
 from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import UNCLEAR, Look
+from fedcohort.report.chart_style import UNCLEAR, Look, tick
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
     NAMED,
@@ -30,6 +30,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
 from fedcohort.report.charts.lost_losses import LISTED, Lost, lost_rows
+from fedcohort.report.charts.low_scores import about_far_below, far_below, held_within, only_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
@@ -43,7 +44,7 @@ from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target
 from fedcohort.study.verdicts import CUT, LEVEL
 
-__all__ = ["accuracy", "differences", "seeds_note"]
+__all__ = ["about_diverged", "accuracy", "differences", "seeds_note"]
 
 
 def seeds_note(story: Story, *, band: bool) -> str:
@@ -106,7 +107,7 @@ def accuracy(story: Story, look: Look) -> Figure | None:
     values = [frame[column] for frame in drawn for column in ("mean", "low", "high")]
     span = domain(*values, floor=None if score.numeric else 0.0, ceiling=1.0)
     full = names_by_label(story)
-    span, cut = _without_the_worst(over_rounds, span, full) if score.numeric else (span, "")
+    span, cut = without_the_worst(over_rounds, span, full, score)
     targets = _targets_on_lines(story.comparison, labels)
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
@@ -120,11 +121,11 @@ def accuracy(story: Story, look: Look) -> Figure | None:
         about += about_tips(own.get(f"{key}_reached", reached))
         views.append(View(name, [Panel(chart)], about.strip()))
         data |= own
-    note = f"{seeds_note(story, band=has_band(over_rounds))}{cut}{_about_diverged(ended, full)}"
+    note = f"{seeds_note(story, band=has_band(over_rounds))}{cut}{about_diverged(ended, full)}"
     return Figure("accuracy", f"Test {score.name}", note, views, data)
 
 
-def _about_diverged(ended: Mapping[str, Lost], names: Mapping[str, str]) -> str:
+def about_diverged(ended: Mapping[str, Lost], names: Mapping[str, str]) -> str:
     """A sentence about the lines that end because a model diverged, with a space before it; empty without any."""
     rows = [f"'{names.get(label, label)}' {lost.words}" for label, lost in ended.items()]
     if not rows:
@@ -162,20 +163,6 @@ def _marks(
     return marks
 
 
-LOWEST = -1.0
-"""Where the axis of R² ends if most values are above it and others far below. At 0, a model is as good as the mean of the labels."""
-
-
-def _without_the_worst(frame: pd.DataFrame, span: list[float], names: Mapping[str, str]) -> tuple[list[float], str]:
-    """The range of the axis of R², cut if low values would flatten the other lines, and a sentence about it with a space before it."""
-    known = frame[np.isfinite(frame["mean"].to_numpy(np.float64))]
-    values = known["mean"].to_numpy(np.float64)
-    if span[0] >= 3 * LOWEST or float(np.median(values)) <= LOWEST:
-        return span, ""
-    lowest, label = formatted_values.magnitude(float(values.min())), str(known["strategy"].iloc[int(values.argmin())])
-    return [LOWEST, span[1]], f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'."
-
-
 def _targets_on_lines(compared: Comparison | None, labels: Sequence[str]) -> dict[tuple[str, ...], Target]:
     """The targets by the strategies that they are for: those of each point of a sweep, or all strategies if all have the same."""
     if compared is None:
@@ -207,11 +194,16 @@ def differences(story: Story, look: Look) -> Figure | None:
         "differences": with_texts(intervals, formats),
         "seed_differences": with_texts(dots, {"difference": written}),
     }
-    chart = _difference_chart(data, story.in_order, look, compared.score, f"{title[0].lower()}{title[1:]}")
+    means = dict(zip(intervals["strategy"], intervals["mean"], strict=True))
+    beyond = {label: written(means[label]) for label in far_below(means, story.score)}
+    chart = _difference_chart(
+        data, story.in_order, look, compared.score, f"{title[0].lower()}{title[1:]}", list(beyond)
+    )
     chart = sized(
         chart, look, rows_height(34, intervals["strategy"], look), paper_rows_height(18, intervals["strategy"], look)
     )
-    return Figure("differences", title, _about_differences(intervals, look), [View("difference", [Panel(chart)])], data)
+    note = f"{_about_differences(intervals, look)}{about_far_below(beyond, names_by_label(story))}"
+    return Figure("differences", title, note, [View("difference", [Panel(chart)])], data)
 
 
 def _about_differences(intervals: pd.DataFrame, look: Look) -> str:
@@ -282,11 +274,17 @@ def _by_seed(compared: Comparison, label: str) -> dict[int, float]:
 
 
 def _difference_chart(
-    data: Mapping[str, pd.DataFrame], labels: list[str], look: Look, score: ScoreStyle, difference: str
+    data: Mapping[str, pd.DataFrame],
+    labels: list[str],
+    look: Look,
+    score: ScoreStyle,
+    difference: str,
+    beyond: Sequence[str],
 ) -> Drawing:
-    values = [data["differences"][column] for column in ("mean", "low", "high")]
-    span = domain(*values, data["seed_differences"]["difference"], [0.0])
-    ticks = ticks_beside(data["differences"]["strategy"].tolist(), look, 6)
+    """The chart; its axis has room for all differences but those of the rows ``beyond``."""
+    inside, singles = (frame[~frame["strategy"].isin(beyond)] for frame in data.values())
+    span = domain(*(inside[column] for column in ("mean", "low", "high")), singles["difference"], [0.0])
+    ticks, number = ticks_beside(data["differences"]["strategy"].tolist(), look, 6), "~g" if score.numeric else ""
     span = span if look.page else to_ticks(span, ticks)
     scale = alt.Scale(domain=span, nice=False, zero=False)
     difference = "difference" if look.page else difference  # the heading of the figure names the reference
@@ -295,10 +293,14 @@ def _difference_chart(
     own_color = alt.ColorValue(**_color_if_clear(labels, look))
     rows = hideable(alt.Chart(alt.NamedData(name="differences")), look)
     seeds = hideable(alt.Chart(alt.NamedData(name="seed_differences")), look)
+    means = intervals = rows
+    if beyond:
+        intervals = held_within(rows, span, "low", "high")
+        means, seeds = only_within(rows, span, "mean"), only_within(seeds, span, "difference")
     long = is_long(data["differences"]["strategy"], look)
-    above: dict[str, Any] = {"title": title, "axis": _axis(look, ticks, top=True)} if long else {}
+    above: dict[str, Any] = {"title": title, "axis": _axis(look, ticks, number, top=True)} if long else {}
     zero = alt.Chart(alt.InlineData(values=[{"x": 0}])).mark_rule(strokeWidth=1)
-    axis = None if long else _axis(look, ticks)  # each layer with an axis would draw it
+    axis = None if long else _axis(look, ticks, number)  # each layer with an axis would draw it
     several = data["differences"]["corrected_low"].notna().sum() > 1
     corrected = [text_tooltip("corrected_low", "corrected, from"), text_tooltip("corrected_high", "corrected, to")]
     tooltip = [
@@ -312,13 +314,16 @@ def _difference_chart(
     of_seed = [alt.Tooltip("strategy:N"), alt.Tooltip("seed:O"), text_tooltip("difference", "difference")]
     chart: Drawing = layered(
         zero.encode(alt.X("x:Q", scale=scale, **above)),
-        rows.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
-            alt.X("low:Q", title=title, scale=scale, axis=_axis(look, ticks)), y, color=own_color, x2=alt.X2("high:Q")
+        intervals.mark_rule(strokeWidth=2.5 if look.page else 1.2).encode(
+            alt.X("low:Q", title=title, scale=scale, axis=_axis(look, ticks, number)),
+            y,
+            color=own_color,
+            x2=alt.X2("high:Q"),
         ),
         seeds.mark_point(filled=False, size=28 if look.page else 20, strokeWidth=1.2 if look.page else 0.8).encode(
             alt.X("difference:Q", title=title, scale=scale, axis=axis), y, color=own_color, tooltip=of_seed
         ),
-        rows.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(
+        means.mark_point(filled=True, size=90 if look.page else 36, shape="diamond", opacity=1).encode(
             alt.X("mean:Q", title=title, scale=scale, axis=axis),
             y,
             color=own_color,
@@ -337,7 +342,9 @@ def _color_if_clear(labels: list[str], look: Look) -> Any:
     return alt.when("datum.clear").then(own).otherwise(alt.value(look.soft if look.page else UNCLEAR))
 
 
-def _axis(look: Look, ticks: int, *, top: bool = False) -> alt.Axis:
-    """The axis of differences; in papers, its long title ends where the axis ends, since a centered one would leave the figure."""
+def _axis(look: Look, ticks: int, number: str, *, top: bool = False) -> alt.Axis:
+    """The axis of differences, with the d3 format ``number`` if there is one. In papers, its long title ends where the axis ends,
+    since a centered one would leave the figure."""
     more: dict[str, Any] = {} if look.page else {"titleAnchor": "end"}
+    more |= tick(number) if number else {}
     return alt.Axis(grid=not top, tickCount=ticks, orient="top" if top else "bottom", **more)

@@ -28,12 +28,14 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
 from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED, caption
 from fedcohort.report.charts.layers import constant, decided, layered, with_properties
+from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
 from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT, front_of_shown_rows
 from fedcohort.report.cost_notes import NO_TIME, about_questions
 from fedcohort.report.failed_training import failed
 from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.panel_rows import FRONT
 from fedcohort.report.report_data import Story
 from fedcohort.report.unranked_rows import DIFFERENT, unranked, with_different_seeds
@@ -67,6 +69,8 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
     labels, score = [label for label, _ in story.played], story.score
     frame = _rows(compared, labels, look)
     span = domain(frame["accuracy"], frame["low"], frame["high"], floor=None if score.numeric else 0.0, ceiling=1.0)
+    means = frame.rename(columns={"accuracy": "mean"})
+    span, cut = without_the_worst(means, span, names_by_label(story), score, " Points of lower rows stand at its end.")
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     dodged = False
@@ -83,10 +87,10 @@ def accuracy_and_cost(story: Story, look: Look) -> Figure | None:
         here = look.rows.named.union(own["strategy"][own["front"].astype(bool)])
         hollow = own["strategy"][~own["front"].astype(bool)].tolist()
         gaps = bool(own["low"].notna().any() and own["low"].isna().any())
-        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow, gaps)
+        rows = _Shown(labels, shown, [label for label in shown if label in here], hollow, gaps, bool(cut))
         about = NO_TIME if column == "simulated_time" and _asks(compared) else ""
         views.append(View(title, [Panel(_chart(name, own["x"], title, number, span, rows, look, score))], about))
-    note = caption(story, compared, frame, look, dodged=dodged)
+    note = f"{caption(story, compared, frame, look, dodged=dodged)}{cut}"
     return Figure("tradeoff", f"{score.title} and cost", note, views, data)
 
 
@@ -102,14 +106,15 @@ def _costs(compared: Comparison) -> list[tuple[str, str, str, Callable[[float], 
 
 @dataclass(frozen=True)
 class _Shown:
-    """All rows; in papers with many rows, those that have a color, and those of them that a view names; the hollow ones; and whether
-    intervals have gaps at points without one."""
+    """All rows; in papers with many rows, those that have a color, and those of them that a view names; the hollow ones; whether
+    intervals have gaps at points without one; and whether points are below the axis, and drawn at its end."""
 
     labels: list[str]
     colored: list[str]
     named: list[str]
     hollow: list[str]
     gaps: bool
+    cut: bool
 
 
 def _places(compared: Comparison, frame: pd.DataFrame, look: Look) -> tuple[pd.DataFrame, bool]:
@@ -204,7 +209,7 @@ def _named(compared: Comparison, frame: pd.DataFrame) -> list[bool]:
 
 def _names(compared: Comparison, frame: pd.DataFrame, span: Sequence[float], look: Look) -> pd.DataFrame:
     """The places of names on linear and on logarithmic axes, at each point: first the reference has a name, then the best rows."""
-    places = []
+    places, frame = [], frame.assign(accuracy=frame["accuracy"].clip(lower=span[0]))
     for group in compared.groups:
         own = frame[frame.index.isin(group.rows)]
         named = own[own["named"]].sort_values("accuracy", ascending=False, kind="stable").index.tolist()
@@ -258,6 +263,7 @@ def _chart(
     own_color, shape = _color_and_shape(rows, look)
     own_fill = constant(alt.FillValue, alt.ExprRef(_filled(rows.hollow)))
     base = hideable(alt.Chart(alt.NamedData(name=name)), look)
+    base = held_within(base, span, "accuracy", "low", "high") if rows.cut else base
     tooltip = [
         alt.Tooltip("strategy:N"),
         text_tooltip("accuracy", score.heading("test")),

@@ -197,7 +197,15 @@ def outlined(texts: alt.Chart, look: Look, width: float = 3) -> alt.Chart:
 def round_axis(rounds: int, field: str = "x:Q", **more: Any) -> alt.X:
     """The x axis of charts that draw each of ``rounds`` rounds as wide as 1."""
     scale = alt.Scale(domain=[0.5, rounds + 0.5], nice=False)
-    return alt.X(field, title="round", scale=scale, axis=alt.Axis(tickMinStep=1, tickCount=6), **more)
+    return alt.X(field, title="round", scale=scale, axis=alt.Axis(**whole_ticks(rounds, 6)), **more)
+
+
+def whole_ticks(span: float, most: int) -> dict[str, Any]:
+    """Altair's settings for an axis of whole numbers over a range of this width, with about ``most`` ticks at most.
+
+    A least distance of 1 alone does not do: Vega then still chooses half numbers for ranges of 1 or 2.
+    """
+    return {"tickMinStep": 1, "tickCount": max(1, min(most, int(span)))}
 
 
 def strategy_axis(labels: Sequence[str], look: Look) -> alt.Y:

@@ -11,7 +11,7 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
 from fedcohort.report.chart_style import WIDTHS, Look
-from fedcohort.report.charts.axes_and_legends import number_tooltip, sized, text_tooltip, with_texts
+from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, sized, text_tooltip, with_texts
 from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import tick_step
 from fedcohort.report.charts.shown_clients import (
@@ -179,7 +179,7 @@ class _Shares:
         self.radius = 44 if look.page else 30
         self.key_columns = 2 if len(names) > KEY_ROWS and max(map(len, names)) <= SHORT else 1
         self.base = with_names(alt.Chart(alt.NamedData(name="class_shares")), clients)
-        columns = 10 if look.page else 5
+        columns = 10 if look.page else min(5, legend_columns(names, look))
         legend = alt.Legend(title="class", orient="bottom", columns=columns, symbolType="square", symbolStrokeWidth=0)
         self.color = alt.Color("class:N", scale=alt.Scale(domain=names, range=self._colors()), legend=legend)
         self.order = alt.Order("position:Q")

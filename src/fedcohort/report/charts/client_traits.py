@@ -66,11 +66,19 @@ def sizes(clients: Clients, look: Look) -> Figure:
     )
     note = (
         f"{formatted_values.counted(clients.number, 'client')}{'' if clients.whole else ' that were selected at least once'}, "
-        f"seed {clients.seed}: {formatted_values.count(int(samples.min()))} to {formatted_values.count(int(samples.max()))} samples, "
-        f"median {formatted_values.rounds(float(np.median(samples)))}."
+        f"seed {clients.seed}: {_sizes_in_words(samples)}."
     )
     view = View("sizes", [Panel(sized(chart, look, HEIGHT, paper_height(HEIGHT)))])
     return Figure("sizes", "Sizes", note, [view], {"sizes": frame}, wide=False)
+
+
+def _sizes_in_words(samples: np.ndarray) -> str:
+    """The range and the median of the clients' numbers of samples, or the number that all have."""
+    low, high = int(samples.min()), int(samples.max())
+    if low == high:
+        return f"{formatted_values.counted(low, 'sample')}{' each' * (len(samples) > 1)}"
+    median = formatted_values.rounds(float(np.median(samples)))
+    return f"{formatted_values.count(low)} to {formatted_values.count(high)} samples, median {median}"
 
 
 def speed(clients: Clients, look: Look) -> Figure | None:

@@ -1,6 +1,7 @@
 """Draw what a strategy costs: messages, bytes and client passes by kind of exchange, and the simulator's wall time."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -22,6 +23,7 @@ from fedcohort.report.charts.axes_and_legends import (
     strategy_axis,
     text_tooltip,
     ticks_beside,
+    whole_ticks,
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import to_ticks
@@ -147,12 +149,15 @@ def _stacked(field: str, title: str, number: str, frame: pd.DataFrame, look: Loo
     """The axis of stacked bars; in papers, it ends at a tick."""
     ticks = ticks_beside(frame["strategy"].unique().tolist(), look, 5)
     top = float(frame.groupby("strategy")[field].sum().max())
+    whole: dict[str, Any] = {"tickCount": ticks}
+    if field in ("passes", "messages"):
+        whole = whole_ticks(math.ceil(top) if top > 0 else 1, ticks)
     ends: dict[str, Any] = (
-        {} if look.page or not top > 0 else {"scale": alt.Scale(domain=to_ticks([0.0, top], ticks), nice=False)}
+        {}
+        if look.page or not top > 0
+        else {"scale": alt.Scale(domain=to_ticks([0.0, top], whole["tickCount"]), nice=False)}
     )
-    return alt.X(
-        f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, tickCount=ticks), **ends
-    )
+    return alt.X(f"{field}:Q", title=title, stack="zero", axis=alt.Axis(**tick(number), grid=True, **whole), **ends)
 
 
 def _bars(

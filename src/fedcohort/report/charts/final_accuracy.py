@@ -21,8 +21,10 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered
+from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.full_names import names_by_label
 from fedcohort.report.panel_rows import about_colors
 from fedcohort.report.report_data import Story
 from fedcohort.report.seed_notes import counted, mean_with_deviation
@@ -46,9 +48,11 @@ def bars(story: Story, look: Look) -> Figure | None:
     top = max(0.0, float(np.nanmax(frame[["mean", "high"]].to_numpy(np.float64))))  # bars begin at 0
     lowest = min(0.0, float(np.nanmin(frame[["mean", "low"]].to_numpy(np.float64))))
     span = [lowest, max(min(1.0, 1.05 * top), lowest + 1e-9)]
+    span, cut = without_the_worst(frame, span, names_by_label(story), score)
     ticks = ticks_beside(labels, look, 5)
     scale = alt.Scale(domain=span if look.page else to_ticks(span, ticks), nice=False)
     base = hideable(alt.Chart(alt.NamedData(name="bars")), look)
+    base = held_within(base, span, "mean", "low", "high") if cut else base
     x_axis = alt.Axis(**tick("~g" if score.numeric else ".0%"), grid=True, tickCount=ticks)
     x, y = alt.X("mean:Q", title=f"test {score.name}", scale=scale, axis=x_axis), strategy_axis(labels, look)
     drawn = base.mark_bar(height=alt.RelativeBandSize(band=0.66)).encode(
@@ -64,7 +68,7 @@ def bars(story: Story, look: Look) -> Figure | None:
     around = around.encode(alt.X("low:Q", scale=scale, **without_axis), y, x2=alt.X2("high:Q"))
     both = layered(drawn, *([] if look.page else [around]), error, **(INDEPENDENT_X if long else {}))
     chart = sized(both, look, rows_height(30, labels, look), paper_rows_height(16, labels, look))
-    note = f"Test {score.name} {compared.when}: {mean_with_deviation(counted(story))}."
+    note = f"Test {score.name} {compared.when}: {mean_with_deviation(counted(story))}.{cut}"
     if seeds := about_different_seeds(compared):
         note += f" {seeds}"
     if look.strong(labels):

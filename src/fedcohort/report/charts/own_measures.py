@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.accuracy import seeds_note
+from fedcohort.report.charts.accuracy import about_diverged, seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import as_drawn
 from fedcohort.report.charts.loss import about_spans
-from fedcohort.report.charts.means_and_bands import by_round, has_band, span_of
+from fedcohort.report.charts.lost_losses import lost_rows
+from fedcohort.report.charts.means_and_bands import ANY_NUMBER, by_round, has_band, span_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Figure, Panel, View
 from fedcohort.report.full_names import names_by_label
@@ -25,12 +26,15 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     data: dict[str, pd.DataFrame] = {}
     banded = False
     full = names_by_label(story)
+    ended = lost_rows(story.played, "test_accuracy")
+    until = {label: own.round for label, own in ended.items()}
     for i, name in enumerate(names):
 
         def series(reading: Reading, name: str = name) -> np.ndarray:
             return reading.rounds.get(name, pd.Series(np.nan, reading.rounds.index)).to_numpy(np.float64)
 
-        frame = by_round(story.played, series)
+        limits = (0.0, np.inf) if story.score.numeric and name == "mae" else ANY_NUMBER
+        frame = by_round(story.played, series, limits, until)
         if not np.isfinite(frame["mean"].to_numpy(np.float64)).any():
             continue
         banded = banded or has_band(frame)
@@ -45,4 +49,4 @@ def own_measures(story: Story, look: Look) -> Figure | None:
     note = f"{seeds_note(story, band=banded)} Computed from the predictions on the test set"
     if story.score.numeric:
         note += "; mae is the mean absolute error, in the units of the labels"
-    return Figure("own_measures", "Other measures", f"{note}.", views, data)
+    return Figure("own_measures", "Other measures", f"{note}.{about_diverged(ended, full)}", views, data)

@@ -7,7 +7,7 @@ import pandas as pd
 from fedcohort.core import formatted_values
 from fedcohort.measures import conformal
 from fedcohort.report.chart_style import Look
-from fedcohort.report.charts.axes_and_legends import sized
+from fedcohort.report.charts.axes_and_legends import SWATCH, sized
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.figure import Figure, Panel, View
 
@@ -29,7 +29,7 @@ def score_functions(look: Look) -> Figure:
     )
     x = alt.X("f:Q", title="softmax probability of the true class", scale=alt.Scale(domain=[0, 1]))
     y = alt.Y("score:Q", title="score", scale=alt.Scale(domain=[0, 1]))
-    legend = alt.Legend(title=None, orient="top-right", columns=1)
+    legend = alt.Legend(title=None, orient="top-right", columns=1, symbolType="stroke", symbolSize=SWATCH**2)
     colors = alt.Color("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.colors(3)), legend=legend)
     dashes = alt.StrokeDash("strategy:N", scale=alt.Scale(domain=list(kinds), range=look.dashes(3)), legend=legend)
     line = alt.Chart(alt.NamedData(name="scores")).mark_line().encode(x, y, colors, dashes)

@@ -20,6 +20,7 @@ from fedcohort.report.charts.axes_and_legends import (
     panel_name,
     panels_by_point,
     sized,
+    whole_ticks,
 )
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.shown_clients import client_tooltips, name_labels, names_for_charts, with_names
@@ -224,7 +225,7 @@ def _client_chart(label: str, each: bool, axes: _Axes, color: str, look: Look, n
         number_tooltip("times", "count", "times selected"),
         number_tooltip("used", "count", "times admitted"),
     ]
-    y_axis = alt.Axis(tickMinStep=1, tickCount=4)
+    y_axis = alt.Axis(**whole_ticks(axes.times, 4))
     mean = band.mark_rule(color=look.ink, strokeDash=[3, 3], strokeWidth=1).encode(alt.Y("mean:Q", scale=scale))
     own: tuple[alt.X, ...] = ()
     if each:
@@ -242,8 +243,8 @@ def _client_chart(label: str, each: bool, axes: _Axes, color: str, look: Look, n
 
 def _histogram_chart(label: str, axes: _Axes, color: str, look: Look) -> Drawing:
     along = alt.Scale(domain=[-0.5, axes.times + 0.5], nice=False)
-    x = alt.X("times:Q", title="times selected", scale=along, axis=alt.Axis(tickMinStep=1, tickCount=6))
-    y_axis, up = alt.Axis(tickMinStep=1, tickCount=4), alt.Scale(domain=[0, axes.clients], nice=True)
+    x = alt.X("times:Q", title="times selected", scale=along, axis=alt.Axis(**whole_ticks(axes.times, 6)))
+    y_axis, up = alt.Axis(**whole_ticks(axes.clients, 4)), alt.Scale(domain=[0, axes.clients], nice=True)
     y = alt.Y("clients:Q", title="clients", scale=up, axis=y_axis)
     tooltip = [number_tooltip("times", "count", "times selected"), number_tooltip("clients", "count")]
     bars = of_strategy("selections", label).mark_bar(color=color, clip=True)

@@ -9,7 +9,7 @@ import pandas as pd
 from fedcohort.record import KEPT
 from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.averaged_points import each_is_mean
-from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, round_axis, sized
+from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, round_axis, sized, whole_ticks
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.means_and_bands import domain
@@ -38,6 +38,8 @@ COME_FIRST = " Clients that had never been selected are left out: they come firs
 """The same if some of them came first, which they do in rounds that are not random."""
 
 UNSCORED_LEFT_OUT = " Clients that were selected without a score are left out."
+
+NOTHING = " All of these are 0."
 
 CUT = " The axis is cut: scores of the first rounds are many times larger."
 
@@ -112,6 +114,7 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
         note += COME_FIRST.format(elsewhere) if came_first else UNTRIED_LEFT_OUT
     note += UNSCORED_LEFT_OUT if np.isnan(frame.loc[frame["selected"].astype(bool), "score"]).any() else ""
     note += " The terms add up to the score." if sums else ""
+    note += NOTHING if not long["value"].any() else ""
     note += f" {each_is_mean('bar' if sums else 'point', wide)}".rstrip()
     note += f" Seed {reading.seed}.{CUT if cut else ''}"
     return Figure(f"terms-{row}", "Scores of the selected clients, by term", note, [View("terms", panels)], {key: long})
@@ -188,7 +191,7 @@ def _state(row: str, reading: Reading, frame: pd.DataFrame, names: list[str], lo
     dashes = alt.Scale(domain=elements, range=look.dashes(len(elements)))
     line = alt.Chart(alt.NamedData(name=f"state_{row}")).mark_line(point=alt.OverlayMarkDef(size=18))
     chart = line.encode(
-        alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1, tickCount=6)),
+        alt.X("round:Q", title="round", axis=alt.Axis(**whole_ticks(reading.num_rounds - 1, 6))),
         alt.Y("value:Q", title="θ" if is_theta else "value", axis=alt.Axis(tickCount=5)),
         alt.Color("strategy:N", scale=colors, legend=legend),
         alt.StrokeDash("strategy:N", scale=dashes, legend=legend),
