@@ -86,14 +86,13 @@ class HostPool:
                 self._ray.shutdown()
                 raise
         self.size = hosts or max(1, int(resources.get("GPU", 1) if gpu else resources.get("CPU", 1) // cores))
-        kind = self._ray.remote(
+        self._start = self._ray.remote(
             num_cpus=cores,
             num_gpus=1 if gpu else 0,
             max_restarts=0,
             enable_task_events=False,  # Ray's own record of every call, which nothing here reads
             concurrency_groups={"models": 1},
-        )(_actor_class(self._ray))
-        self._start = kind.remote
+        )(_actor_class(self._ray)).remote
         self._warned: set[tuple[str, str]] = set()
         self._alone_since: float | None = None
         self._told, self._not_started, self._next_start = False, "", 0.0
