@@ -1,5 +1,7 @@
 """Output in encodings that lack characters, into pipes that are closed, and onto disks that are full."""
 
+import errno
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcohort.cli.errors import Wrong, show_anywhere
 from fedcohort.cli.output import CLOSED_PIPE
 from tests.cli.test_cli import call
 from tests.repetitions import slow_after
@@ -26,6 +29,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert call("compare", folder / "odd.toml", "--runs", folder / "runs", "--quiet").exit_code == 0
     return folder
+
+
+def test_an_error_is_shown_on_standard_output_if_standard_error_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    show_anywhere(Wrong("no room"))
+    assert capsys.readouterr().out == "fedcohort: error: no room\n"
 
 
 def in_encoding(encoding: str, folder: Path, *commands: Sequence[str]) -> list[tuple[int, str, str]]:

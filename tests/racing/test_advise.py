@@ -139,6 +139,17 @@ def test_data_that_do_not_suit_are_refused(frame: pd.DataFrame, data: str, setti
     assert message in str(error.value)
 
 
+def test_a_table_that_makes_too_long_an_experiment_is_refused_with_a_number_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text is one character too long: a little less than nine tenths of the clients are named, which leave room."""
+    frame = pd.DataFrame({"samples": [2] * 400, "seconds": np.linspace(1.0, 9.0, 400), "available": [0.75] * 400})
+    monkeypatch.setattr("fedcohort.racing.twin.MAX_CHARACTERS", len(twin(frame).experiment.to_toml()) - 1)
+    with pytest.raises(UsageError, match=r"400 clients are too many for an experiment of .* draw at most 359 of them"):
+        twin(frame)
+    twin(frame[:359])
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("advised")

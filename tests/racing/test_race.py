@@ -1,6 +1,7 @@
 """Races over real runs: which rows take part, which runs are played and found again, how a race ends, and what it says."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
+from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.report import terminal
 from fedcohort.report.live_progress import Planned
@@ -213,6 +215,38 @@ def test_arguments_that_cannot_be_used_are_refused(tmp_path: Path, arguments: di
         fedcohort.race(experiment(), runs=tmp_path, **arguments)
     assert str(error.value).startswith(message)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "labels", "ended", "states", "sureness"),
+    [
+        ("bytes", ["uniform", "all clients"], "best", [BEST, DROPPED], "uniform, no other is better>"),
+        ("bytes", [], "settled", [BEST, NOT_BETTER, DROPPED], "uniform, no other is better by more than the margin>"),
+        (["bytes", "passes"], [], "front", [FRONT, FRONT, DROPPED], "uniform, UCB, the Pareto front>"),
+        (["passes", "bytes"], ["uniform", "all clients"], "front", [FRONT, DROPPED], "uniform, the Pareto front>"),
+    ],
+)
+def test_a_race_ends_as_soon_as_it_is_decided(
+    folder: Path, objective: Any, labels: list[str], ended: str, states: list[str], sureness: str
+) -> None:
+    """Uniform selection and UCB select two of the four clients: half the bytes and half the passes of all clients."""
+    race = fedcohort.race(experiment(), objective=objective, labels=labels, runs=folder)
+    assert (race.ended, race.decided) == (ended, True)
+    assert [row.label for row in race.rows] == ["uniform", *["UCB"] * (not labels), "all clients"]
+    assert [row.state for row in race.rows] == states
+    assert repr(race).endswith(sureness)
+    dropped = race.rows[-1]
+    assert (dropped.dropped_by, dropped.dropped_after) == ("uniform", dropped.seeds)
+    assert race.rows[0].seeds <= 5 < Limits().seeds
+    if len(race.objectives) == 1:
+        assert dropped.difference == pytest.approx(-math.log(2))
+        assert race.at_most_better < math.log(1.05)
+    else:
+        assert math.isnan(race.at_most_better)
+        assert "no row is dropped although no other row is better" in race.about_confidence
+        front = " and ".join(repr(label) for label in race.recommended)
+        assert f"{front}. 1 row is clearly worse than one of them (95% confidence)." in race.recommendation
+    assert all(row.needed == 0 for row in race.rows)
 
 
 # --- the command ---------------------------------------------------------------------------------------------------------------
