@@ -71,6 +71,30 @@ def test_a_loss_far_above_that_of_guessing_is_a_finding_although_the_accuracy_is
     assert alone.endswith("This is no sound result: its steps were so large that training did not settle. See Health.")
 
 
+def test_accuracies_clearly_above_chance_are_not_said_to_be_at_it(tmp_path: Path) -> None:
+    """55%, 56% and 55% of two classes are close to chance, and above it: the page said "None of the 2 rows learned anything"."""
+
+    def of_two_classes(label: str, means: tuple[float, ...]) -> Row:
+        runs = {
+            seed: written(
+                tmp_path / f"{label}{seed}",
+                [played(1, [0], test_accuracy=mean, class_accuracy=[mean + 0.1, mean - 0.1])],
+                label=label,
+                seed=seed,
+            )
+            for seed, mean in enumerate(means)
+        }
+        return Row(label, runs[0].described, runs)
+
+    rows = of_two_classes("low", (0.48, 0.56, 0.52)), of_two_classes("high", (0.55, 0.56, 0.55))
+    texts = {one.rows: one.text for one in Comparison("x", rows).health if one.kind == "chance"}
+    assert texts[("low",)] == "test accuracy is at chance, 50% with 2 classes"
+    assert texts[("high",)] == "test accuracy is hardly above chance, 50% with 2 classes"
+    answer = said(*rows)["Which strategy?"]
+    assert "'high' is no sound result: its test accuracy is hardly better than chance." in answer
+    assert "'low', is no sound result either: its test accuracy is no better than chance." in answer
+
+
 @pytest.mark.parametrize(("loss", "is_found"), [(13.8, False), (14.0, True), (float("inf"), True)])
 def test_a_loss_that_is_a_little_too_high_is_no_finding(tmp_path: Path, loss: float, is_found: bool) -> None:
     """Ten times ln 4 = 1.386."""

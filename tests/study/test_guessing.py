@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.study.guessing import guessing
+from fedcohort.study.guessing import guessing, hardly_above_chance
 
 
 def measured(*classes: float) -> Any:
@@ -36,3 +36,15 @@ def test_how_far_above_chance_a_mean_must_be() -> None:
     assert guessing([measured(0.46, float("nan"), 0.44, float("nan"), 0.45)]) is None, "without samples of two classes"
     assert guessing([measured(*[mean] * 3) for mean in (0.36, 0.40, 0.44)]) == (3, False), "0.301 to 0.499"
     assert guessing([measured(*[mean] * 3) for mean in (0.395, 0.40, 0.405)]) is None, "0.388 to 0.412"
+
+
+def test_accuracies_that_are_all_just_above_chance_can_be_told_from_it() -> None:
+    """Means of two classes up to 0.5625 count as chance. Of 0.55, 0.56 and 0.55, the interval is 0.5533 ± 0.0143, above 0.5; of 0.48,
+    0.56 and 0.52, it is 0.52 ± 0.099."""
+    above, spread, flat = (
+        [measured(mean, mean) for mean in means]
+        for means in ((0.55, 0.56, 0.55), (0.48, 0.56, 0.52), (0.55, 0.55, 0.55))
+    )
+    assert guessing(above) == guessing(spread) == guessing(flat) == (2, True)
+    assert [hardly_above_chance(runs) for runs in (above, spread, flat, above[:1])] == [True, False, False, False]
+    assert not hardly_above_chance([measured(mean, mean) for mean in (0.8, 0.81)]), "far above chance"

@@ -7,6 +7,7 @@ from fedcohort.core.formatted_values import counted
 from fedcohort.report.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.failing_rows import one_class_seeds, seeds_in_words
+from fedcohort.study.guessing import hardly_above_chance
 from fedcohort.study.references import Group
 from fedcohort.study.targets import one_class
 
@@ -36,10 +37,11 @@ def problem(compared: Comparison, position: int) -> str:
     if untrained(compared, position):
         return "no update entered its model in any round"
     score = compared.score
+    no = "hardly" if hardly_above_chance(compared.measured(position)) else "no"
     reasons = {
         "no update": "no update entered its model in many of its rounds",
         "one class": f"{_in_seeds(compared, position)}its last model predicts one class for every sample",
-        "chance": f"its test {score.name} is {'not above 0' if score.numeric else 'no better than chance'}",
+        "chance": f"its test {score.name} is {'not above 0' if score.numeric else f'{no} better than chance'}",
         "large loss": "its steps were so large that training did not settle",
     }
     kinds = _kinds(compared, position)
@@ -138,9 +140,10 @@ def _kinds(compared: Comparison, position: int) -> set[str]:
 
 def _learned_nothing(compared: Comparison, position: int) -> bool:
     """Whether a row never trained, is no better than chance, or predicts one class for every sample under all seeds."""
-    if untrained(compared, position) or "chance" in _kinds(compared, position):
+    runs = compared.measured(position)
+    if untrained(compared, position) or ("chance" in _kinds(compared, position) and not hardly_above_chance(runs)):
         return True
-    return all(map(one_class, compared.measured(position)))
+    return all(map(one_class, runs))
 
 
 def untrained(compared: Comparison, position: int) -> bool:

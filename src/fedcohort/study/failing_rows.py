@@ -9,7 +9,7 @@ from fedcohort.core import formatted_values
 from fedcohort.core.formatted_values import in_words
 from fedcohort.federation.own_data_names import is_own
 from fedcohort.study.conformal_advice import conformal_advice
-from fedcohort.study.guessing import diverged_seeds, guessing
+from fedcohort.study.guessing import diverged_seeds, guessing, hardly_above_chance
 from fedcohort.study.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import (
@@ -278,7 +278,14 @@ def _chance(row: Checked) -> Hashable | None:
     """Models at chance: they are not clearly better than a model that guesses."""
     guesses = guessing(row.runs)
     return (
-        (*guesses, len(row.runs), _scaling(row), too_large_steps(row.runs), hardly_changed(row.runs))
+        (
+            *guesses,
+            hardly_above_chance(row.runs),
+            len(row.runs),
+            _scaling(row),
+            too_large_steps(row.runs),
+            hardly_changed(row.runs),
+        )
         if guesses
         else None
     )
@@ -288,7 +295,7 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
     number, at_most = guessing(rows[0].runs) or (0, True)
     chance = f"chance, {formatted_values.share(1 / number)} with {number} classes"
     seeds = sum(len(run.class_accuracy) > 1 for run in rows[0].runs)
-    text = f"test accuracy is at {chance}"
+    text = f"test accuracy is {'hardly above' if hardly_above_chance(rows[0].runs) else 'at'} {chance}"
     if not at_most:
         text = f"test accuracy cannot be told from {chance}, "
         text += "with one seed" if seeds == 1 else f"which its 95% interval over {seeds} seeds contains"

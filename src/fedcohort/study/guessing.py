@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Guessing", "diverged_seeds", "guessing"]
+__all__ = ["Guessing", "diverged_seeds", "guessing", "hardly_above_chance"]
 
 ABOVE_CHANCE = 0.25
 """A mean of up to this small an excess over chance, see :func:`_level`, is at chance."""
@@ -39,20 +39,37 @@ def guessing(runs: Sequence[Measured]) -> Guessing | None:
     """
     if runs[0].run.labels == "numbers":
         return Guessing(0, at_most=True) if _no_better_than_the_mean(runs) else None
-    last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
-    if not last:
-        return None
-    number = max(int(np.isfinite(classes).sum()) for classes in last)  # without those that have no test samples
+    number, means = _over_classes(runs)
     if number < 2:
         return None
-    means = [float(np.nansum(classes)) / number for classes in last]
     mean = float(np.mean(means))
     if mean <= _level(number, ABOVE_CHANCE):
         return Guessing(number, at_most=True)
     if mean > _level(number, SMALL_EXCESS):
         return None
-    cannot_be_told = len(means) == 1 or measures.paired_interval(means, np.zeros(len(means))).low <= 1 / number
-    return Guessing(number, at_most=False) if cannot_be_told else None
+    return None if _told_from_chance(number, means) else Guessing(number, at_most=False)
+
+
+def hardly_above_chance(runs: Sequence[Measured]) -> bool:
+    """Whether last models that :func:`guessing` takes for guesses still have learned something: the 95% interval of their accuracies
+    over seeds is above that of chance, although they are so close to it that they are of no use."""
+    if runs[0].run.labels == "numbers":
+        return False
+    number, means = _over_classes(runs)
+    varied = len(set(means)) > 1  # equal accuracies have an interval without width, which proves nothing
+    return number >= 2 and varied and _told_from_chance(number, means) and guessing(runs) is not None
+
+
+def _over_classes(runs: Sequence[Measured]) -> tuple[int, list[float]]:
+    """The number of classes with test samples, and the mean accuracy over them of each last model; 0 if that is not known."""
+    last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
+    number = max((int(np.isfinite(classes).sum()) for classes in last), default=0)
+    return number, [float(np.nansum(classes)) / number for classes in last] if number else []
+
+
+def _told_from_chance(classes: int, means: Sequence[float]) -> bool:
+    """Whether the 95% interval of several mean accuracies is above 1/K."""
+    return len(means) > 1 and measures.paired_interval(means, np.zeros(len(means))).low > 1 / classes + 1e-9
 
 
 def diverged_seeds(runs: Sequence[Measured]) -> list[int]:
