@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +265,47 @@ def test_a_network_that_was_frozen_is_another_run(tmp_path: Path) -> None:
     assert first.digest() != second.digest()
 
 
-SETS = """
+def test_what_a_decorated_function_reads_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function that a decorator of a package makes is one of the package; what it reads was not found."""
+    monkeypatch.setitem(globals(), "RATE", 1)
+    own = [uses_cached, uses_quiet, WithQuietMethod, cached, quiet]
+    before = list(map(identity, own))
+    assert len(set(before)) == len(own)
+    assert before == list(map(identity, own))
+    monkeypatch.setitem(globals(), "RATE", 2)
+    assert not set(before) & set(map(identity, own))
+
+
+RATE = 0
+"""Read by decorated functions."""
+
+
+@cache
+def cached() -> float:
+    return RATE
+
+
+@torch.no_grad()
+def quiet() -> float:
+    return RATE
+
+
+def uses_cached() -> float:
+    return cached()
+
+
+def uses_quiet() -> float:
+    return quiet()
+
+
+class WithQuietMethod(nn.Module):
+    @torch.no_grad()
+    def rate(self) -> float:
+        return RATE
+
+
+OBJECTS = """
+import torch
 from fedcohort.core.identity import identity
 from fedcohort.core.parameters import parameters
 from fedcohort.selection.uniform import Uniform
@@ -274,14 +314,18 @@ from fedcohort.selection.uniform import Uniform
 class Mine(Uniform):
     names: frozenset[str] = frozenset({"a", "b", "c", "d", "e"})
 
-print(identity(Mine()))
+@torch.no_grad()
+def measure(predictions, labels):
+    return 1.0
+
+print(identity(Mine()), identity(measure))
 """
 
 
-def test_sets_of_texts_are_the_same_in_every_process(tmp_path: Path) -> None:
-    """Their text has another order in every process, so that an interrupted run was not found again."""
+def test_objects_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Sets of texts have another order in every process, and methods another address, so that an interrupted run was not found."""
     file = tmp_path / "mine.py"
-    file.write_text(SETS)
+    file.write_text(OBJECTS)
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
     printed = [subprocess.check_output([sys.executable, file], env=one, text=True) for one in environments]
     assert printed[0] == printed[1]

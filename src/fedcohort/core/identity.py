@@ -1,15 +1,24 @@
 """What tells objects of users apart: source, values and weights, for the hash of a run."""
 
-import dis
 import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
-from functools import cache, partial
-from types import CodeType, FunctionType, ModuleType
+from functools import partial
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from fedcohort.core.code_hashes import (
+    VALUES,
+    digest_of_code,
+    digest_of_values,
+    global_names,
+    is_plain,
+    methods_of,
+    source_of,
+    written_by_user,
+)
 from fedcohort.core.errors import UsageError
 from fedcohort.core.own_code import is_of_user
 
@@ -17,9 +26,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["code_identity", "identity"]
-
-_VALUES = (bool, int, float, complex, str, bytes)
-"""Types of variables that count. Other objects change while they are used, or have no text that tells them apart."""
 
 
 def identity(given: object) -> str:
@@ -38,9 +44,9 @@ def code_identity(cls: type) -> str:
     The source that Python finds is that of another class of the same name, if a file or a notebook defines the name twice.
     """
     return "".join(
-        f"{_digest_of_code([*_methods(base)])}{_digest_of_values(base)}"
+        f"{digest_of_code([*methods_of(base)])}{digest_of_values(base)}"
         for base in cls.__mro__
-        if _written_by_user(base)
+        if written_by_user(base)
     )
 
 
@@ -59,11 +65,11 @@ class _Used:
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
         """Add what ``functions`` read from their module and, with ``closures``, from the functions around them."""
-        for function in functions:
+        for function in map(_unwrapped, functions):
             if function in self._seen or not is_of_user(function.__code__.co_filename):
                 continue
             self._seen.add(function)
-            for name in dict.fromkeys(_global_names(function.__code__)):
+            for name in dict.fromkeys(global_names(function.__code__)):
                 self._add_value(name, function.__globals__.get(name))
             if closures:
                 for name, value in inspect.getclosurevars(function).nonlocals.items():
@@ -73,21 +79,31 @@ class _Used:
         """Add what the methods of a class and of its base classes read."""
         self._seen.add(cls)
         for base in cls.__mro__:
-            self.add(_methods(base))
+            self.add(methods_of(base))
 
     def _add_value(self, name: str, value: object) -> None:
-        if isinstance(value, _VALUES):
+        value = _unwrapped(value)
+        if isinstance(value, VALUES):
             self.others.append(f"{name}={value!r}")
-        elif isinstance(value, type | FunctionType) and value not in self._seen and _written_by_user(value):
-            self.others.append(f"{name}={_source(value)}")
+        elif isinstance(value, type | FunctionType) and value not in self._seen and written_by_user(value):
+            self.others.append(f"{name}={source_of(value)}")
             if isinstance(value, type):
                 self.add_class(value)
             else:
                 self.add([value])
 
 
+def _unwrapped(value: Any) -> Any:
+    """The user's function in one of a package, as of ``functools.cache`` or ``torch.no_grad()``; any other value as it is."""
+    if not hasattr(value, "__wrapped__") or isinstance(value, type) or written_by_user(value):
+        return value
+    inner = inspect.unwrap(value)
+    return inner if isinstance(inner, FunctionType) and written_by_user(inner) else value
+
+
 def _identity(given: object, used: _Used) -> str:
     """What :func:`identity` returns, without what is added to ``used``."""
+    given = given if inspect.isfunction(given) else _unwrapped(given)
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
         return f"partial({_identity(given.func, used)}, {_value(bound, used)})"
@@ -112,8 +128,8 @@ def _state(given: object, used: _Used) -> str:
     The default text of Python's objects has an address, and that of long arrays leaves out most values.
     """
     held = getattr(given, "__dict__", {})
-    if type(given).__repr__ is not object.__repr__ and all(map(_is_plain, held.values())):
-        return repr(given)
+    if type(given).__repr__ is not object.__repr__ and all(map(is_plain, held.values())):
+        return _ADDRESS.sub("", repr(given))
     digest = hashlib.sha256(code_identity(type(given)).encode())
     for part in _pieces(held or _ADDRESS.sub("", repr(given)), used, frozenset({id(given)})):
         digest.update(part)
@@ -122,23 +138,12 @@ def _state(given: object, used: _Used) -> str:
 
 def _value(value: object, used: _Used) -> str:
     """A value that a function holds: its text, or a hash where the text does not say all about it, as that of a long array."""
-    held = isinstance(value, Mapping | list | tuple | set | frozenset) and not _is_plain(value)
+    held = isinstance(value, Mapping | list | tuple | set | frozenset) and not is_plain(value)
     if callable(value):
         return _identity(value, used)
     if held or hasattr(value, "__array__") or is_dataclass(value) or type(value).__repr__ is object.__repr__:
         return hashlib.sha256(b"".join(_pieces(value, used, frozenset()))).hexdigest()[:16]
     return _ADDRESS.sub("", repr(value))
-
-
-def _is_plain(value: object) -> bool:
-    """Whether the text of a value says all about it, and is the same in all processes: sets of texts have no fixed order."""
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, [*value, *value.values()]))
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, set | frozenset):
-        return all(isinstance(inner, int | float | complex) for inner in value)
-    return value is None or isinstance(value, _VALUES)
 
 
 def _pieces(value: object, used: _Used, around: frozenset[int]) -> Iterator[bytes]:
@@ -198,12 +203,12 @@ def _identity_of_function(function: FunctionType, used: _Used) -> str:
     inside = [_value(value, used) for value in cells]
     defaults = f"{_value(function.__defaults__, used)}:{_value(function.__kwdefaults__, used)}"
     used.inside.remove(function)
-    return f"{name}:{_source(function)}:{inside}:{defaults}"
+    return f"{name}:{source_of(function)}:{inside}:{defaults}"
 
 
 def _identity_of_class(cls: type) -> str:
     """The source of a class and of its base classes, except for those of Python and torch."""
-    written = [_source(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
+    written = [source_of(base) for base in cls.__mro__ if not base.__module__.startswith(("builtins", "torch.", "abc"))]
     return f"{cls.__module__}.{cls.__qualname__}:{written}"
 
 
@@ -213,22 +218,11 @@ def _digest_of_module(module: "nn.Module", used: _Used) -> str:
     Raises:
         UsageError: a parameter has no values, as in lazy layers before their first call.
     """
-    from torch import bfloat16
-
     digest = hashlib.sha256(repr(module).encode())
     for part in module.modules():
-        digest.update(_source(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
+        digest.update(source_of(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
     for entry, value in module.state_dict().items():
-        if not hasattr(value, "is_meta"):  # such as the dtype of quantized layers, or what get_extra_state returns
-            digest.update(f"{entry} {_ADDRESS.sub('', repr(value))}".encode())
-            continue
-        if value.is_meta or type(value).__name__.startswith("Uninitialized"):
-            raise UsageError(
-                f"model = {type(module).__name__}: {entry} has no values yet; give layers their sizes, or a function that "
-                "builds the model"
-            )
-        value = value.float() if value.dtype is bfloat16 else value  # which NumPy lacks
-        digest.update(entry.encode() + value.detach().cpu().numpy().tobytes())
+        digest.update(_entry(entry, value, type(module).__name__))
     if module not in used.inside:  # an attribute of a layer may lead back to it
         used.inside.append(module)
         for name, part in module.named_modules():
@@ -236,6 +230,25 @@ def _digest_of_module(module: "nn.Module", used: _Used) -> str:
                 digest.update(f"{name} {settings}".encode())
         used.inside.remove(module)
     return digest.hexdigest()
+
+
+def _entry(name: str, value: Any, model: str) -> bytes:
+    """An entry of a module's state as bytes.
+
+    Raises:
+        UsageError: it has no values.
+    """
+    from torch import bfloat16
+
+    if not hasattr(value, "is_meta"):  # such as the dtype of quantized layers, or what get_extra_state returns
+        return f"{name} {_ADDRESS.sub('', repr(value))}".encode()
+    if value.is_meta or type(value).__name__.startswith("Uninitialized"):
+        raise UsageError(
+            f"model = {model}: {name} has no values yet; give layers their sizes, or a function that builds the model"
+        )
+    value = value.float() if value.dtype is bfloat16 else value  # which NumPy lacks
+    values: bytes = value.detach().cpu().numpy().tobytes()
+    return name.encode() + values
 
 
 def _settings(layer: "nn.Module", used: _Used) -> list[str]:
@@ -246,8 +259,9 @@ def _settings(layer: "nn.Module", used: _Used) -> list[str]:
     from torch import nn
 
     said = type(layer).__module__.startswith("torch.") and type(layer).extra_repr is not nn.Module.extra_repr
-    written = _written_by_user(type(layer))
-    own = {} if said else {name: value for name, value in vars(layer).items() if name not in vars(nn.Module())}
+    written = written_by_user(type(layer))
+    usual = vars(nn.Module())
+    own = {} if said else {name: value for name, value in vars(layer).items() if name not in usual}
     unsaved = {name: layer._buffers.get(name) for name in sorted(layer._non_persistent_buffers_set)}
     hooks = [*layer._forward_pre_hooks.values(), *layer._forward_hooks.values()]
     return [
@@ -257,88 +271,6 @@ def _settings(layer: "nn.Module", used: _Used) -> list[str]:
         *(
             f"{name}={_value(value, used)}"
             for name, value in own.items()
-            if written or _is_plain(value) or isinstance(value, FunctionType)
+            if written or is_plain(value) or isinstance(value, FunctionType)
         ),
     ]
-
-
-def _source(written: type | FunctionType) -> str:
-    """A hash of the source of a class or function; also of its compiled code if there is no source, as in a console, or if several
-    lambdas share the same lines.
-    """
-    if not _written_by_user(written):
-        return _source_of_package(written)
-    return _source_as_it_is(written)
-
-
-@cache
-def _source_of_package(written: type | FunctionType) -> str:
-    """:func:`_source` of a class or function of an installed package, found once: finding it parses the whole file."""
-    return _source_as_it_is(written)
-
-
-def _source_as_it_is(written: type | FunctionType) -> str:
-    """What :func:`_source` returns."""
-    functions = list(_methods(written)) if isinstance(written, type) else [written]
-    try:
-        source = inspect.getsource(written)
-    except (OSError, TypeError):
-        return f"{getattr(written, '__qualname__', written)}{_digest_of_code(functions)}{_digest_of_values(written)}"
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    several = written.__name__ == "<lambda>" and source.count("lambda") > 1
-    return f"{digest}{_digest_of_code(functions)}" if several else digest
-
-
-def _digest_of_code(functions: list[FunctionType]) -> str:
-    """A hash of the compiled code of functions, after a colon; empty without functions."""
-    parts = [_parts(function.__code__) for function in functions]
-    return f":{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}" if parts else ""
-
-
-def _digest_of_values(written: type | FunctionType) -> str:
-    """A hash of the plain values in the body of a class, after a colon; empty without any, and for functions."""
-    if not isinstance(written, type):
-        return ""
-    own = {name: value for name, value in vars(written).items() if not name.startswith("__")}
-    values = {
-        name: value
-        for name, value in own.items()
-        if _is_plain([*value] if isinstance(value, set | frozenset) else value)
-    }
-    text = repr([(name, sorted(map(repr, v)) if isinstance(v, set | frozenset) else v) for name, v in values.items()])
-    return f":{hashlib.sha256(text.encode()).hexdigest()[:16]}" if values else ""
-
-
-def _parts(code: CodeType) -> tuple[object, ...]:
-    """What determines what code does, without its file and lines."""
-    constants = [_parts(value) if isinstance(value, CodeType) else _text(value) for value in code.co_consts]
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
-
-
-def _text(value: object) -> str:
-    """The text of a constant; sets are sorted, because their order differs between processes."""
-    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
-
-
-def _global_names(code: CodeType) -> Iterator[str]:
-    """The global variables that code reads, with those of functions inside it, in order."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(step.argval)
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from _global_names(value)
-
-
-def _methods(cls: type) -> Iterator[FunctionType]:
-    """The functions in the body of a class."""
-    for value in vars(cls).values():
-        function = getattr(value, "__func__", getattr(value, "fget", value))
-        if isinstance(function, FunctionType):
-            yield function
-
-
-def _written_by_user(written: type | FunctionType) -> bool:
-    """Whether a class or function is neither part of FedCohort nor of Python nor of an installed package."""
-    functions = _methods(written) if isinstance(written, type) else iter([written])
-    return any(is_of_user(function.__code__.co_filename) for function in functions)
