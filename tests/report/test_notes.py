@@ -144,6 +144,24 @@ def test_a_row_with_other_data_under_the_same_settings_is_named(tmp_path: Path, 
     assert bool(said) == differs
 
 
+@pytest.mark.parametrize(
+    ("clock", "clients", "differs"),
+    [("wall", "Bern, Thun", False), ("wall", "Bern, Zug", True), ("simulated", "", True)],
+)
+def test_real_clients_are_others_than_those_of_a_simulation(
+    tmp_path: Path, clock: str, clients: str, differs: bool
+) -> None:
+    """The settings of a deployment and of its simulation are the same, and so are the server's data."""
+    site = {"data": "abc", "clock": "wall", "clients": "Bern, Thun"}
+    runs = [
+        *runs_of(tmp_path, "uniform", FIRST[:2], facts=site),
+        *runs_of(tmp_path, "UCB", BETTER[:2], selection=UCB, facts=site | {"clock": clock, "clients": clients}),
+    ]
+    said = about_federations(read([run.path for run in runs], partial=True))
+    assert said.startswith("'UCB' differs from the reference in clients, data or") == differs
+    assert bool(said) == differs
+
+
 @pytest.mark.slow
 def test_a_row_with_other_clients_than_its_reference_is_named_everywhere(tmp_path: Path) -> None:
     """A variant can change the federation; the terminal, the page and notebooks say it alike."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.identity import identity
@@ -52,6 +52,7 @@ class Given:
         known_key: the identity of the objects, if another process has found it out; see :meth:`key`.
         loaded: data sets of users' own files that were loaded for this call, by name and columns.
         said: choices that were reported in this call.
+        divides_data: whether the clients get their samples from the data of the experiment, as in every simulation.
 
     Raises:
         UsageError: an object has another type.
@@ -67,6 +68,7 @@ class Given:
     known_key: str | None = None
     loaded: dict[tuple[str, str], Dataset] = field(default_factory=dict, repr=False, compare=False)
     said: set[str] = field(default_factory=set, repr=False, compare=False)
+    divides_data: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.measures is not None:

@@ -223,7 +223,7 @@ def _num_eligible(dataset: Dataset, min_size: int) -> int:
 
 
 def _say(given: Given, message: str) -> None:
-    """Report a choice once for all runs of a call."""
-    if message not in given.said:
+    """Report a choice about the clients' data once for all runs of a call."""
+    if given.divides_data and message not in given.said:
         given.said.add(message)
         log.warning("%s", message)

@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS, Algorithm, ModelState, Tensors, Update
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Loss, ModelState, Tensors, Update
 from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local_problem import Problem
 from fedcohort.algorithms.training_settings import Training
@@ -473,7 +475,7 @@ def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) 
 
 
 PLUGIN = """
-from fedcohort.algorithms import Algorithm, parameters
+from fedcohort.algorithms import Algorithm, Loss, parameters
 from fedcohort.algorithms.fedavg import FedAvg
 from torch import nn
 
@@ -556,6 +558,26 @@ def test_hosts_need_no_file_of_the_user(tmp_path: Path, hosts: HostPool, monkeyp
         found = list(remote.train(remote.initial_model(), 1, cohort, FedAvg()))
         assert [bits(update.state) for update in found] == [bits(update.state) for update in expected]
         assert [update.report for update in found] == [update.report for update in expected]
+
+
+class Tempered(Loss):
+    """Cross-entropy of outputs that are divided by a temperature."""
+
+    def __init__(self, temperature: float = 2.0) -> None:
+        self.temperature = temperature
+
+    def samples(self, logits: Tensor, labels: Tensor, outputs: Tensor | None = None) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits / self.temperature, labels, reduction="none")
+
+
+@pytest.mark.usefixtures("runs_on_hosts")
+@pytest.mark.parametrize("loss", [Tempered, Tempered(0.5)], ids=["class", "object"])
+def test_a_loss_that_was_given_in_python_reaches_the_hosts(loss: Any, tmp_path: Path) -> None:
+    local, remote = (
+        fedcohort.compare(small(rounds=2, engine={"name": name}), loss=loss, runs=tmp_path / name).rows[0].run
+        for name in ("local", "ray")
+    )
+    assert content(remote) == content(local)
 
 
 FAILS = """

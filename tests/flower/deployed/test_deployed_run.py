@@ -381,6 +381,19 @@ def test_what_cannot_be_played_is_refused_before_the_first_round(name: str, tmp_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_partition_of_the_servers_data_is_not_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The clients have data of their own: how a simulation would divide those of the server would mislead."""
+    draws = np.random.default_rng(0)
+    np.savez(tmp_path / "server.npz", features=draws.normal(size=(60, 4)), labels=draws.integers(0, 3, 60))
+    experiment = small(data={"name": str(tmp_path / "server.npz")}, federation={"clients": 2}, rounds=1)
+    with pytest.raises(UsageError, match="only 0 clients introduced themselves"):
+        play_deployment(grid_of([]), experiment, runs=tmp_path, patience=0.1)
+    assert not [line for line in caplog.messages if line.startswith("federation.partition")]
+    with caplog.at_level("WARNING", logger="fedcohort"):
+        fedcohort.run(experiment, runs=tmp_path)
+    assert [line for line in caplog.messages if line.startswith("federation.partition: not given")]
+
+
 def test_a_network_in_a_file_is_refused_before_sites_are_waited_for(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("class Net: ...\n")
     (tmp_path / "experiment.toml").write_text('[model]\nname = "net.py:Net"\n')

@@ -25,6 +25,7 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.freed_memory import keep_freed_memory
 from fedcohort.core.own_code import ends_in_own_code
 from fedcohort.core.processor import processor
+from fedcohort.core.python_plugins import put
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines import device
 from fedcohort.engines.client_answers import forward_answers, trial_answers
@@ -79,8 +80,10 @@ class _Site:
         from ray import cloudpickle
 
         load_modules(setup.plugins.modules)
-        parts: tuple[Model, Training, Algorithm] = cloudpickle.loads(setup.plugins.pickled)
-        model, training, algorithm = parts
+        parts: tuple[Model, Training, Algorithm, object] = cloudpickle.loads(setup.plugins.pickled)
+        model, training, algorithm, own_loss = parts
+        if own_loss is not None:
+            put(str(training.loss["name"]), own_loss)
         federation = federation_of(setup.clients, setup.device)
 
         def module() -> Any:

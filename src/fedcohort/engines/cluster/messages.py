@@ -81,7 +81,8 @@ class OwnHostError(HostError, UsageError):
 
 
 class Plugins(NamedTuple):
-    """The parts of an engine that users can write: pickled, with the modules of users that they need."""
+    """The parts of an engine that users can write: the model, the settings of the training, the algorithm and the loss, if it was
+    given in Python, all pickled; and the modules of users that they need."""
 
     modules: OwnModules
     pickled: bytes

@@ -29,6 +29,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.plugins import is_file_name
+from fedcohort.core.python_plugins import is_python_plugin, kept
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
@@ -325,7 +326,9 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
 
     fields = [field.name for field in dataclasses.fields(algorithm) if field.init]
     client_half = type(algorithm)(**{name: getattr(algorithm, name) for name in fields})
-    parts = model, training, client_half
+    loss_name = str(training.loss.get("name"))
+    own_loss = kept(loss_name) if is_python_plugin(loss_name) else None
+    parts = model, training, client_half, own_loss
     pickled: bytes = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
     loss = type(training.build_loss())
     modules = [inspect.getmodule(type(part)) for part in (*parts, getattr(model, "module", None))]
@@ -333,7 +336,7 @@ def _plugins(model: Model, training: Training, algorithm: Algorithm) -> Plugins:
     words = {word for _, word, _ in pickletools.genops(pickled) if isinstance(word, str)}
     modules += [sys.modules[word] for word in sorted(words & sys.modules.keys())]
     known = [module for module in modules if module is not None]
-    return Plugins(own_modules(known, {str(training.loss.get("name")): sys.modules[loss.__module__]}), pickled)
+    return Plugins(own_modules(known, {loss_name: sys.modules[loss.__module__]}), pickled)
 
 
 def _modules_of_rule(cohort: Cohort) -> OwnModules | None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Deployed(Given):
     """
 
     time: Time = "wall"
+    divides_data: ClassVar[bool] = False
 
     def key(self) -> str:
         """See :class:`~fedcohort.experiment.given_objects.Given`."""

@@ -80,28 +80,33 @@ SHOWN = 3
 """Largest number of rows that a sentence names."""
 
 
-def _fingerprints(row: "Row") -> dict[int, str]:
-    """What the records of simulated runs say of their data, by seed: files, and data that were given in Python, can differ under the
-    same settings. Public samples from elsewhere, which stand after a plus sign, are left out."""
+def _fingerprints(row: "Row") -> dict[int, tuple[str, str]]:
+    """What the records say of the clients and their data, by seed: files, and data that were given in Python, can differ under the
+    same settings. Public samples from elsewhere, which stand after a plus sign, are left out. Of runs on real machines, the clients
+    count, whose data the record does not have."""
     return {
-        seed: run.meta.get("data", "").partition("+")[0] for seed, run in row.runs.items() if run.clock == "simulated"
+        seed: (
+            run.clock,
+            run.meta.get("data", "").partition("+")[0] if run.clock == "simulated" else run.meta.get("clients", ""),
+        )
+        for seed, run in row.runs.items()
     }
 
 
-def _differ(data: dict[int, str], others: dict[int, str]) -> bool:
-    """Whether two rows have other data under a seed."""
-    return any(data[seed] != others[seed] for seed in data.keys() & others.keys())
+def _differ(facts: dict[int, tuple[str, str]], others: dict[int, tuple[str, str]]) -> bool:
+    """Whether two rows have other clients or data under a seed."""
+    return any(facts[seed] != others[seed] for seed in facts.keys() & others.keys())
 
 
 def about_federations(compared: "Comparison") -> str:
     """A sentence about rows with other clients, data or systems than their reference, which is no reason to call a strategy better;
     empty without such rows."""
     own = [clients_data_and_systems(row.experiment) for row in compared.rows]
-    data = [_fingerprints(row) for row in compared.rows]
+    facts = [_fingerprints(row) for row in compared.rows]
     other = [
         repr(compared.rows[i].label)
         for i, j in enumerate(compared.references)
-        if own[i] != own[j] or _differ(data[i], data[j])
+        if own[i] != own[j] or _differ(facts[i], facts[j])
     ]
     if not other:
         return ""
