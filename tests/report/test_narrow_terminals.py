@@ -98,8 +98,8 @@ def test_headings_with_commas_are_told_apart() -> None:
 @pytest.mark.parametrize(("width", "below"), [(60, True), (120, False)])
 def test_names_of_rows_have_room_beside_the_differences_of_a_measure(runs: Path, width: int, below: bool) -> None:
     """With 60 characters, names of strategies had three letters a line, and verdicts were cut."""
-    printed = call(width, "compare", runs, "--measure", "bytes")
-    lines = printed[printed.index("bytes: bytes sent and received") : printed.index("Runs: ")].splitlines()
+    printed = call(width, "compare", runs, "--measure", "simulated_time")
+    lines = printed[printed.index("simulated_time: time of all rounds") : printed.index("Runs: ")].splitlines()
     assert max(map(len, lines)) <= width
     assert "…" not in "".join(lines)
     assert any(line.startswith("uniform ") for line in lines)

@@ -119,10 +119,8 @@ class RayEngine:
         self._sizes = federation.num_samples
         self._layout = ModelLayout(self.initial_model())
         self._models = SharedModels(self._layout, AHEAD_BYTES)
-        self._name = uuid.uuid4().hex
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
-        self._closed = False
+        self._name, self._numbers = uuid.uuid4().hex, itertools.count()
+        self._lock, self._closed = threading.Lock(), False
         plugins, frozen = _plugins(model, training, algorithm), as_arrays({"": self._driver.frozen()})
         settings = seed, self._stacked, device, arithmetic, self._driver.omitted, frozen, threads_per_client
         self._setup = self._ray.put(Setup(clients_of(federation), plugins, *settings))
