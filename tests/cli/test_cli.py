@@ -492,6 +492,8 @@ def test_every_strategy_and_algorithm_is_listed() -> None:
         assert entry["status"] in ("paper", "code", "ours")
         for fact in ("asks", "discloses", "knows", "cost"):
             assert entry[fact], f"{entry['name']}: its card does not say what it {fact}"
+    needs = {entry["name"]: entry["needs"] for entry in said["strategy"]}
+    assert (needs["uniform"], needs["haccs"], needs["conformal"]) == ([], ["histogram"], ["holdout"])
     for entries in said.values():
         for entry in entries:
             assert all(parameter["doc"] for parameter in entry["parameters"]), entry["name"]

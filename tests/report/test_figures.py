@@ -54,6 +54,22 @@ def test_every_figure_has_marks_and_fits_its_columns(runs: Path, columns: int) -
     assert drawn >= 16
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_command_writes_figures_over_one_or_two_columns(runs: Path, columns: int, tmp_path: Path) -> None:
+    options = ["--columns", str(columns), "--only", "bars", "--format", "svg", "--output", str(tmp_path / "made")]
+    result = CliRunner().invoke(cli, ["figures", str(runs), *options])
+    assert result.exit_code == 0, result.output
+    (file,) = (tmp_path / "made").glob("*.svg")
+    assert float(ET.parse(file).getroot().get("width") or 0) == WIDTHS[columns]
+
+
+@pytest.mark.parametrize("columns", ["0", "3", "two"])
+def test_a_paper_has_one_or_two_columns(columns: str) -> None:
+    result = CliRunner().invoke(cli, ["figures", "--columns", columns])
+    assert result.exit_code == 2
+    assert f"--columns {columns}: give 1 or 2" in result.stderr
+
+
 @pytest.mark.parametrize("letter", ["\x00", "\x07", "\x1b", "\ufffe", "\ud800"])
 def test_names_with_characters_that_an_svg_cannot_have_are_drawn(letter: str) -> None:
     """The program that draws would end this process."""
