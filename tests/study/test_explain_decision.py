@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,22 @@ def test_in_words(run: Run) -> None:
                 statuses[one.status] = explain(run, t, one.client).words()[1]
     assert "% of the weight" in statuses["admitted"]
     assert statuses["failed"] == "It failed: dropped out before its update arrived."
+
+
+def test_a_small_weight_is_not_shown_as_none(run: Run) -> None:
+    """In a cohort of 16,000 clients, each has 0.006% of the weight."""
+    decisions = [explain(run, t) for t in range(1, 7)]
+    found = next(decision for decision in decisions if any(one.status == "admitted" for one in decision.candidates))
+    admitted = next(one for one in found.candidates if one.status == "admitted")
+    small_weight = replace(admitted, outcome={**admitted.outcome, "weight": 1 / 16_000})
+    shown = replace(found, candidates=[small_weight], client=admitted.client)
+    assert "its update entered the model with <0.1% of the weight" in " ".join(shown.words())
+    row = next(
+        line
+        for line in as_text(explanation(shown), 200).splitlines()
+        if line.split()[:2] == [str(admitted.client), "yes"]
+    )
+    assert "<0.1" in row.split()
 
 
 @pytest.mark.parametrize("name", STRATEGIES.builtin)

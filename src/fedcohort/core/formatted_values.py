@@ -42,6 +42,7 @@ __all__ = [
     "target",
     "time_on",
     "verdict",
+    "weight_percent",
 ]
 
 UNTRIED = 1e4
@@ -79,6 +80,15 @@ def by_dotted_key(values: Mapping[str, object]) -> dict[str, object]:
 def percent(fraction: float, digits: int = 1) -> str:
     """0.8123 as 81.2: a fraction in percent, for places with the "%" in the heading or the sentence."""
     return _not_finite(fraction) or f"{100 * fraction:z.{digits}f}".replace("-", "−")
+
+
+def weight_percent(fraction: float) -> str:
+    """A share of the weights in percent, with one decimal, that is 0.0 only if it is exactly that: a large cohort has small shares.
+
+    >>> weight_percent(0.0), weight_percent(1 / 16_000), weight_percent(0.0006), weight_percent(1 / 3)
+    ('0.0', '<0.1', '0.1', '33.3')
+    """
+    return "<0.1" if 0 < fraction < 0.0005 else percent(fraction)
 
 
 def share(fraction: float, digits: int = 0) -> str:

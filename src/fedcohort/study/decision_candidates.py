@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcohort.core.formatted_values import UNTRIED, count, counted, in_words, number
+from fedcohort.core.formatted_values import UNTRIED, count, counted, in_words, number, weight_percent
 from fedcohort.federation.array_checks import brief
 from fedcohort.record import CLIENT_COLUMNS
 
@@ -187,7 +187,7 @@ def outcome_in_words(candidate: Candidate, clock: str) -> str:
     worked = f"It trained for {counted(steps, 'step')} on {samples}" if steps else f"It trained on {samples}"
     if "duration" in outcome:
         worked += f" and needed {time_in_words(outcome['duration'], clock)}"
-    weight = f" with {100 * outcome['weight']:.1f}% of the weight" if "weight" in outcome else ""
+    weight = f" with {weight_percent(outcome['weight'])}% of the weight" if "weight" in outcome else ""
     end = {
         "admitted": f"its update entered the model{weight}",
         "declined": f"its update did not enter the model: {candidate.detail or 'it was declined'}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, percent, size
+from fedcohort.core.formatted_values import count, counted, number, size, weight_percent
 from fedcohort.core.report_names import disclosed, exchange_in_words
 from fedcohort.federation.array_checks import brief
 from fedcohort.report.cost_notes import PASSES
@@ -50,7 +50,7 @@ def explanation(decision: "Explanation", width: int = WIDE) -> Group:
             Column(
                 heads[name],
                 [
-                    percent(candidate.outcome.get(name, math.nan))
+                    weight_percent(candidate.outcome.get(name, math.nan))
                     if name == "weight"
                     else number(candidate.outcome.get(name, math.nan))
                     for candidate in shown
