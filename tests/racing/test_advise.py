@@ -285,3 +285,9 @@ def test_a_twin_whose_clients_have_too_few_samples_to_learn_from_says_so() -> No
         " samples or fewer, too few to learn from: with these data, a race says little about your federation."
     )
     assert not any("too few to learn from" in note for note in twin(FRAME).notes)
+
+
+def test_the_advice_does_not_say_how_many_clients_every_strategy_selects() -> None:
+    """The words "with 3 clients each" were not true of `all`, which trains all six."""
+    unknown = " ".join(fedcohort.advise(FRAME, with_race=False, settings=QUICK).unknown)
+    assert "the twin trains 'logistic' for 1 round with selection.k = 3; bytes grow with your model." in unknown

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import in_words, number
+from fedcohort.core.formatted_values import counted, in_words, number
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import ClientTable
 from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, Trait, likeness
@@ -70,8 +70,8 @@ class Advice:
         twin, experiment = self.twin, self.twin.experiment
         noise = experiment.federation.label_noise.name == "none"
         at_most = "at most the order of strategies carries over"
-        training = (
-            f"{experiment.model.name!r} for {experiment.rounds} rounds with {experiment.selection.k} clients each"
+        training = (  # strategies such as "all" select another number of clients
+            f"{experiment.model.name!r} for {counted(experiment.rounds, 'round')} with selection.k = {experiment.selection.k}"
         )
         found = [
             f"Your data: how hard your classes are to tell apart. Accuracies are those of {twin.data}; {at_most}.",
