@@ -1,7 +1,9 @@
 """Objects from Python in place of settings: data, models, strategies, algorithms and public samples."""
 
 import copy
+import importlib
 import inspect
+import linecache
 import os
 import subprocess
 import sys
@@ -302,6 +304,48 @@ class WithQuietMethod(nn.Module):
     @torch.no_grad()
     def rate(self) -> float:
         return RATE
+
+
+def test_what_is_read_from_a_module_of_the_user_is_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only functions that were imported by their own names were found."""
+    package = tmp_path / "own_package_with_rates"
+    package.mkdir()
+    (package / "__init__.py").write_text("unused = 0\n")
+    inner = package / "inner.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def identities() -> list[str]:
+        for name in ("own_package_with_rates", "own_package_with_rates.inner"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        module = importlib.import_module("own_package_with_rates.inner")
+        monkeypatch.setitem(globals(), "own_module", module)
+        monkeypatch.setitem(globals(), "own_package", sys.modules["own_package_with_rates"])
+        return [identity(reads_module), identity(reads_package), identity(lambda: module.rate())]
+
+    found = []
+    for text in (
+        "def rate():\n    return 10\n",
+        "def rate():\n    return 2\n",
+        "other = 1\ndef rate():\n    return 2\n",
+    ):
+        inner.write_text(text)
+        linecache.clearcache()
+        found.append(identities())
+    assert not set(found[0]) & set(found[1])
+    assert found[1] == found[2], "what the code does not read makes no difference"
+
+
+own_module: Any = None
+own_package: Any = None
+
+
+def reads_module() -> object:
+    return own_module.rate()
+
+
+def reads_package() -> object:
+    return own_package.inner.rate()
 
 
 OBJECTS = """
