@@ -11,6 +11,7 @@ from fedcohort.core.own_code import is_of_user
 
 __all__ = [
     "VALUES",
+    "attribute_names",
     "digest_of_code",
     "digest_of_values",
     "global_names",
@@ -101,6 +102,16 @@ def global_names(code: CodeType) -> Iterator[str]:
     for value in code.co_consts:
         if isinstance(value, CodeType):
             yield from global_names(value)
+
+
+def attribute_names(code: CodeType) -> Iterator[str]:
+    """The attributes that code reads of any object, with those of functions inside it, in order."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield str(step.argval)
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield from attribute_names(value)
 
 
 def methods_of(cls: type) -> Iterator[FunctionType]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fedcohort.core.code_hashes import (
     VALUES,
+    attribute_names,
     digest_of_code,
     digest_of_values,
     global_names,
@@ -64,16 +65,20 @@ class _Used:
         self._seen: set[object] = set()
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
-        """Add what ``functions`` read from their module and, with ``closures``, from the functions around them."""
+        """Add what ``functions`` read from their module and, with ``closures``, from the functions around them.
+
+        Without, only what they read from modules in these functions is added.
+        """
         for function in map(_unwrapped, functions):
             if function in self._seen or not is_of_user(function.__code__.co_filename):
                 continue
             self._seen.add(function)
+            attributes = tuple(dict.fromkeys(attribute_names(function.__code__)))
             for name in dict.fromkeys(global_names(function.__code__)):
-                self._add_value(name, function.__globals__.get(name))
-            if closures:
-                for name, value in inspect.getclosurevars(function).nonlocals.items():
-                    self._add_value(name, value)
+                self._add_value(name, function.__globals__.get(name), attributes)
+            for name, value in inspect.getclosurevars(function).nonlocals.items():
+                if closures or isinstance(value, ModuleType):
+                    self._add_value(name, value, attributes)
 
     def add_class(self, cls: type) -> None:
         """Add what the methods of a class and of its base classes read."""
@@ -81,9 +86,12 @@ class _Used:
         for base in cls.__mro__:
             self.add(methods_of(base))
 
-    def _add_value(self, name: str, value: object) -> None:
+    def _add_value(self, name: str, value: object, attributes: tuple[str, ...]) -> None:
+        """Add a value; of a module of the user, what ``attributes``, those that the code reads of any object, are in it."""
         value = _unwrapped(value)
-        if isinstance(value, VALUES):
+        if isinstance(value, ModuleType):
+            self._add_module(name, value, attributes)
+        elif isinstance(value, VALUES):
             self.others.append(f"{name}={value!r}")
         elif isinstance(value, type | FunctionType) and value not in self._seen and written_by_user(value):
             self.others.append(f"{name}={source_of(value)}")
@@ -91,6 +99,15 @@ class _Used:
                 self.add_class(value)
             else:
                 self.add([value])
+
+    def _add_module(self, name: str, module: ModuleType, attributes: tuple[str, ...]) -> None:
+        file = getattr(module, "__file__", None)
+        if file is None or not is_of_user(file):
+            return
+        for attribute in attributes:
+            if attribute in vars(module):
+                others = tuple(other for other in attributes if other != attribute)
+                self._add_value(f"{name}.{attribute}", vars(module)[attribute], others)
 
 
 def _unwrapped(value: Any) -> Any:

@@ -1,0 +1,243 @@
+"""What tells objects of users apart: everything that can change results, and nothing that differs between processes."""
+
+import copy
+import importlib
+import linecache
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedcohort
+from fedcohort.core.identity import identity
+from tests.experiments import IID, blobs, small
+
+
+@dataclass
+class Holder:
+    """A value in an object."""
+
+    value: object
+
+
+def closing_over(value: object) -> Callable[[], object]:
+    """A function that closes over a value."""
+    return lambda: value
+
+
+def with_default(value: object) -> Callable[[], object]:
+    """A function with a default value."""
+
+    def function(given: object = value) -> object:
+        return given
+
+    return function
+
+
+def named(value: object) -> object:
+    """A function of one argument."""
+    return value
+
+
+@pytest.mark.parametrize("given", [closing_over, with_default, lambda value: partial(named, value)])
+@pytest.mark.parametrize("inside", [lambda value: value, lambda value: [1, value], lambda value: {"a": value}, Holder])
+def test_functions_differ_by_arrays_whose_text_is_equal(
+    given: Callable[[object], object], inside: Callable[[object], object]
+) -> None:
+    """The text of a long array leaves out most entries, and that of any array most digits."""
+    one, other = np.zeros(2000), np.zeros(2000)
+    other[1000] = 1
+    pairs = [
+        (one, other),
+        (torch.tensor(one), torch.tensor(other)),
+        (np.array([0.1234567891]), np.array([0.1234567892])),
+    ]
+    for first, second in pairs:
+        assert identity(given(inside(first))) != identity(given(inside(second)))
+        assert identity(given(inside(first))) == identity(given(inside(copy.deepcopy(first))))
+
+
+def test_functions_close_over_modules_and_themselves() -> None:
+    def calls_itself(n: int) -> float:
+        return 0.0 if n == 0 else calls_itself(n - 1)
+
+    assert identity(calls_itself) == identity(calls_itself)
+    assert "numpy" in identity(closing_over(np))
+    assert identity(closing_over([np])) == identity(closing_over([np]))
+    assert identity(closing_over(object())) == identity(closing_over(object()))
+
+
+class Scaled(nn.Module):
+    """A layer with a setting, a constant and a function."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.itself = [self]
+        self.register_buffer("constant", torch.ones(2), persistent=False)
+        self.function = torch.relu
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x) * self.scale
+
+
+def frozen(net: Any) -> None:
+    net[0].requires_grad_(False)
+
+
+def scaled(net: Any) -> None:
+    net[1].scale = 2.0
+
+
+def other_constant(net: Any) -> None:
+    net[1].constant += 1
+
+
+def other_function(net: Any) -> None:
+    net[1].function = nn.functional.gelu
+
+
+def hooked(net: Any) -> None:
+    net[0].register_forward_hook(lambda layer, given, output: output * 2)
+
+
+def other_heads(net: Any) -> None:
+    net[2].num_heads = 1
+
+
+@pytest.mark.parametrize("change", [frozen, scaled, other_constant, other_function, hooked, other_heads])
+def test_networks_with_equal_weights_differ_by_what_else_changes_their_outputs(
+    change: Callable[[Any], None],
+) -> None:
+    """Neither the text of a network nor its weights say these."""
+    one = nn.Sequential(nn.Linear(2, 2), Scaled(1.0), nn.MultiheadAttention(2, 2)).bfloat16()
+    other = copy.deepcopy(one)
+    assert identity(one) == identity(other)
+    change(other)
+    assert identity(one) != identity(other)
+
+
+def test_a_network_that_was_frozen_is_another_run(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
+    first = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=net, runs=tmp_path)
+    net[0].requires_grad_(False)
+    second = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=net, runs=tmp_path)
+    assert first.path != second.path
+    assert first.digest() != second.digest()
+
+
+def test_what_a_decorated_function_reads_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function that a decorator of a package makes is one of the package; what it reads was not found."""
+    monkeypatch.setitem(globals(), "RATE", 1)
+    own = [uses_cached, uses_quiet, WithQuietMethod, cached, quiet]
+    before = list(map(identity, own))
+    assert len(set(before)) == len(own)
+    assert before == list(map(identity, own))
+    monkeypatch.setitem(globals(), "RATE", 2)
+    assert not set(before) & set(map(identity, own))
+
+
+RATE = 0
+"""Read by decorated functions."""
+
+
+@cache
+def cached() -> float:
+    return RATE
+
+
+@torch.no_grad()
+def quiet() -> float:
+    return RATE
+
+
+def uses_cached() -> float:
+    return cached()
+
+
+def uses_quiet() -> float:
+    return quiet()
+
+
+class WithQuietMethod(nn.Module):
+    @torch.no_grad()
+    def rate(self) -> float:
+        return RATE
+
+
+def test_what_is_read_from_a_module_of_the_user_is_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only functions that were imported by their own names were found."""
+    package = tmp_path / "own_package_with_rates"
+    package.mkdir()
+    (package / "__init__.py").write_text("unused = 0\n")
+    inner = package / "inner.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def identities() -> list[str]:
+        for name in ("own_package_with_rates", "own_package_with_rates.inner"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        module = importlib.import_module("own_package_with_rates.inner")
+        monkeypatch.setitem(globals(), "own_module", module)
+        monkeypatch.setitem(globals(), "own_package", sys.modules["own_package_with_rates"])
+        return [identity(reads_module), identity(reads_package), identity(lambda: module.rate())]
+
+    found = []
+    for text in (
+        "def rate():\n    return 10\n",
+        "def rate():\n    return 2\n",
+        "other = 1\ndef rate():\n    return 2\n",
+    ):
+        inner.write_text(text)
+        linecache.clearcache()
+        found.append(identities())
+    assert not set(found[0]) & set(found[1])
+    assert found[1] == found[2], "what the code does not read makes no difference"
+
+
+own_module: Any = None
+own_package: Any = None
+
+
+def reads_module() -> object:
+    return own_module.rate()
+
+
+def reads_package() -> object:
+    return own_package.inner.rate()
+
+
+OBJECTS = """
+import torch
+from fedcohort.core.identity import identity
+from fedcohort.core.parameters import parameters
+from fedcohort.selection.uniform import Uniform
+
+@parameters
+class Mine(Uniform):
+    names: frozenset[str] = frozenset({"a", "b", "c", "d", "e"})
+
+@torch.no_grad()
+def measure(predictions, labels):
+    return 1.0
+
+print(identity(Mine()), identity(measure))
+"""
+
+
+def test_objects_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Sets of texts have another order in every process, and methods another address, so that an interrupted run was not found."""
+    file = tmp_path / "mine.py"
+    file.write_text(OBJECTS)
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2")]
+    printed = [subprocess.check_output([sys.executable, file], env=one, text=True) for one in environments]
+    assert printed[0] == printed[1]
