@@ -29,6 +29,7 @@ from fedcohort.report.terminal.layout import (
     Column,
     about_hidden,
     dimmed,
+    fits,
     fitting_table,
     label_width,
     one_line,
@@ -51,7 +52,10 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
     if one_line(_verdict(rows)) in hidden:  # an interval alone would say more than the test
-        printed, hidden = fitting_table(_columns(compared, rows, width, below=True), width, ends)
+        columns = _columns(compared, rows, width, below=True)
+        if not fits(columns, width):
+            columns = _columns(compared, rows, width, below=True, in_lines=True)
+        printed, hidden = fitting_table(columns, width, ends)
     return Group(
         Text(compared.name, style="bold"),
         "",
@@ -74,12 +78,20 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _columns(
-    compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int, *, below: bool = False
+    compared: "Comparison",
+    rows: Sequence[Mapping[str, Any]],
+    width: int,
+    *,
+    below: bool = False,
+    in_lines: bool = False,
 ) -> list[Column]:
-    """The columns of a comparison; verdicts stand in a column of their own, or ``below`` the differences."""
+    """The columns of a comparison; verdicts stand in a column of their own, or ``below`` the differences. For very narrow terminals,
+    deviations and intervals stand ``in_lines`` of their own."""
     score = compared.score
     verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
-    differences = [_difference(row, score) for row in rows]
+    differences = [_difference(row, score, in_lines=in_lines) for row in rows]
+    means = [text.replace(" ±", "\n±") if in_lines else text for text in score.means(rows)]
+    verdict = _verdict(rows) if in_lines else one_line(_verdict(rows))
     rounds = [
         formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"]) for row in rows
     ]
@@ -92,9 +104,9 @@ def _columns(
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
-        Column(f"test\n{score.name}", score.means(rows)),
+        Column(f"test\n{score.name}", means),
         Column(
-            "difference" + "\n[95% interval]" * with_intervals(rows) + f"\n{one_line(_verdict(rows))}" * below,
+            "difference" + "\n[95% interval]" * with_intervals(rows) + f"\n{verdict}" * below,
             differences,
         ),
         *([Column(_verdict(rows), verdicts, 50)] if rows[1:] and not below else []),
@@ -143,11 +155,18 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, wors
     ]
 
 
-def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
+LONG = 16
+"""Number of characters from which an interval takes two lines where it has lines of its own."""
+
+
+def _difference(row: Mapping[str, Any], score: ScoreStyle, *, in_lines: bool = False) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
     text = score.difference(row["difference"], row["difference_low"], row["difference_high"])
+    if in_lines:
+        mean, _, interval = text.partition(" ")
+        text = "\n".join(filter(None, (mean, interval.replace(", ", ",\n") if len(interval) > LONG else interval)))
     return Text(text, style=style)
 
 
