@@ -187,3 +187,12 @@ def test_names_of_clients_that_differ_at_their_end_stay_different() -> None:
     assert figure is not None
     svg = draw(composed(figure, figure.views[0], PAGE), "svg").decode()
     assert {text[-6:] for text in re.findall(r">(University[^<]*)</text>", svg)} == {"Ward 1", "Ward 2"}
+
+
+def test_names_of_classes_that_differ_at_their_end_stay_different() -> None:
+    names = ["Mammogram Ward 1", "Mammogram Ward 2"]
+    counts = np.array([[3, 4], [5, 6]])
+    figure = class_counts(Clients(0, names, {"samples": counts.sum(axis=1), "counts": counts}), np.arange(2), PAGE)
+    assert figure is not None
+    svg = draw(composed(figure, figure.views[0], PAGE), "svg").decode()
+    assert set(names) <= set(re.findall(r">([^<]*)</text>", svg))

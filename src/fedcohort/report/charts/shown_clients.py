@@ -147,6 +147,9 @@ LONGEST_LABEL = 150
 """Length of the longest name of a client on the page, in pixels: the end of a shortened name, which a second cut would leave out, can
 be all that tells it from another one."""
 
+CLASS_LABEL = 120
+"""The same for classes, whose names are shorter."""
+
 
 def names_for_charts(names: Sequence[str]) -> list[str]:
     """The names of clients as charts show them, shortened; none if there are more than :data:`SHOWN`, which would enlarge the page."""
