@@ -16,6 +16,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.shortened_names import short
 
 __all__ = [
+    "CLASS_LABEL",
     "SAMPLE",
     "SHOWN",
     "Clients",
