@@ -17,14 +17,16 @@ from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
+from fedcohort.report.report_data import gather
 from fedcohort.report.runs_on_disk import find_runs
 from fedcohort.report.terminal.all_measures import _tables_by_topic
-from fedcohort.report.terminal.layout import LEAST_WIDTH, Column, fitting_table
+from fedcohort.report.terminal.layout import LEAST_WIDTH, Column, fits, fitting_table
 from fedcohort.report.terminal.progress import _Bar, _Course
 from fedcohort.study.explain_decision import Asked, explain
 from tests.experiments import small
 from tests.records import played
 from tests.report.conftest import runs
+from tests.report.test_answers import runs_of
 
 __all__ = ["runs"]
 
@@ -327,3 +329,30 @@ def test_very_narrow_terminals_show_the_names_of_rows(monkeypatch: pytest.Monkey
     assert terminal.screen().width == LEAST_WIDTH
     monkeypatch.setenv("COLUMNS", "70")
     assert terminal.screen().width == 70
+
+
+def test_differences_are_whole_in_very_narrow_terminals(tmp_path: Path) -> None:
+    """With 40 characters, intervals and deviations were "−0.5 [−4.8, +…" and "0.393 ± 0.0…", and names had seven letters a line."""
+    first = [0.393, 0.401, 0.35, 0.42, 0.41]
+    found = [
+        *runs_of(tmp_path, "uniform", first),
+        *runs_of(tmp_path, "power-of-choice", [0.9 - value for value in first], selection={"name": "powd", "d": 4}),
+    ]
+    compared = gather(found).comparison
+    assert compared is not None
+    text = terminal.as_text(terminal.comparison(compared, 40), 40)
+    table = text[: text.index("Test accuracy after")].splitlines()
+    assert max(map(len, table)) <= 40
+    assert "…" not in text
+    lines = [line.split("  ")[-1].strip() for line in table if line.strip()]
+    start = next(i for i, line in enumerate(lines) if "+11.0" in line)
+    assert re.fullmatch(r"\[.*, .*\]", lines[start + 1])
+    assert lines[start + 2].startswith("not clear, ")
+    wide = terminal.as_text(terminal.comparison(compared, 60), 60)
+    assert re.search(r"\+11\.0 \[.*, .*\]", wide), "one line, where it has room"
+
+
+def test_columns_fit_if_nothing_of_those_that_are_never_hidden_is_cut() -> None:
+    columns = [Column("strategy", ["explodes"], left=True, widest=16), Column("R²", ["1" * 40])]
+    assert not fits(columns, 40)
+    assert fits([columns[0], Column("R²", ["1" * 27])], 40)

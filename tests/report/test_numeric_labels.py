@@ -17,6 +17,7 @@ from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.own_measures import own_measures
+from fedcohort.report.failed_training import about_judged
 from fedcohort.report.federation_page import pictures
 from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
@@ -128,6 +129,30 @@ def test_the_mean_score_ends_where_the_model_of_a_seed_diverged(tmp_path: Path) 
     assert losses is not None
     assert losses.data["test_loss"].groupby("strategy").get_group("wild")["x"].tolist() == [1, 2]
     assert "infinite or not a number under a seed: 'wild' from round 3 on (seed 0)." in losses.views[0].note
+
+
+def test_rows_without_a_difference_are_not_said_to_be_included_in_differences(tmp_path: Path) -> None:
+    """Where the reference diverged, no row had a difference, and a note said that they included two rows that failed."""
+    numbers: dict[str, Any] = {
+        "data": {"name": "diabetes"},
+        "training": {"loss": "mse"},
+        "facts": {"labels": "numbers"},
+    }
+
+    def noted(reference: float) -> str:
+        runs = [
+            written(
+                tmp_path / f"{label}{reference}",
+                [played(1, [0, 1], test_accuracy=score, test_loss=1 - score, class_accuracy=[])],
+                label=label, selection=selection, **numbers,
+            )
+            for label, score, selection in (("uniform", reference, "uniform"), ("low", -0.5, {"name": "powd", "d": 4}))
+        ]  # fmt: skip
+        return about_judged(gather(runs).comparison)
+
+    assert noted(0.4) == "Differences include rows in which training failed, with the test R² that they reached: 'low'."
+    assert noted(-0.4).endswith(": 'uniform' and 'low'.")
+    assert noted(math.nan) == ""
 
 
 def test_without_a_score_there_is_no_difference_and_no_word_about_its_interval(tmp_path: Path) -> None:

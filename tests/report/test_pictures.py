@@ -13,6 +13,7 @@ from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
 from fedcohort.report import terminal
 from fedcohort.report.chart_style import PAGE, paper
+from fedcohort.report.charts.classes import class_counts
 from fedcohort.report.charts.client_traits import sizes
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
@@ -175,3 +176,23 @@ def test_clients_of_equal_size_have_no_range_of_sizes() -> None:
     assert equal == "3 clients, seed 0: 48 samples each."
     assert one == "1 client, seed 0: 1 sample."
     assert unequal == "2 clients, seed 0: 48 to 49 samples, median 48.5."
+
+
+def test_names_of_clients_that_differ_at_their_end_stay_different() -> None:
+    """They were shortened in their middle, and then cut at their end, so that both wards were "University H…"."""
+    names = tuple(f"University Hospital of the North, Ward {i}" for i in (1, 2))
+    counts = np.array([[3, 4], [5, 6]])
+    clients = Clients(0, ["a", "b"], {"samples": counts.sum(axis=1), "counts": counts}, names=names)
+    figure = class_counts(clients, np.arange(2), PAGE)
+    assert figure is not None
+    svg = draw(composed(figure, figure.views[0], PAGE), "svg").decode()
+    assert {text[-6:] for text in re.findall(r">(University[^<]*)</text>", svg)} == {"Ward 1", "Ward 2"}
+
+
+def test_names_of_classes_that_differ_at_their_end_stay_different() -> None:
+    names = ["Mammogram Ward 1", "Mammogram Ward 2"]
+    counts = np.array([[3, 4], [5, 6]])
+    figure = class_counts(Clients(0, names, {"samples": counts.sum(axis=1), "counts": counts}), np.arange(2), PAGE)
+    assert figure is not None
+    svg = draw(composed(figure, figure.views[0], PAGE), "svg").decode()
+    assert set(names) <= set(re.findall(r">([^<]*)</text>", svg))

@@ -330,6 +330,10 @@ def test_rows_at_chance_with_a_high_loss_need_smaller_steps(
         (finding,) = Comparison("x", (row(tmp_path / str(i), "far", *rounds, training={"lr": 100.0}),)).health[:1]
         hint = f"lower training.lr (now 100.0: with {shown}, steps seem too large), "
         assert finding.advice.startswith(hint) == bool(shown), finding.advice
+        others = ("change training.lr", "another training.lr")
+        assert any(other in finding.advice for other in others) == (not shown), (
+            "one advice about the learning rate is enough"
+        )
 
 
 @pytest.mark.parametrize(

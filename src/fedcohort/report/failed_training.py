@@ -49,10 +49,17 @@ def about_judged(compared: Comparison | None) -> str:
     if compared is None:
         return ""
     waiting = compared.without_difference
-    rows = [i for group in compared.groups if len(group.rows) > 1 for i in group.rows if i not in waiting]
-    accuracies = compared.table["accuracy"].tolist()
+    table = compared.table
+    known = [
+        (i, reference)
+        for i, reference in enumerate(compared.references)
+        if i != reference and i not in waiting and math.isfinite(table["difference"][i])
+    ]
+    judged = {row for pair in known for row in pair}
     names = [
-        repr(compared.rows[i].label) for i in sorted(rows) if math.isfinite(accuracies[i]) and problem(compared, i)
+        repr(compared.rows[i].label)
+        for i in sorted(judged)
+        if math.isfinite(table["accuracy"][i]) and problem(compared, i)
     ]
     if not names:
         return ""

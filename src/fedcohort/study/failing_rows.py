@@ -39,8 +39,6 @@ __all__ = [
 HALF = 0.5
 """A run is reported if at least this share of its rounds had no admitted update."""
 
-_MORE_TRAINING = "train longer (rounds, training.epochs), change training.lr, or select more clients"
-
 SHOWN = 4
 """Largest number of rows that a finding names."""
 
@@ -197,11 +195,12 @@ def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
         if seeds == 1
         else f"the last model of {only} of {formatted_values.counted(seeds, 'seed')}{some}"
     )
+    smaller = smaller_steps(_runs(rows))
     advice = (
-        "select more clients (selection.k), train longer or with another training.lr, or use a federation in which clients hold more "
-        "classes"
+        f"{smaller}select more clients (selection.k), train longer{'' if smaller else ' or with another training.lr'}, or use a "
+        "federation in which clients hold more classes"
     )
-    return f"{where} predicts one class for every sample", _scaling(rows[0]) + smaller_steps(_runs(rows)) + advice
+    return f"{where} predicts one class for every sample", f"{_scaling(rows[0])}{advice}"
 
 
 def one_class_seeds(runs: Sequence[Measured]) -> list[int]:
@@ -237,7 +236,9 @@ def _advice_on_steps(rows: Sequence[Checked]) -> str:
     if hardly_changed(rows[0].runs):
         now = f"now {rates(_runs(rows))}: the test loss hardly changed, so steps seem too small"
         return f"raise training.lr ({now}), or train longer (rounds)"
-    return smaller_steps(_runs(rows)) + _MORE_TRAINING
+    smaller = smaller_steps(_runs(rows))
+    other_rate = "" if smaller else ", change training.lr"
+    return f"{smaller}train longer (rounds, training.epochs){other_rate}, or select more clients"
 
 
 def _large_loss(row: Checked) -> Hashable | None:

@@ -19,6 +19,7 @@ __all__ = [
     "LISTED",
     "NAMED",
     "NAME_WIDTH",
+    "SWATCH",
     "as_drawn",
     "beside",
     "by_point",
@@ -45,6 +46,7 @@ __all__ = [
     "strategy_axis",
     "text_tooltip",
     "ticks_beside",
+    "whole_ticks",
     "with_texts",
 ]
 

@@ -15,6 +15,7 @@ from fedcohort.report.charts.axes_and_legends import legend_columns, number_tool
 from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import tick_step
 from fedcohort.report.charts.shown_clients import (
+    CLASS_LABEL,
     Clients,
     axis_title,
     client_axis,
@@ -50,7 +51,7 @@ def class_counts(clients: Clients, drawn: Indices, look: Look) -> Figure | None:
     frame = _long(labels, classes, counts[drawn]).drop(columns="position")
     frame = with_texts(frame, {"share": formatted_values.part})
     each = max(1, -(-len(classes) // 40))
-    axis = alt.Axis(values=classes[::each], labelLimit=90, domain=False)
+    axis = alt.Axis(values=classes[::each], labelLimit=CLASS_LABEL, domain=False)
     y = alt.Y("class:N", sort=list(classes), title="class", axis=axis)
     x = client_axis(labels, look, axis_title(clients), names=names)
     tooltip = [

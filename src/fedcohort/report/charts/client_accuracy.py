@@ -31,6 +31,7 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
+from fedcohort.report.charts.shown_clients import CLASS_LABEL
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.figure import Drawing, Figure, Panel, View
@@ -233,7 +234,7 @@ def _class_cells(label: str, reading: Reading, classes: list[str]) -> pd.DataFra
 
 
 def _class_chart(label: str, rounds: int, classes: list[str], look: Look) -> Drawing:
-    y = alt.Y("class:N", sort=classes, title="class", axis=alt.Axis(labelLimit=90, labelOverlap=True))
+    y = alt.Y("class:N", sort=classes, title="class", axis=alt.Axis(labelLimit=CLASS_LABEL, labelOverlap=True))
     shade = alt.Opacity("accuracy:Q", scale=alt.Scale(domain=[0, 1], range=[0.03, 1]), legend=None)
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip("class:N"), number_tooltip("accuracy", "percent")]
     cells = of_strategy("class_accuracy", label).mark_rect(color=look.heat)

@@ -16,6 +16,7 @@ from fedcohort.report.chart_style import Look
 from fedcohort.report.shortened_names import short
 
 __all__ = [
+    "CLASS_LABEL",
     "SAMPLE",
     "SHOWN",
     "Clients",
@@ -143,6 +144,14 @@ def client_axis(labels: Sequence[str], look: Look, title: str = "client", *, nam
     return alt.X("client:N", sort=list(labels), title=title, axis=axis)
 
 
+LONGEST_LABEL = 150
+"""Length of the longest name of a client on the page, in pixels: the end of a shortened name, which a second cut would leave out, can
+be all that tells it from another one."""
+
+CLASS_LABEL = 120
+"""The same for classes, whose names are shorter."""
+
+
 def names_for_charts(names: Sequence[str]) -> list[str]:
     """The names of clients as charts show them, shortened; none if there are more than :data:`SHOWN`, which would enlarge the page."""
     return [brief(name, 24) for name in names] if len(names) <= SHOWN else []
@@ -160,7 +169,7 @@ def name_labels(names: Sequence[str]) -> dict[str, Any]:
     """
     if not names:
         return {}
-    return {"labelExpr": f"{called('datum.value', names)} || datum.value", "labelLimit": 110}
+    return {"labelExpr": f"{called('datum.value', names)} || datum.value", "labelLimit": LONGEST_LABEL}
 
 
 def with_names(chart: alt.Chart, names: Sequence[str]) -> alt.Chart:

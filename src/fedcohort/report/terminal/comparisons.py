@@ -29,6 +29,7 @@ from fedcohort.report.terminal.layout import (
     Column,
     about_hidden,
     dimmed,
+    fits,
     fitting_table,
     label_width,
     one_line,
@@ -51,7 +52,10 @@ def comparison(compared: "Comparison", width: int = WIDE) -> Group:
     rows, ends = [table[i] for i in compared.in_groups], _ends(compared)
     printed, hidden = fitting_table(_columns(compared, rows, width), width, ends)
     if one_line(_verdict(rows)) in hidden:  # an interval alone would say more than the test
-        printed, hidden = fitting_table(_columns(compared, rows, width, below=True), width, ends)
+        columns = _columns(compared, rows, width, below=True)
+        if not fits(columns, width):
+            columns = _columns(compared, rows, width, below=True, in_lines=True)
+        printed, hidden = fitting_table(columns, width, ends)
     return Group(
         Text(compared.name, style="bold"),
         "",
@@ -74,30 +78,25 @@ def _verdict(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _columns(
-    compared: "Comparison", rows: Sequence[Mapping[str, Any]], width: int, *, below: bool = False
+    compared: "Comparison",
+    rows: Sequence[Mapping[str, Any]],
+    width: int,
+    *,
+    below: bool = False,
+    in_lines: bool = False,
 ) -> list[Column]:
-    """The columns of a comparison; verdicts stand in a column of their own, or ``below`` the differences."""
+    """The columns of a comparison; verdicts stand in a column of their own, or ``below`` the differences. For very narrow terminals,
+    deviations and intervals stand ``in_lines`` of their own."""
     score = compared.score
-    verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
-    differences = [_difference(row, score) for row in rows]
     rounds = [
         formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"]) for row in rows
     ]
-    if below:
-        differences = [
-            Text("\n").join((each, Text(verdict))) for each, verdict in zip(differences, verdicts, strict=True)
-        ]
     goal, targets = compared.goal, [score.value(row["target_accuracy"]) for row in rows]
     several = len({row["algorithm"] for row in rows}) > 1
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
-        Column(f"test\n{score.name}", score.means(rows)),
-        Column(
-            "difference" + "\n[95% interval]" * with_intervals(rows) + f"\n{one_line(_verdict(rows))}" * below,
-            differences,
-        ),
-        *([Column(_verdict(rows), verdicts, 50)] if rows[1:] and not below else []),
+        *_judged(rows, score, below=below, in_lines=in_lines),
         *_of_clients(rows, score, in_comparison(compared)),
         *(
             Column(name, [number_spread(row[name], row[f"{name}_sd"]) for row in rows], 8)
@@ -114,6 +113,23 @@ def _columns(
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
         Column("wall\ntime", [duration(row["wall_seconds"]) for row in rows], 2),
     ]
+
+
+def _judged(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, *, below: bool, in_lines: bool) -> Iterator[Column]:
+    """The columns of the mean score, its difference to the reference, and the verdict."""
+    means = score.means(rows)
+    yield Column(f"test\n{score.name}", [text.replace(" ±", "\n±") for text in means] if in_lines else means)
+    differences = [_difference(row, score, in_lines=in_lines) for row in rows]
+    verdicts = [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]
+    heading = "difference" + "\n[95% interval]" * with_intervals(rows)
+    if below:
+        verdict = _verdict(rows) if in_lines else one_line(_verdict(rows))
+        cells = [Text("\n").join((each, Text(own))) for each, own in zip(differences, verdicts, strict=True)]
+        yield Column(f"{heading}\n{verdict}", cells)
+        return
+    yield Column(heading, differences)
+    if rows[1:]:
+        yield Column(_verdict(rows), verdicts, 50)
 
 
 def _health(findings: "Sequence[Finding]") -> list[RenderableType]:
@@ -143,11 +159,18 @@ def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, wors
     ]
 
 
-def _difference(row: Mapping[str, Any], score: ScoreStyle) -> Text:
+LONG = 16
+"""Number of characters from which an interval takes two lines where it has lines of its own."""
+
+
+def _difference(row: Mapping[str, Any], score: ScoreStyle, *, in_lines: bool = False) -> Text:
     if row["verdict"] == BASELINE or not math.isfinite(row["difference"]):
         return Text("–")
     style = {"better": "green", "worse": "red"}.get(row["verdict"], "")
     text = score.difference(row["difference"], row["difference_low"], row["difference_high"])
+    if in_lines:
+        mean, _, interval = text.partition(" ")
+        text = "\n".join(filter(None, (mean, interval.replace(", ", ",\n") if len(interval) > LONG else interval)))
     return Text(text, style=style)
 
 

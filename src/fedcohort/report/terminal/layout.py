@@ -23,6 +23,7 @@ __all__ = [
     "about_hidden",
     "as_text",
     "dimmed",
+    "fits",
     "fitting_table",
     "harmless",
     "label_width",
@@ -126,6 +127,13 @@ def fitting_table(columns: Sequence[Column], width: int, ends: Sequence[int] = (
             hidden = [one_line(column.heading) for column in columns if column not in kept]
             return plain_table(_cut(_resized(kept, width, ends), width, ends), ends), hidden
         kept.remove(min(removable, key=lambda column: column.rank or 0))
+
+
+def fits(columns: Sequence[Column], width: int) -> bool:
+    """Whether the columns that are never hidden fit into ``width`` characters without a cut, with names as narrow as possible."""
+    kept = [column for column in columns if column.rank is None]
+    narrow = [column if column.widest is None else column._replace(widest=NARROWEST) for column in kept]
+    return natural_width(plain_table(narrow)) <= width
 
 
 def _resized(columns: Sequence[Column], width: int, ends: Sequence[int]) -> list[Column]:
