@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fedcohort.cli.errors import Wrong, show_anywhere
-from fedcohort.cli.output import CLOSED_PIPE
+from fedcohort.cli.output import CLOSED_PIPE, echo
 from tests.cli.test_cli import call
 from tests.repetitions import slow_after
 
@@ -41,6 +41,12 @@ def test_an_error_is_shown_on_standard_output_if_standard_error_cannot_be_writte
     monkeypatch.setattr(sys, "stderr", Full())
     show_anywhere(Wrong("no room"))
     assert capsys.readouterr().out == "fedcohort: error: no room\n"
+
+
+def test_messages_beside_an_output_are_not_mixed_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    echo("the output")
+    echo("a message", err=True)
+    assert capsys.readouterr() == ("the output\n", "a message\n")
 
 
 def in_encoding(encoding: str, folder: Path, *commands: Sequence[str]) -> list[tuple[int, str, str]]:

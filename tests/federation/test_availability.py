@@ -215,9 +215,13 @@ def test_a_chain_that_never_moves_has_no_stationary_law() -> None:
         Markov(p_on=0.0, p_off=0.0)
 
 
-@pytest.mark.parametrize("values", [{"mean": 0.5, "swing": 0.6}, {"mean": 0.9, "swing": 0.2}])
-def test_a_swing_out_of_range(values: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=r"^systems\.availability\.swing = .*: probabilities would leave \[0, 1\]"):
+@pytest.mark.parametrize(
+    ("values", "most"),
+    [({"mean": 0.5, "swing": 0.6}, 0.5), ({"mean": 0.9, "swing": 0.2}, 0.1), ({"mean": 0.2, "swing": 0.3}, 0.2)],
+)
+def test_a_swing_out_of_range(values: dict[str, float], most: float) -> None:
+    said = rf"^systems\.availability\.swing = .*: probabilities would leave \[0, 1\]; .* use at most {most}$"
+    with pytest.raises(UsageError, match=said):
         Diurnal(**values)
 
 

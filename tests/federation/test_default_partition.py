@@ -26,6 +26,10 @@ def test_a_default_partition_works_within_ten_draws_in_each_of_three_trials(num_
     assert all(draw(rule, labels, 12, seed, None, 10)[0] is not None for seed in range(3))
 
 
+def test_clients_with_a_sample_each_have_no_smallest_size():
+    assert default_partition(np.arange(12) % 3, 12) == DirichletClass(alpha=1.0, min_size=0)
+
+
 def test_many_samples_of_many_classes_keep_the_usual_partition():
     assert default_partition(np.arange(20_000) % 50, 12) == DirichletClass()
 

@@ -64,6 +64,14 @@ def test_times_that_cannot_be(returned: Any, message: str) -> None:
         rounds(latency=latency(returned))
 
 
+def test_only_clients_with_samples_need_a_time() -> None:
+    """One sample is enough."""
+    law = latency(lambda t: np.array([np.nan, 1.0]))
+    assert Clock(np.array([0, 1]), 0, latency=law).nominal(1)[1] == 1.0
+    with pytest.raises(UsageError, match="the time of client 0 in round 1 is nan"):
+        Clock(np.array([1, 1]), 0, latency=law).nominal(1)
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [

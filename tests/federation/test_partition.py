@@ -39,6 +39,18 @@ def test_samples_are_grouped_by_keys_that_do_not_fit_into_16_bits():
     assert begins[[1, 2, 3, 65_537, 65_538]].tolist() == [0, 1, 2, 2, 3]
 
 
+def test_a_client_with_exactly_its_share_of_the_samples_gets_no_more():
+    """With a tiny alpha, one of two clients receives a whole class, half of all samples; the other class goes to the other client."""
+    labels = np.repeat([0, 1], 10)
+    assert (sizes_without_redraw(DirichletClass(alpha=1e-7, min_size=0), labels, 2, seeds=20) == 10).all()
+
+
+def test_samples_beside_the_dominant_class_go_to_other_classes_in_every_cycle():
+    """Of 10 samples, 7 are of the dominant class, one of each other class, and one more of one of them: of either in two cycles."""
+    counts = DominantClass(share=0.7)._counts(6, 10, np.full(3, 100), 10, np.random.default_rng(0))
+    assert sorted(counts.tolist()) == [[1, 2, 7], [1, 7, 2], [2, 1, 7], [2, 7, 1], [7, 1, 2], [7, 2, 1]]
+
+
 # --- every rule ------------------------------------------------------------------------------------------------------------
 
 ALPHA, MIN_SIZE, SHARE = st.floats(1e-7, 1e4), st.integers(0, 12), st.floats(0, 1)

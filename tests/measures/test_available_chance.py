@@ -29,6 +29,16 @@ def simulated(masks: np.ndarray, numbers: list[int], draws: int) -> np.ndarray:
     return counts
 
 
+def test_two_of_three_available_clients_in_two_rounds_by_hand() -> None:
+    """Of four clients, one is never available. The same two are selected twice, counts (2, 2, 0, 0), with probability 1/3; otherwise,
+    counts are (2, 1, 1, 0)."""
+    found = measures.uniform_chance(4, [2, 2], lambda _: np.array([True, True, True, False])).participation
+    same, other = measures.participation([2, 2, 0, 0]), measures.participation([2, 1, 1, 0])
+    expected = [one / 3 + 2 * two / 3 for one, two in zip(same, other, strict=True)]
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert expected[0] == pytest.approx(11 / 18)
+
+
 @pytest.mark.parametrize("approximated", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(30, 20, 3), (150, 40, 12)])
 def test_it_agrees_with_runs_that_draw_among_the_available_clients(

@@ -585,8 +585,9 @@ def test_paired_interval_of_one_pair_equal_pairs_and_wrong_input():
     assert paired_interval([1.0, 2.0], [1.0, 2.0]) == (0.0, 0.0, 0.0)
     with pytest.raises(UsageError, match="a has 1 entries, b 2"):
         paired_interval([1.0], [1.0, 2.0])
-    with pytest.raises(UsageError, match="confidence = 95"):
-        paired_interval([1.0, 2.0], [1.0, 2.0], confidence=95)
+    for confidence in (95, 1.0, 0.0):
+        with pytest.raises(UsageError, match=f"confidence = {confidence}: must be between 0 and 1"):
+            paired_interval([1.0, 2.0], [1.0, 2.0], confidence=confidence)
 
 
 # --- device profile (D7) ---------------------------------------------------------------------------------------------------

@@ -234,9 +234,11 @@ def test_costs_are_those_of_the_recommended_rows_and_of_uniform_selection(
     several = any(state == FRONT for _, state in rows)
     raced = tuple(RacedRow(label, {}, ((0.5,),), state) for label, state in rows)
     result = Race("twin", tuple(objectives(["accuracy", "bytes"][: 1 + several])), raced, "seeds", 0.95, {})
-    planned: Any = SimpleNamespace(run=lambda **_: result)
+    given: dict[str, Any] = {}
+    planned: Any = SimpleNamespace(run=lambda **values: given.update(values) or result)
     monkeypatch.setattr(advice, "round_cost", lambda row: row.label)
-    assert advice.PlannedAdvice(twin(FRAME), (), planned).run().costs == tuple(shown)
+    assert advice.PlannedAdvice(twin(FRAME), (), planned).run(runs="here", jobs=3, trust=True).costs == tuple(shown)
+    assert given == {"runs": "here", "jobs": 3, "trust": True, "progress": None}
 
 
 def test_the_twin_is_an_experiment_that_can_be_raced(folder: Path) -> None:

@@ -113,6 +113,12 @@ def test_what_the_algorithm_sends_besides_the_model_is_sent_for_training_only() 
     assert sending[trained].tolist() == pytest.approx([4 * model / bandwidth] * 3)
 
 
+def test_histograms_are_sent_once_before_the_first_round() -> None:
+    with a_run_state(selection={"name": "fedcbs"}) as run_state:
+        kinds = [[row.kind for row in play_round(run_state, t, test=False).ledger] for t in (1, 2)]
+    assert (len(kinds[0]), kinds[1]) == (2, ["training"])
+
+
 def test_a_trial_round_costs_its_training_and_a_second_model_for_the_clients_that_are_asked() -> None:
     """Three clients train for one epoch and send updates; ten are asked. Scaffold sends as much again in its second round."""
     with a_run_state(algorithm="scaffold") as run_state:

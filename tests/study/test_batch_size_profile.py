@@ -387,7 +387,7 @@ def test_profiles_say_the_name_of_the_score(tmp_path: Path) -> None:
     found = Profile("numbers", 1, sizes, recommend(sizes, "numbers"), "numbers")
     text = terminal.as_text(terminal.profile(found))
     assert "accuracy" not in text.lower()
-    assert "R²" in text
+    assert "R² is on the test set. The score of a client is 1 − its mean squared error / variance of labels." in text
     assert "memory and 1 − R²" in text
     titles = [figure.title for figure in profiles(found, PAGE)]
     assert "R²" in titles
