@@ -66,19 +66,25 @@ def _are_equal(file: Path, other: Path) -> bool:
         return False
 
 
-def imported_files(path: Path, content: bytes) -> dict[str, Path]:
-    """The files of users' modules that a file imports, directly or indirectly, by the names of the modules."""
+def imported_files(path: Path, content: bytes, package: str = "") -> dict[str, Path]:
+    """The files of users' modules that a file imports, directly or indirectly, by the names of the modules.
+
+    Args:
+        path: the file.
+        content: what it holds.
+        package: the package that it is in; empty for a file that is in none.
+    """
     found: dict[str, Path] = {}
-    waiting = list(_names(content, package=""))
+    waiting = list(_names(content, package))
     while waiting:
         name = waiting.pop()
         file = None if name in found else _file_of(name, path.parent)
         if file is None or file == path:
             continue
         found[name] = file
-        package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        inside = name if file.name == "__init__.py" else name.rpartition(".")[0]
         with suppress(OSError):
-            waiting += _names(file.read_bytes(), package)
+            waiting += _names(file.read_bytes(), inside)
     return found
 
 

@@ -91,11 +91,14 @@ def test_a_host_whose_start_was_cancelled_by_ray_is_no_error(hosts: HostPool, mo
     monkeypatch.setattr(hosts, "members", [member := Member(None, None)])
     monkeypatch.setattr(hosts, "_not_started", "")
     monkeypatch.setattr(hosts, "_next_start", 0.0)
+    monkeypatch.setattr(hosts, "address", "auto")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setattr(ray, "get", cancelled)
     monkeypatch.setattr(ray, "kill", nothing_to_end)
     hosts.greet(member)
     assert hosts.members == []
-    assert "the last one could not be started" in hosts._not_started
+    assert hosts._not_started.startswith(" (the last one could not be started: ")
+    assert hosts._not_started.endswith("; if the cluster was started without a token, set RAY_AUTH_MODE=disabled)")
 
 
 @pytest.mark.parametrize("differs", ["processor", "instructions"])

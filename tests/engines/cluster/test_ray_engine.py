@@ -1,9 +1,11 @@
 """The Ray engine gives the bits of the local engine, whatever its number of hosts and while hosts are lost."""
 
+import importlib
 import math
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,7 +35,7 @@ from fedcohort.engines.base import ClientError, Engine
 from fedcohort.engines.cluster import host_pool, ray_package
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.host_pool import HostPool
-from fedcohort.engines.cluster.own_modules import OwnModules, load_modules
+from fedcohort.engines.cluster.own_modules import OwnModules, load_modules, own_modules
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
@@ -558,6 +560,28 @@ def test_hosts_need_no_file_of_the_user(tmp_path: Path, hosts: HostPool, monkeyp
         found = list(remote.train(remote.initial_model(), 1, cohort, FedAvg()))
         assert [bits(update.state) for update in found] == [bits(update.state) for update in expected]
         assert [update.report for update in found] == [update.report for update in expected]
+
+
+def test_modules_of_a_package_of_the_user_are_imported_from_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "package_of_a_test"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "nets.py").write_text("from .sizes import WIDTH\nfrom . import parts\nwidth = parts.doubled(WIDTH)\n")
+    (folder / "sizes.py").write_text("WIDTH = 4\n")
+    (folder / "parts" / "__init__.py").write_text("from .deep import doubled\n")
+    (folder / "parts" / "deep.py").write_text("def doubled(n):\n    return 2 * n\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        sent = own_modules([importlib.import_module("package_of_a_test.nets")], {})
+    shutil.rmtree(folder)
+    names = {name for name in sys.modules if name.startswith("package_of_a_test")}
+    for name in names:
+        del sys.modules[name]
+    load_modules(sent)
+    assert sys.modules["package_of_a_test.nets"].width == 8
+    assert names <= set(sys.modules)
 
 
 class Tempered(Loss):

@@ -18,7 +18,7 @@ from fedcohort.core.processor import processor
 from fedcohort.core.signals import Signalled
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
-from fedcohort.engines.cluster.ray_package import lost_errors, ray_module, ray_prints_to_stderr
+from fedcohort.engines.cluster.ray_package import about_token_mode, lost_errors, ray_module, ray_prints_to_stderr
 
 __all__ = ["PATIENCE", "HostPool", "Member", "first_line", "listed_clients", "shared_pool"]
 
@@ -115,7 +115,8 @@ class HostPool:
             member.facts = self._ray.get(member.greeting)
         except lost_errors() as error:
             self.lose(member)
-            self._not_started = f" (the last one could not be started: {last_line(error)})"
+            why = f"{last_line(error).rstrip('.')}{about_token_mode(self.address)}"
+            self._not_started = f" (the last one could not be started: {why})"
             self._next_start = time.monotonic() + PAUSE
             return
         self._alone_since = None
@@ -345,6 +346,5 @@ def shared_pool(address: str, hosts: int, cores: int = 1, *, gpu: bool, patience
         for other in list(_POOLS):
             _POOLS.pop(other).close()
         _POOLS[key] = HostPool(address, hosts, cores, gpu=gpu, patience=patience)
-    pool = _POOLS[key]
-    pool.patience = patience
-    return pool
+    _POOLS[key].patience = patience
+    return _POOLS[key]

@@ -44,7 +44,7 @@ def own_modules(modules: Collection[ModuleType], named: Mapping[str, ModuleType]
     files: dict[str, Path] = {}
     for name, module in own.items():
         file = files[name] = Path(str(module.__file__))
-        files.update(imported_files(file, file.read_bytes()))
+        files.update(imported_files(file, file.read_bytes(), module.__package__ or ""))
         for parent in _parents(name):
             with suppress(KeyError, TypeError):  # a folder without __init__.py has no file
                 files[parent] = Path(sys.modules[parent].__file__ or "")

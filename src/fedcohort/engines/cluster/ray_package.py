@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["lost_errors", "ray_module", "ray_prints_to_stderr"]
+__all__ = ["about_token_mode", "lost_errors", "ray_module", "ray_prints_to_stderr"]
 
 
 def ray_module() -> Any:
@@ -52,3 +52,13 @@ def lost_errors() -> tuple[type[Exception], ...]:
         errors.TaskCancelledError,
         errors.OutOfMemoryError,
     )
+
+
+def about_token_mode(address: str) -> str:
+    """What to try if hosts cannot be started on the cluster at ``address``; empty if nothing is known.
+
+    With ``auto``, Ray uses the token of this machine, also if the cluster was started before there was one.
+    """
+    if address and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        return "; if the cluster was started without a token, set RAY_AUTH_MODE=disabled"
+    return ""
