@@ -22,6 +22,7 @@ from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import client_table
 from fedcohort.racing import advice
+from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, Trait
 from fedcohort.racing.objectives import objectives
 from fedcohort.racing.result import Race
 from fedcohort.racing.round_costs import round_cost
@@ -137,6 +138,15 @@ def test_data_that_do_not_suit_are_refused(frame: pd.DataFrame, data: str, setti
     with pytest.raises(UsageError) as error:
         twin(frame, data, **settings)
     assert message in str(error.value)
+
+
+def test_likeness_is_told_by_trait() -> None:
+    states = {"samples": MATCHED, "class skew": DIFFERS, "time": ROUGH, "availability": NOT_GIVEN, "speed": MATCHED}
+    traits = tuple(Trait(name, None, (0.0, 0.0, 0.0), 0.0, 0.0, "", state) for name, state in states.items())
+    assert advice.Advice(twin(FRAME), traits, None, ()).about_likeness == (
+        "How like the twin is, client by client: it matches samples and speed; it roughly matches time; it differs in class skew. "
+        "Not given: availability."
+    )
 
 
 def test_a_table_that_makes_too_long_an_experiment_is_refused_with_a_number_that_works(
