@@ -160,10 +160,6 @@ class PlannedRace:
         if max(seed for _, seed in block) >= self.limits.seeds:
             return "seeds"
         if self.limits.runs is not None and num_runs + len(block) > self.limits.runs:
-            if not num_runs:
-                raise UsageError(
-                    f"max_runs = {self.limits.runs}: fewer than the {len(block)} rows, which all start; use more, or name fewer rows"
-                )
             return "runs"
         if rule.depth and self.limits.minutes is not None and seconds + 2 * last_block > 60 * self.limits.minutes:
             return "minutes"
@@ -313,4 +309,9 @@ def plan(
     for row in rows:
         for one in chosen:
             one.check(row.label, row.experiment)
-    return PlannedRace(experiment, rows, skipped, chosen, limits or Limits())
+    limits = limits or Limits()
+    if limits.runs is not None and limits.runs < len(rows):
+        raise UsageError(
+            f"max_runs = {limits.runs}: fewer than the {len(rows)} rows, which all start; use more, or name fewer rows"
+        )
+    return PlannedRace(experiment, rows, skipped, chosen, limits)
