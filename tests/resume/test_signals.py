@@ -117,12 +117,17 @@ def assert_all_ended(process: "subprocess.Popen[str]") -> None:
 
 def left_semaphores() -> set[str]:
     """Semaphores of multiprocessing that no process uses; other tests may run at the same time."""
-    found = set(Path("/dev/shm").glob("sem.mp-*"))
+    found, used = dict[Path, int](), set[int]()
+    for path in Path("/dev/shm").glob("sem.mp-*"):
+        with suppress(OSError):  # it is not there any more
+            found[path] = path.stat().st_ino
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):  # the process has ended, or is another user's
-            text = maps.read_text(errors="replace")
-            found -= {path for path in found if str(path) in text}
-    return {path.name for path in found if path.exists()}
+            lines = [line.split() for line in maps.read_text(errors="replace").splitlines() if "/dev/shm/" in line]
+            used |= {
+                int(inode) for _, _, _, _, inode, *_ in lines
+            }  # a semaphore is mapped under the name that it had at first
+    return {path.name for path, inode in found.items() if inode not in used and path.exists()}
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
