@@ -159,6 +159,10 @@ def test_objects_with_loggers_files_and_cycles_have_an_identity(tmp_path: Path) 
         held.value = value
         assert identity(held) == identity(held)
         assert identity(closing_over(value)) == identity(closing_over(value))
+    path = tmp_path / "log.txt"
+    before = identity(Holder([path]))
+    assert {path: 1}
+    assert identity(Holder([path])) == before, "a path notes its hash, which is another one in every process"
     identity(Holder(torch.eye(2).to_sparse()))
     identity(Holder(torch.float32))
 
@@ -198,6 +202,7 @@ def test_classes_of_one_name_in_one_file_are_told_apart() -> None:
     assert identity(one) != identity(other)
     assert identity(Holder(one)) != identity(Holder(other))
     assert identity(closing_over(one)) != identity(closing_over(other))
+    assert identity(Holder(one())) != identity(Holder(other())), "an object without attributes has its class"
 
 
 class Scaled(nn.Module):

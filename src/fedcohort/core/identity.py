@@ -179,18 +179,24 @@ def _state(given: object, used: _Used) -> str:
 
     The default text of Python's objects has an address, that of long arrays leaves out most values, and a class can have any text.
     """
-    held = _held(given)
+    held = _held(given) or {}
     if is_dataclass(given) and all(map(is_plain, held.values())):
         return _ADDRESS.sub("", repr(given))
     pieces = _pieces(held or _ADDRESS.sub("", repr(given)), used)
     return _digest([code_identity(type(given)).encode()], pieces)
 
 
-def _held(value: object) -> dict[str, object]:
-    """The attributes of an object by name, also those in ``__slots__``."""
+def _held(value: object) -> dict[str, object] | None:
+    """The attributes of an object by name; None if it has none, so that its text has to do.
+
+    Those in ``__slots__`` count for classes of the user and for dataclasses only: other packages keep there what they have computed,
+    such as the hash of a path.
+    """
+    if not is_dataclass(value) and not written_by_user(type(value)):
+        return getattr(value, "__dict__", None)
     state = object.__getstate__(value)
     attributes, slots = state if isinstance(state, tuple) else (state, None)
-    return {**(attributes or {}), **(slots or {})}
+    return {**(attributes or {}), **{name: own for name, own in (slots or {}).items() if not name.startswith("__")}}
 
 
 def _value(value: object, used: _Used) -> str:
@@ -244,7 +250,7 @@ def _pieces_of_one(value: Any, used: _Used) -> Iterator[bytes]:
         yield value.__name__.encode()
     elif isinstance(value, Logger):  # it holds all loggers of the process
         yield value.name.encode()
-    elif held := _held(value):
+    elif (held := _held(value)) is not None:
         used.add_class(type(value))
         yield _identity_of_class(type(value)).encode()
         with used.reading(value):
