@@ -3,6 +3,7 @@
 import copy
 import importlib
 import linecache
+import logging
 import os
 import subprocess
 import sys
@@ -74,6 +75,134 @@ def test_functions_close_over_modules_and_themselves() -> None:
     assert "numpy" in identity(closing_over(np))
     assert identity(closing_over([np])) == identity(closing_over([np]))
     assert identity(closing_over(object())) == identity(closing_over(object()))
+
+
+class Builder:
+    """An object whose text says nothing, and with a method that is given as a function."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Builder"
+
+    def build(self) -> object:
+        return self.value
+
+
+class Slotted:
+    """An object without a dictionary."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+@dataclass(slots=True)
+class SlottedHolder:
+    """A value in a dataclass without a dictionary."""
+
+    value: object
+
+
+@pytest.mark.parametrize("inside", [lambda value: value, closing_over, Holder, lambda value: partial(named, value)])
+@pytest.mark.parametrize("make", [Builder, lambda value: Builder(value).build, Slotted])
+def test_objects_differ_by_values_that_their_text_does_not_say(
+    make: Callable[[object], object], inside: Callable[[object], object]
+) -> None:
+    """Another object than before got the run of the first one."""
+    assert identity(inside(make(1))) != identity(inside(make(2)))
+    assert identity(inside(make(1))) == identity(inside(make(1)))
+
+
+def test_dataclasses_without_a_dictionary_differ_by_long_arrays() -> None:
+    one, other = np.zeros(2000), np.zeros(2000)
+    other[1000] = 1
+    assert identity(SlottedHolder(one)) != identity(SlottedHolder(other))
+
+
+def test_a_network_from_a_method_of_another_object_is_another_run(tmp_path: Path) -> None:
+    """The two networks have the same weights."""
+
+    class Networks:
+        def __init__(self, dropout: float) -> None:
+            self.dropout = dropout
+
+        def build(self) -> nn.Module:
+            return nn.Sequential(nn.Dropout(self.dropout), nn.Linear(4, 3))
+
+    runs = [
+        fedcohort.run(small(rounds=1, **IID), data=blobs(), model=Networks(dropout).build, runs=tmp_path)
+        for dropout in (0.0, 0.9)
+    ]
+    assert runs[0].path != runs[1].path
+    assert runs[0].digest() != runs[1].digest()
+
+
+def test_objects_with_loggers_files_and_cycles_have_an_identity(tmp_path: Path) -> None:
+    """A logger leads to all loggers and handlers of the process, and a file to its buffer."""
+    log = logging.getLogger("fedcohort.tests.identity")
+    log.addHandler(logging.StreamHandler())
+    try:
+        before = identity(Holder([log]))
+        logging.getLogger("fedcohort.tests.another")
+        assert identity(Holder([log])) == before
+    finally:
+        log.handlers.clear()
+    with (tmp_path / "log.txt").open("w") as file:
+        identity(Holder(file))
+    around: list[object] = [1]
+    around.append(around)
+    held = Builder(None)
+    for value in (held, held.build, partial(named, held), closing_over(held), around, {"a": around}):
+        held.value = value
+        assert identity(held) == identity(held)
+        assert identity(closing_over(value)) == identity(closing_over(value))
+    path = tmp_path / "log.txt"
+    before = identity(Holder([path]))
+    assert {path: 1}
+    assert identity(Holder([path])) == before, "a path notes its hash, which is another one in every process"
+    identity(Holder(torch.eye(2).to_sparse()))
+    identity(Holder(torch.float32))
+
+
+def test_functions_can_read_variables_that_have_no_value_yet() -> None:
+    def reads() -> object:
+        return later()
+
+    before = identity(reads)
+
+    def later() -> int:
+        return 1
+
+    assert identity(reads) != before
+
+
+def one_class(*, first: bool) -> type:
+    """One of two classes that have the same name."""
+    if first:
+
+        class Same:
+            def value(self) -> int:
+                return 1
+
+        return Same
+
+    class Same:  # type: ignore[no-redef]
+        def value(self) -> int:
+            return 2
+
+    return Same
+
+
+def test_classes_of_one_name_in_one_file_are_told_apart() -> None:
+    """Python finds the source of the first one for both."""
+    one, other = one_class(first=True), one_class(first=False)
+    assert identity(one) != identity(other)
+    assert identity(Holder(one)) != identity(Holder(other))
+    assert identity(closing_over(one)) != identity(closing_over(other))
+    assert identity(Holder(one())) != identity(Holder(other())), "an object without attributes has its class"
 
 
 class Scaled(nn.Module):
@@ -217,6 +346,7 @@ def reads_package() -> object:
 
 
 OBJECTS = """
+from collections import deque
 import torch
 from fedcohort.core.identity import identity
 from fedcohort.core.parameters import parameters
@@ -230,7 +360,14 @@ class Mine(Uniform):
 def measure(predictions, labels):
     return 1.0
 
-print(identity(Mine()), identity(measure))
+class Held:
+    def __init__(self):
+        self.names = deque([{"a", "b", "c", "d", "e"}])
+
+    def measure(self, predictions, labels):
+        return 1.0
+
+print(identity(Mine()), identity(measure), identity(Held()), identity(Held().measure))
 """
 
 

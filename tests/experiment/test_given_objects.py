@@ -121,13 +121,13 @@ def test_what_a_model_uses_of_its_module_names_the_run(
 def test_the_source_of_packages_and_the_key_of_objects_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Finding a source parses its whole file, and a network has the same layers many times."""
     read: list[object] = []
-    getsource = inspect.getsource
+    getsourcelines = inspect.getsourcelines
 
-    def noted(written: Any) -> str:
+    def noted(written: Any) -> tuple[list[str], int]:
         read.append(written)
-        return getsource(written)
+        return getsourcelines(written)
 
-    monkeypatch.setattr(inspect, "getsource", noted)
+    monkeypatch.setattr(inspect, "getsourcelines", noted)
     networks = [nn.Sequential(Bottleneck(4), Contiguous(), Contiguous(), nn.Linear(4, 3)) for _ in range(2)]
     first, second = (Given(model=network) for network in networks)
     keys = [first.key(), first.key(), second.key()]

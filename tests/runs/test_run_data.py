@@ -392,6 +392,12 @@ def test_the_number_of_natural_clients_follows_from_the_data(caplog):
     assert said(caplog) == ["federation.clients: not given, so 2, all clients of the data with enough samples"]
 
 
+def test_without_a_client_with_enough_samples_no_number_of_them_is_reported(caplog):
+    """It said "12, all clients of the data with enough samples" of four clients that all have too few."""
+    settled(Experiment(federation={"partition": "natural"}), iris(clients=np.repeat(np.arange(12), 5)))
+    assert said(caplog) == []
+
+
 def test_a_default_partition_suits_small_data_and_is_reported(caplog):
     experiment = settled(Experiment(), iris())
     partition = experiment.federation.partition

@@ -37,8 +37,8 @@ def is_plain(value: object) -> bool:
 
 
 def source_of(written: type | FunctionType) -> str:
-    """A hash of the source of a class or function; also of its compiled code if there is no source, as in a console, or if several
-    lambdas share the same lines.
+    """A hash of the source of a class or function; also of its compiled code if there is no source, as in a console, if several
+    lambdas share the same lines, or if the source that Python finds may be that of another class of the same name.
     """
     if not written_by_user(written):
         return _source_of_package(written)
@@ -55,12 +55,20 @@ def _source_as_it_is(written: type | FunctionType) -> str:
     """What :func:`source_of` returns."""
     functions = list(methods_of(written)) if isinstance(written, type) else [written]
     try:
-        source = inspect.getsource(written)
+        lines, first = inspect.getsourcelines(written)
     except (OSError, TypeError):
         return f"{getattr(written, '__qualname__', written)}{digest_of_code(functions)}{digest_of_values(written)}"
+    source = "".join(lines)
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     several = written.__name__ == "<lambda>" and source.count("lambda") > 1
-    return f"{digest}{digest_of_code(functions)}" if several else digest
+    of_others = isinstance(written, type) and _begins_outside(functions, first, len(lines))
+    return f"{digest}{digest_of_code(functions)}{digest_of_values(written)}" if several or of_others else digest
+
+
+def _begins_outside(functions: list[FunctionType], first: int, number: int) -> bool:
+    """Whether a function of a user begins outside of some lines: then they can be those of another class of the same name."""
+    begins = [function.__code__.co_firstlineno for function in functions if written_by_user(function)]
+    return any(not max(first, 1) <= begin < max(first, 1) + number for begin in begins)
 
 
 def digest_of_code(functions: list[FunctionType]) -> str:

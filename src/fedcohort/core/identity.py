@@ -3,10 +3,13 @@
 import hashlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import partial
-from types import FunctionType, ModuleType
+from itertools import chain
+from logging import Logger
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from fedcohort.core.code_hashes import (
@@ -56,13 +59,26 @@ class _Used:
 
     Attributes:
         others: functions and classes of users by name and source, numbers and texts by name and value; in the order of their use.
-        inside: the functions and modules that are being read.
+        inside: the objects that are being read, each of which is in the one before it.
     """
 
     def __init__(self) -> None:
         self.others: list[str] = []
         self.inside: list[object] = []
         self._seen: set[object] = set()
+
+    @contextmanager
+    def reading(self, value: object) -> Iterator[None]:
+        """Read a value in this block: where it holds itself, :meth:`is_inside` is true."""
+        self.inside.append(value)
+        try:
+            yield
+        finally:
+            self.inside.pop()
+
+    def is_inside(self, value: object) -> bool:
+        """Whether a value is being read already, so that a cycle ends."""
+        return any(value is other for other in self.inside)
 
     def add(self, functions: Iterable[FunctionType], *, closures: bool = True) -> None:
         """Add what ``functions`` read from their module and, with ``closures``, from the functions around them.
@@ -76,7 +92,7 @@ class _Used:
             attributes = tuple(dict.fromkeys(attribute_names(function.__code__)))
             for name in dict.fromkeys(global_names(function.__code__)):
                 self._add_value(name, function.__globals__.get(name), attributes)
-            for name, value in inspect.getclosurevars(function).nonlocals.items():
+            for name, value in _closure(function).items():
                 if closures or isinstance(value, ModuleType):
                     self._add_value(name, value, attributes)
 
@@ -118,18 +134,37 @@ def _unwrapped(value: Any) -> Any:
     return inner if isinstance(inner, FunctionType) and written_by_user(inner) else value
 
 
+def _closure(function: FunctionType) -> dict[str, Any]:
+    """The variables of the functions around a function that it reads, by name, without those that have no value yet."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
 def _identity(given: object, used: _Used) -> str:
     """What :func:`identity` returns, without what is added to ``used``."""
+    if isinstance(given, MethodType):
+        return f"{_identity(given.__func__, used)} of {_value(given.__self__, used)}"
     given = given if inspect.isfunction(given) else _unwrapped(given)
+    if isinstance(given, type):
+        used.add_class(given)
+        return _identity_of_class(given)
+    if used.is_inside(given):
+        return f"{type(given).__name__} {getattr(given, '__qualname__', '')}"
+    with used.reading(given):
+        return _identity_of_object(given, used)
+
+
+def _identity_of_object(given: Any, used: _Used) -> str:
+    """:func:`_identity` of an object that is neither a class nor a bound method."""
     if isinstance(given, partial):
         bound = [given.args, sorted(given.keywords.items())]
         return f"partial({_identity(given.func, used)}, {_value(bound, used)})"
     if inspect.isfunction(given):
         used.add([given], closures=False)  # they are part of the text
         return _identity_of_function(given, used)
-    if isinstance(given, type):
-        used.add_class(given)
-        return _identity_of_class(given)
     if hasattr(given, "named_parameters"):
         module = cast("nn.Module", given)
         for part in module.modules():
@@ -142,67 +177,84 @@ def _identity(given: object, used: _Used) -> str:
 def _state(given: object, used: _Used) -> str:
     """What an object holds: its text if it holds only plain values, as a ``@parameters`` object does, and otherwise a hash.
 
-    The default text of Python's objects has an address, and that of long arrays leaves out most values.
+    The default text of Python's objects has an address, that of long arrays leaves out most values, and a class can have any text.
     """
-    held = getattr(given, "__dict__", {})
-    if type(given).__repr__ is not object.__repr__ and all(map(is_plain, held.values())):
+    held = _held(given) or {}
+    if is_dataclass(given) and all(map(is_plain, held.values())):
         return _ADDRESS.sub("", repr(given))
-    digest = hashlib.sha256(code_identity(type(given)).encode())
-    for part in _pieces(held or _ADDRESS.sub("", repr(given)), used, frozenset({id(given)})):
-        digest.update(part)
-    return digest.hexdigest()[:16]
+    pieces = _pieces(held or _ADDRESS.sub("", repr(given)), used)
+    return _digest([code_identity(type(given)).encode()], pieces)
+
+
+def _held(value: object) -> dict[str, object] | None:
+    """The attributes of an object by name; None if it has none, so that its text has to do.
+
+    Those in ``__slots__`` count for classes of the user and for dataclasses only: other packages keep there what they have computed,
+    such as the hash of a path.
+    """
+    if not is_dataclass(value) and not written_by_user(type(value)):
+        return getattr(value, "__dict__", None)
+    state = object.__getstate__(value)
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(attributes or {}), **{name: own for name, own in (slots or {}).items() if not name.startswith("__")}}
 
 
 def _value(value: object, used: _Used) -> str:
-    """A value that a function holds: its text, or a hash where the text does not say all about it, as that of a long array."""
-    held = isinstance(value, Mapping | list | tuple | set | frozenset) and not is_plain(value)
-    if callable(value):
-        return _identity(value, used)
-    if held or hasattr(value, "__array__") or is_dataclass(value) or type(value).__repr__ is object.__repr__:
-        return hashlib.sha256(b"".join(_pieces(value, used, frozenset()))).hexdigest()[:16]
-    return _ADDRESS.sub("", repr(value))
+    """A value that a function or a layer holds: the text of a number or a string, the name of a module, and a hash of other values."""
+    if value is None or isinstance(value, VALUES):
+        return repr(value)
+    if isinstance(value, ModuleType):
+        return value.__name__
+    return _identity(value, used) if callable(value) else _digest(_pieces(value, used))
 
 
-def _pieces(value: object, used: _Used, around: frozenset[int]) -> Iterator[bytes]:
-    """A value as bytes that determine it: numbers, texts, arrays, tensors, functions, classes, and objects and collections of them.
+def _digest(*pieces: Iterable[bytes]) -> str:
+    """A hash of bytes."""
+    digest = hashlib.sha256()
+    for piece in chain(*pieces):
+        digest.update(piece)
+    return digest.hexdigest()[:16]
 
-    Args:
-        value: the value.
-        used: what its functions and classes use.
-        around: ids of the objects that it is in, so that a cycle ends.
-    """
+
+def _pieces(value: object, used: _Used) -> Iterator[bytes]:
+    """A value as bytes that determine it: numbers, texts, arrays, tensors, functions, classes, and objects and collections of them."""
     yield f"{type(value).__name__} ".encode()
-    if id(value) in around:
+    if used.is_inside(value):
         yield b"cycle"
     elif isinstance(value, set | frozenset):
-        yield from sorted(b"".join(_pieces(inner, used, around)) for inner in value)
-    elif isinstance(value, Mapping | list | tuple):
+        yield from sorted(b"".join(_pieces(inner, used)) for inner in value)
+    elif isinstance(value, Mapping | MutableSequence | tuple):
         inside = [*value.items()] if isinstance(value, Mapping) else value
         yield f"{len(inside)} ".encode()
-        for inner in inside:
-            yield from _pieces(inner, used, around | {id(value)})
+        with used.reading(value):
+            for inner in inside:
+                yield from _pieces(inner, used)
     else:
-        yield from _pieces_of_one(value, used, around)
+        yield from _pieces_of_one(value, used)
 
 
-def _pieces_of_one(value: Any, used: _Used, around: frozenset[int]) -> Iterator[bytes]:
+def _pieces_of_one(value: Any, used: _Used) -> Iterator[bytes]:
     """What :func:`_pieces` yields for a value that is not a collection."""
-    if hasattr(value, "detach"):  # a tensor
-        value = value.detach().cpu().double().numpy() if value.is_floating_point() else value.detach().cpu().numpy()
+    if hasattr(value, "detach") and hasattr(value, "is_floating_point"):  # a tensor; files can be detached, too
+        value = value.detach().cpu().to_dense()
+        value = value.double().numpy() if value.is_floating_point() else value.numpy()
     if hasattr(value, "__array__"):
         import numpy as np
 
         array = np.asarray(value)
         yield f"{array.dtype.str}{array.shape} ".encode()
         yield repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes()
-    elif isinstance(value, type | FunctionType | partial) or hasattr(value, "named_parameters"):
+    elif isinstance(value, type | FunctionType | MethodType | partial) or hasattr(value, "named_parameters"):
         yield _identity(value, used).encode()
     elif isinstance(value, ModuleType):
         yield value.__name__.encode()
-    elif hasattr(value, "__dict__"):
+    elif isinstance(value, Logger):  # it holds all loggers of the process
+        yield value.name.encode()
+    elif (held := _held(value)) is not None:
         used.add_class(type(value))
         yield _identity_of_class(type(value)).encode()
-        yield from _pieces(vars(value), used, around | {id(value)})
+        with used.reading(value):
+            yield from _pieces(held, used)
     else:
         yield _ADDRESS.sub("", repr(value)).encode()
 
@@ -212,15 +264,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def _identity_of_function(function: FunctionType, used: _Used) -> str:
     """The source of a function, its default values, and the variables that it closes over."""
-    name = f"{function.__module__}.{function.__qualname__}"
-    if function in used.inside:  # it calls itself, or a function that calls it
-        return name
-    used.inside.append(function)
-    cells = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_value(value, used) for value in cells]
+    inside = [_value(value, used) for value in _closure(function).values()]
     defaults = f"{_value(function.__defaults__, used)}:{_value(function.__kwdefaults__, used)}"
-    used.inside.remove(function)
-    return f"{name}:{source_of(function)}:{inside}:{defaults}"
+    return f"{function.__module__}.{function.__qualname__}:{source_of(function)}:{inside}:{defaults}"
 
 
 def _identity_of_class(cls: type) -> str:
@@ -240,12 +286,9 @@ def _digest_of_module(module: "nn.Module", used: _Used) -> str:
         digest.update(source_of(type(part)).encode() if not type(part).__module__.startswith("torch.") else b"")
     for entry, value in module.state_dict().items():
         digest.update(_entry(entry, value, type(module).__name__))
-    if module not in used.inside:  # an attribute of a layer may lead back to it
-        used.inside.append(module)
-        for name, part in module.named_modules():
-            if settings := _settings(part, used):
-                digest.update(f"{name} {settings}".encode())
-        used.inside.remove(module)
+    for name, part in module.named_modules():
+        if settings := _settings(part, used):
+            digest.update(f"{name} {settings}".encode())
     return digest.hexdigest()
 
 

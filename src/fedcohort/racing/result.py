@@ -46,7 +46,8 @@ class Race:
 
     @property
     def recommended(self) -> str | list[str]:
-        """Label of the leading row, however sure it is; with two objectives, the labels of all rows that are not dropped."""
+        """Label of the leading row, however sure it is, and also if :attr:`recommendation` is that none can be recommended; with two
+        objectives, the labels of all rows that are not dropped."""
         left = [row.label for row in self.rows if row.state != DROPPED]
         return left[0] if len(self.objectives) == 1 else left
 
@@ -158,6 +159,11 @@ class Race:
         first = self.rows[0]
         return len(self.objectives) == 1 and (not first.reached or first.untested == first.seeds)
 
+    @property
+    def _so(self) -> str:
+        """What follows if recommended rows have no result; with one objective, the recommendation begins with it."""
+        return "" if self._is_useless else ", so that this is no recommendation"
+
     def _about_targets(self) -> str:
         """In how many of their runs recommended rows reached the target, in a sentence; empty if in all."""
         left = self._chosen
@@ -168,7 +174,7 @@ class Race:
             count = f"{some[0].reached} of {_seeds(some[0].seeds)}" if len(some) == 1 else "some of their seeds"
             text += f" {_listed([row.label for row in some])} reached the target in {count} only: {advice}"
         if none:
-            text += f" No run of {_listed(none)} reached the target, so that this is no recommendation: {advice}"
+            text += f" No run of {_listed(none)} reached the target{self._so}: {advice}"
         return text
 
     def _about_untested(self) -> str:
@@ -177,9 +183,7 @@ class Race:
         none = [row.label for row in self._chosen if row.untested == row.seeds]
         text = f" {_about_late(some)}" if some else ""
         if none:
-            text += (
-                f" No run of {_listed(none)} was tested within the limit, so that this is no recommendation: {TESTED}"
-            )
+            text += f" No run of {_listed(none)} was tested within the limit{self._so}: {TESTED}"
         return text
 
     def _more_seeds(self) -> str:

@@ -360,7 +360,7 @@ def test_a_plugin_that_fails_fails_again_with_the_same_error() -> None:
     name, text = "plugin_of_a_test", "raise ImportError('no such package')"
     for _ in range(2):
         with pytest.raises(ImportError, match="no such package"):
-            load_modules(OwnModules({name: text}, {}, [name], {}))
+            load_modules(OwnModules({name: text.encode()}, {}, [name], {}))
 
 
 # --- in runs ---------------------------------------------------------------------------------------------------------------
@@ -582,6 +582,29 @@ def test_modules_of_a_package_of_the_user_are_imported_from_text(
     load_modules(sent)
     assert sys.modules["package_of_a_test.nets"].width == 8
     assert names <= set(sys.modules)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("module_with_a_mark_of_a_test", b"\xef\xbb\xbftext = '\xc3\xa9'\n"),
+        ("module_in_latin_1_of_a_test", b"# coding: latin-1\ntext = '\xe9'\n"),
+    ],
+)
+def test_modules_in_any_encoding_and_below_the_folder_of_python_reach_the_hosts(
+    name: str, content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some editors begin files with a byte order mark; Python of Linux distributions is in /usr, and files of users may be as well."""
+    file = tmp_path / f"{name}.py"
+    file.write_bytes(content)
+    monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        sent = own_modules([importlib.import_module(name)], {})
+    file.unlink()
+    del sys.modules[name]
+    load_modules(sent)
+    assert sys.modules[name].text == "é"
 
 
 class Tempered(Loss):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from fedcohort.core.own_code import is_of_user
 from fedcohort.core.own_imports import imported_files
 from fedcohort.core.plugins import is_file_name, put_module_of_file
 
@@ -21,13 +22,13 @@ class OwnModules(NamedTuple):
     """Modules of users.
 
     Attributes:
-        sources: the texts of modules, and of those that they import, by name.
+        sources: what the files of modules, and of those that they import, contain, by name.
         files: where they are on the driver, by name.
         first: the names of those that are imported before anything else; they import the others.
         named: the module of each plug-in ``path/to/file.py:Class`` that hosts find by this name.
     """
 
-    sources: Mapping[str, str]
+    sources: Mapping[str, bytes]
     files: Mapping[str, str]
     first: Sequence[str]
     named: Mapping[str, str]
@@ -49,7 +50,7 @@ def own_modules(modules: Collection[ModuleType], named: Mapping[str, ModuleType]
             with suppress(KeyError, TypeError):  # a folder without __init__.py has no file
                 files[parent] = Path(sys.modules[parent].__file__ or "")
     return OwnModules(
-        {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()},
+        {name: file.read_bytes() for name, file in files.items() if file.is_file()},
         {name: str(file) for name, file in files.items()},
         list(own),
         {name: module.__name__ for name, module in named.items() if is_file_name(name) and module.__name__ in own},
@@ -64,11 +65,9 @@ def _parents(name: str) -> list[str]:
 def _is_own(module: ModuleType) -> bool:
     """Whether a module is a user's own file, which is not part of an installed package."""
     file = getattr(module, "__file__", None)
-    if file is None or module.__name__ == "__main__" or module.__name__.split(".")[0] == "fedcohort":
+    if file is None or module.__name__.split(".")[0] in ("__main__", "fedcohort"):
         return False
-    path = Path(file)
-    installed = {"site-packages", "dist-packages"} & set(path.parts) or path.is_relative_to(Path(sys.base_prefix))
-    return not installed and path.suffix == ".py" and path.is_file()
+    return is_of_user(file) and file.endswith(".py") and Path(file).is_file()
 
 
 def load_modules(modules: OwnModules) -> None:
@@ -84,7 +83,7 @@ class _FromText(MetaPathFinder, Loader):
     """Finds modules that were sent, after all other ways to find a module."""
 
     def __init__(self) -> None:
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, bytes] = {}
         self._files: dict[str, str] = {}
 
     def take(self, modules: OwnModules) -> None:
@@ -106,7 +105,7 @@ class _FromText(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the text of a module. Errors name its place on the driver."""
         name = module.__name__
-        exec(compile(self._sources.get(name, ""), self._files.get(name, f"<{name}>"), "exec"), vars(module))
+        exec(compile(self._sources.get(name, b""), self._files.get(name, f"<{name}>"), "exec"), vars(module))
 
 
 _FROM_TEXT = _FromText()

@@ -160,14 +160,14 @@ def installed_plugins(setup: Words) -> tuple[Any, Training, Any]:
         _plugin(sections, name, table) for name, table in (("model", MODELS), ("algorithm", ALGORITHMS))
     )
     training: Training = make(Training, _plain(sections.part("training")), "training")
-    check_not_a_file(training.loss.get("name"), "training.loss.name")
+    check_not_a_file("training.loss.name", training.loss.get("name"))
     return model, training, algorithm
 
 
 def _plugin(sections: Words, section: str, table: Table) -> Any:
     values = _plain(sections.part(section))
     name = str(values.pop("name", ""))
-    check_not_a_file(name, f"{section}.name")
+    check_not_a_file(f"{section}.name", name)
     return make(table.find(name, f"{section}.name"), values, section)
 
 

@@ -76,7 +76,7 @@ class Work:
         )
 
 
-def check_not_a_file(name: object, where: str) -> None:
+def check_not_a_file(where: str, name: object) -> None:
     """Refuse a plug-in in a file. A server could otherwise run any Python file that a site has.
 
     Raises:
@@ -88,7 +88,7 @@ def check_not_a_file(name: object, where: str) -> None:
 
 def _installed_rule(stop: Words) -> Mapping[str, object]:
     """The stopping rule in a request, which is built in or installed."""
-    check_not_a_file(stop.values.get("rule"), "Cohort.stop.rule")
+    check_not_a_file("Cohort.stop.rule", stop.values.get("rule"))
     return stop.values
 
 

@@ -83,7 +83,5 @@ def without_the_worst(
     if not score.numeric or span[0] >= FAR or float(np.median(values)) <= LOWEST:
         return span, ""
     lowest, label = formatted_values.magnitude(float(values.min())), str(known["strategy"].iloc[int(values.argmin())])
-    return [
-        LOWEST,
-        span[1],
-    ], f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'.{more}"
+    about = f" The axis ends at −1: the lowest mean is {lowest}, of '{names.get(label, label)}'.{more}"
+    return [LOWEST, span[1]], about
