@@ -814,7 +814,7 @@ async function together(places) {
 }
 
 /* Columns of tables that only tell how to draw: the texts of numbers, where marks stand, and which of them have a name. */
-const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing)$/;
+const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing|flat)$/;
 
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
