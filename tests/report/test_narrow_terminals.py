@@ -251,6 +251,24 @@ def test_notes_of_a_race_are_about_columns_that_are_shown(tmp_path: Path) -> Non
     assert "∞" not in printed
 
 
+@pytest.mark.parametrize("target", [0.5, 0.9])
+def test_costs_of_a_target_that_no_row_reaches_make_room(tmp_path: Path, target: float) -> None:
+    """Two columns of "∞" hid the best accuracies and the bytes."""
+    both = [
+        one
+        for label, selection in (("uniform", "uniform"), ("loss", {"name": "select_by_loss"}))
+        for one in runs_of(
+            tmp_path, label, [0.6, 0.61, 0.62], selection=selection, measures={"target_accuracy": target}
+        )
+    ]
+    compared = gather(both).comparison
+    assert compared is not None
+    narrow, wide = (terminal.as_text(terminal.comparison(compared, width), width) for width in (75, 160))
+    hidden = " ".join(narrow.partition("Hidden for lack of width:")[2].split())
+    assert ("bytes" in hidden, "rounds to" in hidden) == ((True, False) if target == 0.5 else (False, True))
+    assert ("∞" in wide) == (target == 0.9), "wide terminals show all columns"
+
+
 def test_a_rounded_zero_has_no_sign_unless_it_is_a_difference() -> None:
     """A correlation of −0.003 was −0, and browsers write 0."""
     assert (percent(-0.003, 0), count(-0.4), number(-0.0), percent(-0.03, 0)) == ("0", "0", "0", "−3")

@@ -673,6 +673,9 @@ def test_the_last_model_of_a_regression_diverged(tmp_path: Path) -> None:
     assert costs == [math.inf, math.inf], "no score is known in any round, and no update diverged"
     chosen = Comparison("x", (good, Row("hot", good.experiment, hot.runs))).target.chosen
     assert chosen == f"{FROM_RESULTS.replace('accuracy', 'R²')} (without rows whose last model diverged: 'hot')"
+    far = row(tmp_path, "far", tested(1, -3.0), tested(2, -2.5), **numbers)
+    chosen = Comparison("x", (good, far)).target.chosen  # "rows at chance" were said to have this R²
+    assert chosen.endswith(" (without rows no better than the mean of the labels: 'far')")
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def failure(runs: Sequence[Measured]) -> str:
         return "that predict one class"
     if diverged_seeds(runs):
         return "whose last model diverged"
-    if guessing(runs):
-        return "at chance"
+    if guesses := guessing(runs):
+        return "at chance" if guesses.classes else "no better than the mean of the labels"
     return DIVERGED if any(run.diverged for run in runs) else ""
 
 

@@ -198,14 +198,14 @@ def test_the_name_of_a_target_stays_inside_its_chart(tmp_path: Path, target: flo
     ("values", "baseline", "align"),
     [
         ([0.41, 0.42, 0.41, 0.30, 0.2, 0.2], "bottom", "right"),
-        ([0.41, 0.42, 0.2, 0.2, 0.42, 0.41], "top", "left"),
+        ([0.41, 0.42, 0.2, 0.2, 0.42, 0.41], "top", "right"),  # a triangle stands at the left end
         ([0.30, 0.32, 0.41, 0.42, 0.42, 0.5], "bottom", "left"),
     ],
 )
 def test_the_name_of_a_target_stands_where_lines_leave_room(
     tmp_path: Path, values: list[float], baseline: str, align: str
 ) -> None:
-    """Lines and bands ran through it: it moves to the other side of its line, or to the other end."""
+    """Lines and bands ran through it, and it covered triangles: it moves to the other side of its line, or to the other end."""
     rounds = [played(t, [0], test_accuracy=value) for t, value in enumerate(values, start=1)]
     one = written(tmp_path / "a", rounds, measures={"target_accuracy": 0.4})
     figure = accuracy(gather([one]), PAGE)

@@ -47,6 +47,9 @@ Rows = Sequence[tuple[str, Sequence[Reading]]]
 SINGLE = 400
 """Largest number of single clients, over all strategies and seeds, that are drawn below the quantiles."""
 
+FLAT = 0.005
+"""Share of the axis below which the middle half of the clients is an upright line: no bar could be seen."""
+
 
 def client_accuracy(story: Story, look: Look) -> list[Figure]:
     """Accuracy on clients' own data: worst tenth and mean over rounds, and the distribution at the last measurement."""
@@ -116,14 +119,19 @@ def _distribution(rows: Rows, story: Story, look: Look) -> Figure | None:
     levels = np.array([0.1, 0.25, 0.5, 0.75, 0.9])
     quantiles = frame.groupby("strategy", sort=False)["accuracy"].quantile(levels).unstack()
     quantiles.columns = pd.Index(["q10", "q25", "q50", "q75", "q90"])
+    lowest = min(0.0, float(frame["accuracy"].min())) if score.numeric else 0.0
+    span = (lowest, 1.0)
     formats = {str(name): score.with_unit for name in quantiles.columns}
+    quantiles["flat"] = quantiles["q75"] - quantiles["q25"] < FLAT * (span[1] - span[0])
     data = {"clients_quantiles": with_texts(quantiles.reset_index(), formats)}
     if len(frame) <= SINGLE:
         data["clients_last"] = with_texts(frame, {"accuracy": score.with_unit})
-    lowest = min(0.0, float(frame["accuracy"].min())) if score.numeric else 0.0
-    span = (lowest, 1.0)
     chart = sized(
-        layered(*_distribution_layers(labels, look, span, score, single="clients_last" in data)),
+        layered(
+            *_distribution_layers(
+                labels, look, span, score, single="clients_last" in data, flat=bool(quantiles["flat"].any())
+            )
+        ),
         look,
         rows_height(40, [label for label, _ in rows], look),
         22 * len(rows),
@@ -135,6 +143,7 @@ def _distribution(rows: Rows, story: Story, look: Look) -> Figure | None:
     seeds = sorted({reading.seed for _, readings in rows for reading in readings})
     over = over_seeds(seeds, (len(readings) for _, readings in rows)).removeprefix("over ")
     together = f"The clients of {over} ({listed(seeds)}) are taken together."
+    note += " Thick upright line: a bar without a width that can be seen." if quantiles["flat"].any() else ""
     note += " Short lines below: single clients." if "clients_last" in data else ""
     note += f" {together}" if len(seeds) > 1 else f" Seed {seeds[0]}."
     note += _about_diverged(measured["strategy"][~finite].value_counts(sort=False), names_by_label(story))
@@ -161,7 +170,7 @@ def _last_measured(label: str, reading: Reading) -> pd.DataFrame:
 
 
 def _distribution_layers(
-    labels: list[str], look: Look, span: tuple[float, float], score: ScoreStyle, *, single: bool
+    labels: list[str], look: Look, span: tuple[float, float], score: ScoreStyle, *, single: bool, flat: bool
 ) -> list[alt.Chart]:
     y, own_color = strategy_axis(labels, look), color(labels, look, legend=False)
     axis = alt.Axis(format="~g" if score.numeric else ".0%", grid=True, tickCount=5)
@@ -176,8 +185,13 @@ def _distribution_layers(
     layers = [
         box.mark_rule(strokeWidth=1.5).encode(at("q10"), y, own_color, x2=alt.X2("q90:Q")),
         box.mark_bar(size=thick).encode(at("q25"), y, own_color, x2=alt.X2("q75:Q"), tooltip=tooltip),
-        box.mark_tick(color=look.ground, thickness=2.5, size=thick).encode(at("q50"), y, tooltip=tooltip),
+        box.transform_filter("!datum.flat")
+        .mark_tick(color=look.ground, thickness=2.5, size=thick)
+        .encode(at("q50"), y, tooltip=tooltip),
     ]
+    if flat:
+        upright = box.transform_filter("datum.flat").mark_tick(thickness=4 if look.page else 2.5, size=thick, opacity=1)
+        layers.append(upright.encode(at("q50"), y, own_color, tooltip=tooltip))
     if single:
         clients = hideable(alt.Chart(alt.NamedData(name="clients_last")), look)
         of_client = [alt.Tooltip("strategy:N"), alt.Tooltip("client:O"), alt.Tooltip("seed:O")]

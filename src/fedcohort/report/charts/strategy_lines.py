@@ -1,12 +1,10 @@
 """Draw lines of strategies over rounds, time or bytes: mean and band over seeds, names at the ends, values at the pointer."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from fedcohort.core.score_style import ACCURACY, R_SQUARED
@@ -30,6 +28,7 @@ from fedcohort.report.charts.means_and_bands import has_band, log_range, to_tick
 from fedcohort.report.charts.names_beside_ends import names_beside_ends, names_inside
 from fedcohort.report.charts.seen_ends import NARROW, Edges
 from fedcohort.report.charts.target_marks import tips, triangles
+from fedcohort.report.charts.target_names import FreePlaces
 from fedcohort.report.figure import Drawing
 from fedcohort.study.targets import Target
 
@@ -79,7 +78,7 @@ def lines(
         the chart, and its tables by name.
     """
     axes = axes if look.page else ending_at_ticks(axes)
-    chart = _Lines(name, frame, labels, look, axes)
+    chart = _Lines(name, frame, labels, look, axes, reached)
     layers: list[alt.Chart] = chart.reference() if reference else []
     layers += chart.means_and_targets(targets or {})
     few = bool(len(frame)) and frame.groupby("strategy", sort=False).size().max() <= 2
@@ -115,8 +114,17 @@ def lines(
 class _Lines:
     """The layers of a line chart."""
 
-    def __init__(self, name: str, frame: pd.DataFrame, labels: Sequence[str], look: Look, axes: Axes) -> None:
+    def __init__(
+        self,
+        name: str,
+        frame: pd.DataFrame,
+        labels: Sequence[str],
+        look: Look,
+        axes: Axes,
+        reached: pd.DataFrame | None = None,
+    ) -> None:
         self.name, self.frame, self.labels, self.look, self.axes = name, frame, labels, look, axes
+        self.reached = reached
         ends = [float(frame["x"].min()), float(frame["x"].max())] if len(frame) else [0.0, 1.0]
         if not look.page and axes.x_format != ROUNDS and ends[0] < ends[1]:
             ends = to_ticks(ends, 6)
@@ -171,10 +179,13 @@ class _Lines:
     def levels(self, targets: Mapping[tuple[str, ...], Target]) -> list[alt.Chart]:
         """A horizontal line at each target accuracy, with its name and where it comes from; the page shows those of one point."""
         soft, size = self.look.soft, self.look.size - 1
+        free = FreePlaces(
+            self.frame, self.ends, self.axes.span, (self.look.width or WIDTH, self.look.height), self.reached
+        )
         places: dict[tuple[bool, bool], list[dict[str, Any]]] = {}
         for own, target in targets.items():
             text = self._name_of(target)
-            place = self._free_place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
+            place = free.place(own, target.accuracy, 0.55 * size * len(text), 1.4 * size)
             anyone = len(own) == len(self.labels)  # a target of all points is shown at all of them
             row = {"level": target.accuracy, "name": text, "strategy": "" if anyone else own[0]}
             if self.look.page:
@@ -207,32 +218,6 @@ class _Lines:
         chart = alt.Chart(alt.InlineData(values=rows))
         several = self.look.page and len(self.look.rows.groups) > 1
         return chart.transform_filter("indexof(away, datum.strategy) < 0") if several else chart
-
-    def _free_place(self, own: Sequence[str], level: float, width: float, height: float) -> tuple[bool, bool]:
-        """Where a name of this width and height in points covers least of some strategies: below the line of its level, and at the
-        right end.
-
-        Lines count more than bands, and a name stays inside the chart.
-        """
-        low, high = self.axes.span
-        tall, (start, end) = height * (high - low) / self.look.height, self.ends
-        wide = (end - start) * min(1.0, width / (self.look.width or WIDTH))
-        places = {}
-        for below, right in itertools.product((False, True), repeat=2):
-            bottom, left = level - tall * below, end - wide if right else start
-            inside = low <= bottom and bottom + tall <= high
-            places[below, right] = (not inside, self._covered(own, left, left + wide, bottom, bottom + tall))
-        return min(places, key=lambda place: places[place])
-
-    def _covered(self, strategies: Sequence[str], left: float, right: float, bottom: float, top: float) -> float:
-        """How much of a rectangle lines and bands cover, from 0 to 10 for each line and 1 for each band."""
-        total = 0.0
-        for _, own in self.frame[self.frame["strategy"].isin(strategies)].groupby("strategy", sort=False):
-            x = np.linspace(left, right, 20)
-            mean, lower, upper = (np.interp(x, own["x"], own[name]) for name in ("mean", "low", "high"))
-            total += 10 * float(((mean >= bottom) & (mean <= top)).mean())
-            total += float(((lower <= top) & (upper >= bottom)).mean())
-        return total
 
     def means(self) -> list[alt.Chart]:
         """The lines, over their bands."""

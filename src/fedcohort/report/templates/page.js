@@ -520,6 +520,7 @@ function mark() {
     said.hidden = box.scrollHeight <= box.clientHeight + 1;
   });
   all(".part-of").forEach(part => part.classList.toggle("bare", !part.querySelector("figure:not(.away)")));
+  measureBar();
   fillSheets();
 }
 
@@ -607,8 +608,38 @@ function aligned(x, digits) {
   return `${whole && digits && !huge ? ` data-room=".${"0".repeat(digits)}"` : ""}>${text.replace(/-/g, "−")}`;
 }
 
+/* --- the focus of the keyboard -------------------------------------------------------------------------------------------------- */
+
+/* What tells a control from the others of the page: the part it is in, and its own name; of a heading of a table, that of its column. */
+function nameOfControl(control) {
+  const around = control.parentElement.closest("[id]"), head = control.closest("thead th"), {href, name, value, dataset} = control;
+  const own = head ? namesOfColumns(head.closest("table"))[head.cellIndex] : control.matches("summary") ? nameOf(control.parentElement) : "";
+  return JSON.stringify([around ? around.id : "", control.tagName, href, name, control.matches("select") ? "" : value, dataset.name, dataset.save, own]);
+}
+
+const controls = () => all("a[href], button, input, select, summary, [tabindex]");
+
+/* Notes which control has the focus, and returns a function that gives the focus to the one that has taken its place. */
+function noteFocus() {
+  const focused = document.activeElement;
+  if (!focused || focused === document.body) return () => {};
+  const name = nameOfControl(focused), place = controls().filter(control => nameOfControl(control) === name).indexOf(focused);
+  return () => {
+    if (focused.isConnected) return;
+    const same = controls().filter(control => nameOfControl(control) === name);
+    if (same.length) same[Math.max(0, Math.min(place, same.length - 1))].focus({preventScroll: true});
+  };
+}
+
+/* Tells the style how high the bar above the charts is that stays in the window: a control that gets the focus scrolls below it. */
+function measureBar() {
+  const bar = document.querySelector(".bar"), stays = bar && getComputedStyle(bar).position === "sticky";
+  document.documentElement.style.setProperty("--bar", `${stays ? bar.offsetHeight : 0}px`);
+}
+
 /* Fills the tables of single clients: one strategy at a time, the highlighted one or the one that the reader chooses. */
 function fillSheets() {
+  const giveBack = noteFocus();
   for (const place of all(".sheet")) {
     const figure = place.closest("figure"), heads = Object.fromEntries(JSON.parse(place.dataset.sheet)), rows = tableOf(`${figure.dataset.figure}.`, place.dataset.table);
     const labels = [...new Set(rows.map(row => row.strategy))].filter(label => !state.hidden.includes(label));
@@ -632,6 +663,7 @@ function fillSheets() {
     if (turned >= 0 && direction) sort(place.querySelector("table"), turned, direction);
     else if (!old) sortAsAddressed(place.querySelector("table"), new URLSearchParams(location.hash.slice(1)));
   }
+  giveBack();
 }
 
 /* Shows a strategy in a table of single clients until another one is highlighted. */
@@ -782,7 +814,7 @@ async function together(places) {
 }
 
 /* Columns of tables that only tell how to draw: the texts of numbers, where marks stand, and which of them have a name. */
-const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing)$/;
+const ONLY_DRAWN = /_text$|^(text|at|at_log|x2|y2|tip|named|ranked|standing|flat)$/;
 
 async function save(button) {
   const figure = button.closest("figure"), key = figure.dataset.figure;
@@ -811,6 +843,7 @@ async function save(button) {
 
 let lastWidth = document.documentElement.clientWidth, waiting;
 function resized() {
+  measureBar();
   clearTimeout(waiting);
   waiting = setTimeout(() => {
     const width = document.documentElement.clientWidth;
@@ -910,6 +943,7 @@ async function renew() {
   const before = new Map(all(".chart").map(place => [place.dataset.chart, place]));
   const chosenControls = ["seed", "order"].map(name => [name, value(name)]), log = document.querySelector('.controls input[name="log"]:checked');
   const old = {data: state.data, charts: state.charts}, ofTables = chosenColumns(), known = new Set(all(".strategies input").map(box => box.value));
+  const giveBack = noteFocus();
 
   document.getElementById("payload").textContent = fresh.getElementById("payload").textContent;
   document.title = fresh.title;
@@ -952,6 +986,7 @@ async function renew() {
   }
   Object.assign(document.body.dataset, {live: fresh.body.dataset.live, name: fresh.body.dataset.name});
   stay();
+  giveBack();
   await drawAll();
 }
 

@@ -93,6 +93,7 @@ def _columns(
     ]
     goal, targets = compared.goal, [score.value(row["target_accuracy"]) for row in rows]
     several = len({row["algorithm"] for row in rows}) > 1
+    reached = any(row["reached"] for row in rows)  # columns without a number make room for all others
     return [
         Column("strategy", [Text(row["label"], style="bold") for row in rows], left=True, widest=label_width(width)),
         *([Column("algorithm", [row["algorithm"] for row in rows], 3, left=True)] if several else []),
@@ -106,8 +107,8 @@ def _columns(
         Column("early\nstop", [score.value(row["early_stop_accuracy"]) for row in rows], 4),
         *_personal_columns(rows, score, in_comparison(compared)),
         *([Column("target", targets, 9)] if len(set(targets)) > 1 else []),
-        Column(f"rounds\nto {goal}", rounds, 9),
-        Column(f"time\nto {goal}", _times_to_target(compared, rows), 8),
+        Column(f"rounds\nto {goal}", rounds, 9 if reached else 0),
+        Column(f"time\nto {goal}", _times_to_target(compared, rows), 8 if reached else 0),
         Column("Jain", [index(row["jain"]) for row in rows], 7),
         Column("bytes", [size(row["bytes"]) for row in rows], 6),
         Column("client\npasses", [count(row["client_passes"]) for row in rows], 1),
