@@ -62,3 +62,38 @@ def test_declarations_of_algorithms_are_checked() -> None:
         UsageError, match=r"^Mine\.needs = 'public': should be a set, such as frozenset\(\{'holdout'\}\)$"
     ):
         type("Mine", (Algorithm,), {"needs": "public"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "base", "message"),
+    [
+        ("selection", "fedcohort.selection.Selector", "Mine: defines no select; a strategy is a class with select(self, round)"),
+        ("federation.label_noise", "fedcohort.federation.LabelNoise", "defines no rates; a label noise is a class with rates(self,"),
+        ("federation.feature_shift", "fedcohort.federation.FeatureShift", "defines no draw; a feature shift is a class with draw("),
+        ("systems.latency", "fedcohort.federation.Latency", "defines no times; a latency law is a class with times(self, num_samples"),
+        ("systems.network", "fedcohort.federation.Network", "defines no split; a network law is a class with split(self, num_clie"),
+        ("systems.availability", "fedcohort.federation.Availability", "no presence; an availability law is a class with presence(se"),
+        ("training.loss", "fedcohort.algorithms.Loss", "client 1: Mine: defines no samples; a loss is a class with samples(self,"),
+        ("model", "fedcohort.Model", "Mine: defines no build; a model is a class with build(self, shape, num_classes)"),
+    ],
+)  # fmt: skip
+def test_a_class_without_the_method_of_its_base(
+    setting: str, base: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a misspelled name: a line that says which method, not a traceback."""
+    module, _, name = base.rpartition(".")
+    code = f"from {module} import {name}\nfrom fedcohort.algorithms import parameters\n@parameters\nclass Mine({name}):\n    pass\n"
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    refused(call("run", "--set", f"{setting}=mine.py:Mine", "--set", "rounds=1", "--quiet"), message)
+
+
+def test_a_feature_shift_that_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nfrom fedcohort.federation import FeatureShift\nclass Mine(FeatureShift):\n"
+        "    def draw(self, clients, space, rng):\n        return np.zeros(len(clients))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    result = call("run", "--set", "federation.feature_shift=mine.py:Mine", "--set", "rounds=1", "--quiet")
+    refused(result, "Mine: defines no change; a feature shift is a class with change(self, samples, drawn, space, rng)")

@@ -121,6 +121,13 @@ def test_a_missing_file_and_columns_of_a_text(tmp_path: Path) -> None:
         load("dialogue", label_column="role")
     with pytest.raises(UsageError, match=r"lines: 'AB' should be a pair of texts \(role, text\)"):
         from_text(["AB"])  # type: ignore[list-item]
+    for path in ("play.txt", Path("play.txt")):
+        with pytest.raises(UsageError, match=r"should be pairs .*; to read a text file, .*: data\.name = 'play\.txt'$"):
+            from_text(path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"lines is a dictionary; .*: lines\.items\(\)$"):
+        from_text({"A": "b"})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match=r"window = '8': should be a number of characters from 1 to 100,000$"):
+        from_text([("A", "b")], window="8")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="task = 'word': valid are 'next' and 'role'"):
         from_text([("A", "b")], task="word")
 

@@ -91,9 +91,13 @@ def test_what_cannot_be_used_is_refused_in_one_line(train: Any, options: dict[st
 
 
 def test_train_and_test_need_the_same_length_and_task() -> None:
-    with pytest.raises(UsageError, match="train and test sequences have other shapes"):
+    with pytest.raises(
+        UsageError, match=r"train and test sequences have other shapes, 3 tokens and a label .*, or 2 tokens"
+    ):
         from_tokens((TOKENS, NEXT), (TOKENS[:, :2], NEXT[:, :2]))
-    with pytest.raises(UsageError, match="train and test sequences have other shapes"):
+    with pytest.raises(
+        UsageError, match=r"train and test sequences have other shapes, .* each position, or 3 tokens and one label"
+    ):
         from_tokens((TOKENS, NEXT), (TOKENS, CLASSES))
 
 

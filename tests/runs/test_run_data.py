@@ -300,6 +300,18 @@ def test_a_network_that_cannot_read_integers_is_refused_with_a_hint():
         fedcohort.run(Experiment(rounds=1, federation={"clients": 3}), data=tokens(), model=nn.Linear(6, 2))
 
 
+def test_a_network_that_cannot_read_a_data_set_of_tokens_is_told_of_the_vocabulary():
+    """Not to convert the tokens, which are no numbers."""
+    given, experiment = tokens(), Experiment(rounds=1, federation={"clients": 3, "partition": "iid"})
+    data = fedcohort.from_tokens(
+        (given.train_features, given.train_labels), (given.test_features, given.test_labels), vocabulary=50
+    )
+    too_small = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(24, 2))
+    for model in (too_small, nn.Linear(6, 2)):
+        with pytest.raises(UsageError, match=r"the samples are int64: use nn\.Embedding\(shape\.vocabulary, …\)$"):
+            fedcohort.run(experiment, data=data, model=model)
+
+
 # ---- settings that the data decide ----
 
 

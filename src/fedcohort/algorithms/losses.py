@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 
 __all__ = [
@@ -64,7 +64,7 @@ class Loss:
             labels: int64 [B]; for :attr:`numeric` losses, numbers that are scaled to standard deviation 1.
             outputs: softmax outputs of the received model, without gradient, [B, K]; only if :attr:`needs_outputs`.
         """
-        raise NotImplementedError
+        raise not_defined(self, Loss.samples, "a loss")
 
 
 @parameters

@@ -1,11 +1,12 @@
-"""Check that methods of a user's class take the arguments that they are called with."""
+"""Check that a user's class has the methods that are called, and that they take the arguments of the call."""
 
 import inspect
+from collections.abc import Callable
 from types import FunctionType
 
 from fedcohort.core.errors import UsageError
 
-__all__ = ["check_methods"]
+__all__ = ["check_methods", "not_defined"]
 
 
 def check_methods(cls: type, base: type) -> None:
@@ -32,3 +33,19 @@ def check_methods(cls: type, base: type) -> None:
             raise UsageError(
                 f"{cls.__name__}.{name}({takes}): must take the arguments ({', '.join([*positional, *named])})"
             ) from None
+
+
+def not_defined(given: object, method: Callable[..., object], kind: str) -> UsageError:
+    """The error for an object whose class lacks a method.
+
+    Args:
+        given: the object.
+        method: the method of the base class, which names the arguments.
+        kind: what such an object is, with its article.
+
+    >>> print(not_defined(3, str.join, "a text"))
+    int: defines no join; a text is a class with join(self, iterable)
+    """
+    takes = ", ".join(inspect.signature(method).parameters)
+    name = method.__name__
+    return UsageError(f"{type(given).__name__}: defines no {name}; {kind} is a class with {name}({takes})")

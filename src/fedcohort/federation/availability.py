@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.core.formatted_values import counted
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
@@ -55,7 +55,7 @@ class Availability:
         Raises:
             UsageError: the law does not cover ``rounds`` rounds and ``num_clients`` clients.
         """
-        raise NotImplementedError
+        raise not_defined(self, Availability.presence, "an availability law")
 
     def fingerprint(self) -> str:
         """A hash of what the law reads from files; a run can be resumed only with the same hash. Empty for laws without files."""

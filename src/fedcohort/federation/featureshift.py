@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 from fedcohort.core.unseeded_draws import warning_of_draws
 
@@ -88,7 +88,7 @@ class FeatureShift:
 
     def draw(self, clients: Indices, space: Space, rng: np.random.Generator) -> Array:
         """The random parameters of each of these clients, [len(clients), …]."""
-        raise NotImplementedError
+        raise not_defined(self, FeatureShift.draw, "a feature shift")
 
     def words(self, drawn: Array) -> list[str]:
         """The random parameters of each client as text for tables; empty strings if there is nothing to show."""
@@ -103,7 +103,7 @@ class FeatureShift:
             space: shape and scale of the samples.
             rng: random numbers for the change.
         """
-        raise NotImplementedError
+        raise not_defined(self, FeatureShift.change, "a feature shift")
 
 
 @parameters

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 from fedcohort.core.unseeded_draws import warning_of_draws
 
@@ -76,7 +76,7 @@ class LabelNoise:
 
     def rates(self, num_clients: int, rng: np.random.Generator) -> Values:
         """ρ_i of every client, float64 [m], in [0, 1]."""
-        raise NotImplementedError
+        raise not_defined(self, LabelNoise.rates, "a label noise")
 
 
 @parameters

@@ -17,7 +17,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
 
@@ -48,7 +48,7 @@ class Latency:
             num_samples: training samples N_i of each client, int64 [m].
             seed: the experiment's seed.
         """
-        raise NotImplementedError
+        raise not_defined(self, Latency.times, "a latency law")
 
     def least(self, num_samples: Indices, seed: int) -> Values:
         """A lower bound of each client's time in any round, float64 [m]; 0 if none is known."""
@@ -109,7 +109,7 @@ class Network:
             seed: the experiment's seed.
             nominal_bytes: size of one model down and one model up.
         """
-        raise NotImplementedError
+        raise not_defined(self, Network.split, "a network law")
 
 
 @parameters

@@ -4,7 +4,9 @@ A text becomes a data set in the way of LEAF's Shakespeare (Caldas et al. 2018, 
 and cut into windows that do not overlap. A role is a client of ``partition = "natural"``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +51,15 @@ def from_text(
     where = brief(name)
     if task not in ("next", "role"):
         raise UsageError(f"{where}: task = {task!r}: valid are 'next' and 'role'")
-    if not 1 <= window <= 100_000:
-        raise UsageError(f"{where}: window = {window}: should be a number of characters from 1 to 100,000")
+    if not isinstance(window, Integral) or not 1 <= window <= 100_000:
+        raise UsageError(f"{where}: window = {shown(window)}: should be a number of characters from 1 to 100,000")
+    if isinstance(lines, str | PathLike):
+        raise UsageError(
+            f"{where}: lines = {shown(lines)}: should be pairs of texts (role, text); to read a text file, name it in the experiment: "
+            "data.name = 'play.txt'"
+        )
+    if isinstance(lines, Mapping):
+        raise UsageError(f"{where}: lines is a dictionary; give pairs of texts (role, text): lines.items()")
     said: dict[str, list[str]] = {}
     for line in lines:
         if not (isinstance(line, tuple | list) and len(line) == 2 and all(isinstance(part, str) for part in line)):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.formatted_values import counted
 from fedcohort.federation.array_checks import (
     brief,
     check_class_names,
@@ -55,10 +56,14 @@ class TokenDataset(Dataset):
                     )
             kind = "tokens" if self.classes == self.tokens else "classes"
             _check_pair(tokens, labels, self.vocabulary, (len(self.classes), kind), f"{where}: {split}")
-        shapes = [(tokens.shape[1:], labels.shape[1:]) for _, tokens, labels in self._splits()]
+        shapes = [
+            f"{counted(tokens.shape[1], 'token')} and {'a label for each position' if labels.ndim == 2 else 'one label'}"
+            for _, tokens, labels in self._splits()
+        ]
         if shapes[0] != shapes[1]:
             raise UsageError(
-                f"{where}: train and test sequences have other shapes ({shapes[0]} and {shapes[1]}); cut all to the same length"
+                f"{where}: train and test sequences have other shapes, {shapes[0]}, or {shapes[1]}; cut all to the same length, and "
+                "give both the same kind of labels"
             )
         check_classes(self.classes, self.train_labels.ravel(), self.test_labels.ravel(), where)
         if self.writers is not None and len(self.writers) != self.num_train:

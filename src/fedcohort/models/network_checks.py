@@ -102,7 +102,7 @@ class _Check:
     ) -> None:
         self.logits = logits and not numbers
         self.module, self.samples, self.name, self.kept = module, samples, name, kept
-        self.shape = list(samples.shape[1:])
+        self.shape, self.tokens = list(samples.shape[1:]), isinstance(tokens, TokenShape)
         positions = self.shape if isinstance(tokens, TokenShape) and tokens.each_position else []
         self.outputs = [*positions, num_classes]
         self.kind, self.returned = (
@@ -275,10 +275,10 @@ class _Check:
         try:
             outputs: object = twin(samples)
         except Exception as error:
-            integers = "; the samples are int64: convert them in the network (x.float())"
+            cure = "use nn.Embedding(shape.vocabulary, …)" if self.tokens else "convert them in the network (x.float())"
             raise UsageError(
                 f"model = {self.name}: cannot process samples of shape {self.shape}{mode}: {type(error).__name__}: "
-                f"{error}{place_of(error)}{integers * (not samples.is_floating_point())}"
+                f"{error}{place_of(error)}{f'; the samples are int64: {cure}' * (not samples.is_floating_point())}"
             ) from error
         return outputs
 

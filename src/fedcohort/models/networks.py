@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from annotated_types import Ge
 
 from fedcohort.core.errors import UsageError, one_line, shown
+from fedcohort.core.method_signatures import not_defined
 from fedcohort.core.own_code import is_of_package, raised_in, with_place
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
@@ -43,7 +44,7 @@ class Model:
 
     def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
         """Return an ``nn.Module`` that maps samples ``[batch, *shape]`` to logits ``[batch, K]``."""
-        raise NotImplementedError
+        raise not_defined(self, Model.build, "a model")
 
 
 class _OfNumbers(Model):

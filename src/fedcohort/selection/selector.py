@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, TypeVar
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.plugins import Card, LabelKind
 from fedcohort.core.state_files import as_before
 from fedcohort.selection.cohort import Cohort
@@ -107,7 +107,7 @@ class Selector:
         Raises:
             UsageError: a class does not define it.
         """
-        raise UsageError(f"{type(self).__name__}: defines no select; a strategy is a class with select(self, round)")
+        raise not_defined(self, Selector.select, "a strategy")
 
     def admit(self, updates: Iterable[UpdateT]) -> Iterator[UpdateT]:
         """Yield the updates that enter the model, in their order; all of them by default.

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.method_signatures import check_methods, not_defined
 
 __all__ = ["Progress", "StoppingRule"]
 
@@ -62,6 +61,4 @@ class StoppingRule:
         Raises:
             UsageError: a class does not define it.
         """
-        raise UsageError(
-            f"{type(self).__name__}: defines no check; a stopping rule is a class with check(self, progress)"
-        )
+        raise not_defined(self, StoppingRule.check, "a stopping rule")
