@@ -255,6 +255,15 @@ def test_networks_with_equal_weights_differ_by_what_else_changes_their_outputs(
     assert identity(one) != identity(other)
 
 
+def test_a_compiled_network_is_the_same_in_every_process() -> None:
+    """An interrupted run was not found: torch.compile notes an address in the network."""
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    one, other = torch.compile(net), torch.compile(copy.deepcopy(net))
+    assert identity(one) == identity(other)
+    net[0].requires_grad_(False)
+    assert identity(one) != identity(other)
+
+
 def test_a_network_that_was_frozen_is_another_run(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3))
     first = fedcohort.run(small(rounds=1, **IID), data=blobs(), model=net, runs=tmp_path)

@@ -19,6 +19,7 @@ from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.own_measures import own_measures
 from fedcohort.report.failed_training import about_judged
 from fedcohort.report.federation_page import pictures
+from fedcohort.report.headline import answers
 from fedcohort.report.page import page
 from fedcohort.report.paper_tables import to_latex
 from fedcohort.report.report_data import gather
@@ -90,6 +91,27 @@ def test_a_page_with_rows_without_scores_has_its_charts(tmp_path: Path) -> None:
     assert len(figure.data["clients_last"]) == 2 * 2 * 4
     left_out = "Clients whose score is −∞, because the model diverged, are not drawn: 8 of {!r} and 8 of {!r}."
     assert figure.note.endswith(left_out.format("uniform, lr=1000.0", "power-of-choice, lr=1000.0"))
+
+
+def test_the_headline_of_one_row_says_under_which_seeds_it_diverged(tmp_path: Path) -> None:
+    """It said that the row was not tested in any of its rounds."""
+    numbers: dict[str, Any] = {
+        "facts": {"labels": "numbers"},
+        "training": {"loss": "mse"},
+        "data": {"name": "diabetes"},
+    }
+
+    def one(seed: int, *scores: float) -> fedcohort.Run:
+        rounds = [
+            played(t, [0, 1], test_accuracy=score, test_loss=1 - score, class_accuracy=[])
+            for t, score in enumerate(scores, start=1)
+        ]
+        return written(tmp_path / str(seed), rounds, seed=seed, **numbers)
+
+    runs = [one(0, 0.2, math.nan), one(1, 0.1, 0.3), one(2, math.nan, math.nan)]
+    for shown, words in ((runs, "its model diverged under seeds 0 and 2 of 3."), (runs[:1], "its model diverged.")):
+        result, *_ = dict(answers(gather(shown))[0].answers)["Result"]
+        assert result == f"'uniform' has no test R² in round 2: {words}"
 
 
 def test_the_mean_score_ends_where_the_model_of_a_seed_diverged(tmp_path: Path) -> None:

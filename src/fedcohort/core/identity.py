@@ -314,7 +314,8 @@ def _entry(name: str, value: Any, model: str) -> bytes:
 def _settings(layer: "nn.Module", used: _Used) -> list[str]:
     """What neither the text nor the state of a layer says: frozen parameters, buffers that are not saved, hooks, and attributes.
 
-    Of the attributes of a layer of a package, only plain values and functions count; layers of torch print theirs, if they print any.
+    Of the attributes of a layer of a package, only public ones that are plain values or functions count: what ``torch.compile`` notes
+    in others is new in every process. Layers of torch print theirs, if they print any.
     """
     from torch import nn
 
@@ -331,6 +332,6 @@ def _settings(layer: "nn.Module", used: _Used) -> list[str]:
         *(
             f"{name}={_value(value, used)}"
             for name, value in own.items()
-            if written or is_plain(value) or isinstance(value, FunctionType)
+            if written or (not name.startswith("_") and (is_plain(value) or isinstance(value, FunctionType)))
         ),
     ]

@@ -27,6 +27,8 @@ from fedcohort.report.lead_words import clearness, differ, difference, too_few, 
 from fedcohort.report.report_data import Reading, Story
 from fedcohort.report.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
+from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.study.guessing import diverged_seeds
 from fedcohort.study.references import Group
 from fedcohort.study.verdicts import (
     BETTER,
@@ -114,9 +116,22 @@ def _of_single(compared: Comparison, position: int, readings: Sequence[Reading])
     """The result of the only row of a group, and whether it is no sound one."""
     rounds, planned = (max(each) for each in zip(*((r.num_rounds, r.experiment.rounds) for r in readings), strict=True))
     so_far = "" if all(reading.ended for reading in readings) else f" of {formatted_values.count(planned)}"
-    said = _single(compared.table.iloc[position].to_dict(), rounds, so_far, compared.score)
+    said = _diverged(compared, position, rounds) or _single(
+        compared.table.iloc[position].to_dict(), rounds, so_far, compared.score
+    )
     reason = problem(compared, position)
     return (said, f"This is no sound result: {reason}. See Health.") if reason else (said,)
+
+
+def _diverged(compared: Comparison, position: int, rounds: int) -> str:
+    """Why the only row has no test score after so many rounds, if its models diverged; empty otherwise."""
+    runs = compared.measured(position)
+    seeds = diverged_seeds(runs)
+    if not seeds or not math.isnan(compared.table["accuracy"][position]):
+        return ""
+    where = f" under {seeds_in_words(seeds)} of {len(runs)}" if len(runs) > 1 else ""
+    label, number = compared.rows[position].label, formatted_values.count(rounds)
+    return f"'{label}' has no test {compared.score.name} in round {number}: its model diverged{where}."
 
 
 def _single(row: Mapping[Any, Any], rounds: int, so_far: str, score: ScoreStyle) -> str:

@@ -163,7 +163,8 @@ def _for_named_partition(experiment: Experiment, given: Given, dataset: Dataset)
     partition, clients = experiment.federation.partition, experiment.federation.clients
     natural = partition.name == "natural" or partition.parameters.get("natural") is True
     if dataset.writers is not None and natural and "federation.clients" in experiment.unnamed:
-        if eligible := _num_eligible(dataset, int(partition.parameters["min_size"])):  # without any, the partition says so
+        eligible = _num_eligible(dataset, int(partition.parameters["min_size"]))
+        if eligible:  # without any, the partition says so
             clients = eligible
             _say(given, f"federation.clients: not given, so {clients}, all clients of the data with enough samples")
     elif dataset.writers is not None and not natural and partition.name in partition.table.builtin:
