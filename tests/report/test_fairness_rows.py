@@ -37,7 +37,10 @@ def test_the_difference_of_the_worst_clients_is_that_of_the_comparison(tmp_path:
 def test_without_measurements_of_clients_there_is_no_column(tmp_path: Path, seeds: int) -> None:
     _, told = story(tmp_path, seeds)
     assert {row["worst_difference"].text for row in fairness_rows(told)} == {"–"}
-    assert not re.search('data-field="worst_difference"', page(told))
+    html = page(told)
+    assert not re.search('data-field="worst_difference"', html)
+    assert not re.search('data-field="worst"|of the worst', html), "a column of dashes"
+    assert "The accuracy of clients was not measured." in html
 
 
 def test_one_seed_has_a_difference_without_an_interval_and_no_verdict(tmp_path: Path) -> None:

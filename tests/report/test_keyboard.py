@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from fedcohort.report.live import serve
-from fedcohort.report.report_data import find_runs
+from fedcohort.report.page import page as report
+from fedcohort.report.report_data import find_runs, gather
+from tests.records import played, written
 from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, watch
 from tests.report.test_browser import pytestmark as needs_chromium
 
@@ -51,6 +53,46 @@ def test_the_bar_does_not_cover_what_has_the_focus(opened: Any) -> None:
         if not at["body"] and not at["inside"] and 0 < at["bar"] < 300 and at["top"] < at["bar"]:
             covered.append(at)
     assert covered == []
+
+
+COVERED = """(() => { const e = document.activeElement, table = e.closest('table');
+    if (!table || e.closest('tr > :first-child')) return '';
+    const names = table.querySelector('thead th').getBoundingClientRect();
+    return e.getBoundingClientRect().right <= names.right + 4 ? table.id + ': ' + e.textContent : ''; })()"""
+"""The control that has the focus, if the names of the rows of its table lie over it."""
+
+
+def test_the_names_of_rows_do_not_cover_what_has_the_focus(browser: Any, page_of_runs: Path) -> None:
+    """On phones, headings scrolled to the left end of their table, where the names of its rows stay."""
+    page = Watched(browser, reduced_motion="reduce", viewport={"width": 375, "height": 700}).open(page_of_runs.as_uri())
+    page.locator("#wall .sort").last.focus()
+    found = []
+    for _ in range(60):
+        page.keyboard.press("Shift+Tab")
+        found.append(page.evaluate(COVERED))
+    assert [one for one in found if one] == []
+    page.close()
+
+
+def test_the_head_of_a_long_table_does_not_cover_what_has_the_focus(browser: Any, tmp_path: Path) -> None:
+    """Backwards, names of rows scrolled to the upper end of their table, where its head stays."""
+    rounds = [played(t, [0, 1]) for t in (1, 2)]
+    kinds = ["uniform", *({"name": "powd", "d": number} for number in range(3, 32))]
+    runs = [written(tmp_path / f"{i}", rounds, label=f"row {i}", selection=kind) for i, kind in enumerate(kinds)]
+    (tmp_path / "page.html").write_text(report(gather(runs)), encoding="utf-8")
+    watched = Watched(browser, reduced_motion="reduce", viewport={"width": 1200, "height": 700})
+    page = watched.open((tmp_path / "page.html").as_uri())
+    page.locator("#results tbody .light").last.focus()
+    covered = []
+    for _ in range(29):
+        page.keyboard.press("Shift+Tab")
+        head, name = page.evaluate(
+            "['#results thead th', ':focus'].map(e => document.querySelector(e).getBoundingClientRect().bottom)"
+        )
+        covered += [name] if name <= head + 4 else []
+    assert page.locator(":focus").inner_text() == "row 0"
+    assert covered == []
+    page.close()
 
 
 @pytest.mark.parametrize("width", [1200, 800])

@@ -409,7 +409,9 @@ def test_a_run_goes_on_without_a_page_that_cannot_be_served(tmp_path: Path, monk
 
 def test_several_experiments_and_none_yet(tmp_path: Path) -> None:
     live = Live(tmp_path / "not-there-yet")
-    assert "no run yet" in live.page(None)
+    assert "no run yet" in (text := live.page(None))
+    assert "No run has begun yet." in text, "Reproduction was a heading without a word"
+    assert "This file contains all data" not in text, "of a page that is no file"
     for rounds, name in enumerate(("first", "second <b>"), start=1):
         fedcohort.run(small(rounds=rounds, name=name), runs=tmp_path / "not-there-yet")
     text = live.page(None)

@@ -70,7 +70,7 @@ HEADINGS = {
         "None of these strategies scores its candidates: all clients had the same chance, or all clients took part.",
     ),
     "cost": ("Cost", "No round has been played yet."),
-    "how": ("Reproduction", ""),
+    "how": ("Reproduction", "No run has begun yet."),
 }
 """Heading of each section, and what it says if there is nothing to show."""
 
