@@ -572,6 +572,11 @@ def test_available_must_be_ids(available: Any) -> None:
     refuses("available", Chooser(Uniform(), CENSUS).select, available)
 
 
+def test_a_number_of_clients_is_no_list_of_ids() -> None:
+    words = f"available = {M}: must be ids of clients, which are integers, such as range({M})"
+    refuses(words, Chooser(Uniform(), CENSUS).select, M)
+
+
 def test_names_of_clients_are_no_ids() -> None:
     words = (
         f"available = ['clinic-a', 'clinic-b']: must be ids of clients, which are integers from 0 to {M - 1}, not names"

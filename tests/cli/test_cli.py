@@ -598,6 +598,7 @@ def test_a_strategy_of_ones_own_is_shown(tmp_path: Path) -> None:
     )
     refused(call("strategies", "nowhere.py:Mine"), "name = 'nowhere.py:Mine'", "there is no file nowhere.py")
     refused(call("strategies", f"{tmp_path / 'mine.py'}:Other"), "defines no Other")
+    refused(call("strategies", "mine.py"), "mine.py: for a class in this file, write 'mine.py:Class'")
 
 
 def test_what_is_no_strategy_is_refused_in_one_line(tmp_path: Path) -> None:

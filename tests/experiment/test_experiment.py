@@ -97,6 +97,20 @@ def test_a_field_of_a_class_without_parameters_says_what_is_missing(tmp_path: Pa
         Experiment(algorithm={**own, "nu": 2.0})
 
 
+def test_a_field_of_a_class_without_a_type_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from fedcohort.algorithms import Algorithm, parameters\n\n@parameters\nclass Mine(Algorithm):\n"
+        "    mu = 1.0\n    keeps_models = True\n"
+    )
+    own = {"name": f"{tmp_path}/mine.py:Mine"}
+    with pytest.raises(
+        UsageError, match=r"^algorithm\.mu: is no parameter of .*, because it has no type; write mu: float = 1\.0$"
+    ):
+        Experiment(algorithm={**own, "mu": 2.0})
+    with pytest.raises(UsageError, match=r"^algorithm\.keeps_models: unknown key for "):
+        Experiment(algorithm={**own, "keeps_models": False})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

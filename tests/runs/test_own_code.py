@@ -75,6 +75,7 @@ def test_an_iterator_at_its_end_is_an_error_of_the_function(tmp_path: Path) -> N
         ({"selector": "ucb"}, r"^selector = 'ucb': give an object, such as UCB\(\); .* Experiment\(selection='ucb'\)$"),
         ({"selector": FedAvg()}, r"^selector = an object of type FedAvg: .* that extends fedcohort\.selection\.Selector, "),
         ({"selector": FedAvg}, r"^selector = the class FedAvg: give an object that extends fedcohort\.selection\.Selector"),
+        ({"selector": [UCB, UCB()]}, r"^selector = an object of type list: give one object, .*compare also takes a dict"),
         ({"selector": Strict}, r"^selector = Strict\.size: required, but not given$"),
         ({"algorithm": UCB()}, r"^algorithm = an object of type UCB: give an object that extends fedcohort\.algorithms\.Algorithm, "),
         ({"algorithm": "fedprox"}, r"^algorithm = 'fedprox': .*Experiment\(algorithm='fedprox'\)$"),

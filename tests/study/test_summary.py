@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -240,9 +241,9 @@ def test_a_run_in_which_training_failed_has_no_target_of_its_own(tmp_path: Path)
     assert "Jain's index of admitted updates: not known" in both, "a column of the table has it"
 
 
-@pytest.mark.parametrize("target", [0.0, 1.5, -1.0, math.nan])
-def test_a_target_that_is_no_accuracy(target: float, run: Run) -> None:
-    with pytest.raises(UsageError, match=r"^target = "):
+@pytest.mark.parametrize("target", [0.0, 1.5, -1.0, math.nan, "30%", [0.3]])
+def test_a_target_that_is_no_accuracy(target: Any, run: Run) -> None:
+    with pytest.raises(UsageError, match=r"^target = .*: give a test accuracy above 0 and at most 1, such as 0\.8$"):
         run.summary(target)
 
 

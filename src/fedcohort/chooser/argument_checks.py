@@ -106,7 +106,9 @@ def ids_of(available: Iterable[int], num_clients: int) -> Indices:
     values = _array([] if isinstance(listed, list) and not listed else listed, "available")
     if values.size and (values.dtype.kind not in "iu" or values.ndim != 1):
         few = values[:5].tolist() if values.ndim else available
-        raise UsageError(f"available = {shown(few)}: must be ids of clients, which are integers")
+        raise UsageError(
+            f"available = {shown(few)}: must be ids of clients, which are integers, such as range({num_clients})"
+        )
     ordered = np.sort(values.astype(np.int64))  # np.unique takes 25 times as long for a million ids
     ids: Indices = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
     wrong = ids[(ids < 0) | (ids >= num_clients)]

@@ -52,6 +52,8 @@ def _sections(name: str | None) -> dict[str, list[dict[str, object]]]:
     choices = sorted(Choice.__subclasses__(), key=lambda choice: (choice is not Selection, choice is not Algorithm))
     known = {known for choice in choices for known in choice.table}
     wanted = known if name is None else {name} & known or set(all_meant(name, known)) & known
+    if not wanted and str(name).endswith(".py"):
+        raise UsageError(f"{name}: for a class in this file, write '{name}:Class'")
     if not wanted:
         raise UsageError(f"{name}: no plug-in has this name; {nearest(str(name), known)}")
     sections = {choice.table.kind: _entries(choice.table, wanted, every=name is None) for choice in choices}

@@ -188,6 +188,10 @@ def _unknown(plugin: type, name: str, key: str, fields: Collection[str]) -> str:
     """What to do about a parameter that a class does not declare, with the key before it."""
     if key in inspect.get_annotations(plugin) and "__pydantic_fields__" not in vars(plugin):
         return f"{key}: is no parameter of {name!r} yet; mark the class {plugin.__name__} with @parameters"
+    value = vars(plugin).get(key)
+    inherited = any(hasattr(base, key) for base in plugin.__bases__)
+    if isinstance(value, bool | int | float | str) and key not in inspect.get_annotations(plugin) and not inherited:
+        return f"{key}: is no parameter of {name!r}, because it has no type; write {key}: {type(value).__name__} = {value!r}"
     return f"{key}: unknown key for {name!r}; {nearest(key, fields)}"
 
 

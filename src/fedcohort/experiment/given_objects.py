@@ -223,6 +223,11 @@ def _plugin(name: str, given: object) -> object:
         raise UsageError(
             f"{name} = {shown(given)}: give an object, such as {example}; a name is a setting: Experiment({setting}={given!r})"
         )
+    if isinstance(given, list | tuple):
+        raise UsageError(
+            f"{name} = {_kind(given)}: give one object, such as {example}; fedcohort.compare also takes a dictionary from "
+            "labels to objects, and adds a row for each"
+        )
     raise UsageError(
         f"{name} = {_kind(given)}: give an object that extends {base.__module__.rsplit('.', 1)[0]}.{base.__name__}, "
         f"such as {example}"

@@ -4,7 +4,7 @@ A text becomes a data set in the way of LEAF's Shakespeare (Caldas et al. 2018, 
 and cut into windows that do not overlap. A role is a client of ``partition = "natural"``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -53,18 +53,8 @@ def from_text(
         raise UsageError(f"{where}: task = {task!r}: valid are 'next' and 'role'")
     if not isinstance(window, Integral) or not 1 <= window <= 100_000:
         raise UsageError(f"{where}: window = {shown(window)}: should be a number of characters from 1 to 100,000")
-    if isinstance(lines, str | PathLike):
-        raise UsageError(
-            f"{where}: lines = {shown(lines)}: should be pairs of texts (role, text); to read a text file, name it in the experiment: "
-            "data.name = 'play.txt'"
-        )
-    if isinstance(lines, Mapping):
-        raise UsageError(f"{where}: lines is a dictionary; give pairs of texts (role, text): lines.items()")
     said: dict[str, list[str]] = {}
-    for line in lines:
-        if not (isinstance(line, tuple | list) and len(line) == 2 and all(isinstance(part, str) for part in line)):
-            raise UsageError(f"{where}: lines: {shown(line)} should be a pair of texts (role, text)")
-        role, text = line
+    for role, text in _pairs(lines, where):
         said.setdefault(role, []).append(text)
     texts = {role: "".join(f"{text}\n" for text in parts) for role, parts in said.items()}
     alphabet = "".join(sorted(set("".join(texts.values()))))
@@ -84,6 +74,25 @@ def from_text(
         vocabulary=[NAMES.get(c, c if c.isprintable() else f"U+{ord(c):04X}") for c in alphabet],
         classes=None if task == "next" else list(texts),
     )  # fmt: skip
+
+
+def _pairs(lines: Iterable[tuple[str, str]], where: str) -> Iterator[tuple[str, str]]:
+    """The pairs (role, text), checked.
+
+    Raises:
+        UsageError: something is no such pair, or all of it is a path or a dictionary.
+    """
+    if isinstance(lines, str | PathLike):
+        raise UsageError(
+            f"{where}: lines = {shown(lines)}: should be pairs of texts (role, text); to read a text file, name it in the experiment: "
+            "data.name = 'play.txt'"
+        )
+    if isinstance(lines, Mapping):
+        raise UsageError(f"{where}: lines is a dictionary; give pairs of texts (role, text): lines.items()")
+    for line in lines:
+        if not (isinstance(line, tuple | list) and len(line) == 2 and all(isinstance(part, str) for part in line)):
+            raise UsageError(f"{where}: lines: {shown(line)} should be a pair of texts (role, text)")
+        yield line[0], line[1]
 
 
 def _windows(texts: dict[str, str], alphabet: str, length: int, step: int) -> tuple[Indices, Indices]:

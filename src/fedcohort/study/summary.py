@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.arrays import Values
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, shown
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
 from fedcohort.study.references import Entry, grouped
@@ -193,8 +194,8 @@ def _targets(measured: Sequence[Measured]) -> list[Target]:
 
 def summary(run: Run, target: float | None = None) -> Summary:
     """Summarize a run from its record; see :meth:`fedcohort.Run.summary`."""
-    if target is not None and not 0 < target <= 1:
-        raise UsageError(f"target = {target}: give a test accuracy above 0 and at most 1, such as 0.8")
+    if target is not None and not (isinstance(target, Real) and 0 < target <= 1):
+        raise UsageError(f"target = {shown(target)}: give a test accuracy above 0 and at most 1, such as 0.8")
     measured = Measured(run)
     if target is not None:
         return _summary(measured, target, "argument")
