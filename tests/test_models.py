@@ -2,6 +2,7 @@
 
 import functools
 import math
+import pickle
 import re
 from contextlib import closing
 from pathlib import Path
@@ -213,3 +214,23 @@ def test_an_error_of_a_library_says_what_its_function_is_called_with() -> None:
         as_model(nn.Linear).build((5,), 3)
     with pytest.raises(UsageError, match=r"^model: Embedding raised RuntimeError: .*; it is called with no arguments$"):
         as_model(functools.partial(nn.Embedding, -1, 4)).build((5,), 3)
+
+
+def test_a_function_that_returns_the_same_parameters_again_is_refused() -> None:
+    """Threads, and the runs of several seeds, would train them together. Frozen parameters can be shared."""
+    network, body = nn.Linear(4, 3), nn.Linear(4, 4)
+    for same in (lambda: network, lambda: nn.Sequential(body, nn.Linear(4, 3))):
+        model = as_model(same)
+        model.build((4,), 3)
+        with pytest.raises(
+            UsageError, match=r"returned a network whose parameter \S+ is that of an earlier one; build a new"
+        ):
+            model.build((4,), 3)
+    stored = pickle.dumps(network)
+    again = as_model(lambda: pickle.loads(stored))
+    assert again.build((4,), 3) is not again.build((4,), 3)
+    frozen = nn.Linear(4, 4).requires_grad_(False)
+    model = as_model(lambda: nn.Sequential(frozen, nn.Linear(4, 3)))
+    assert all(next(model.build((4,), 3).children()) is frozen for _ in range(2))
+    given = as_model(network)
+    assert given.build((4,), 3) is not given.build((4,), 3)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedcohort.federation.load_dataset import load as load_dataset
     from fedcohort.federation.texts import from_text
     from fedcohort.federation.token_data import from_tokens
-    from fedcohort.models.networks import Model
+    from fedcohort.models.base import Model
 
 __all__ = [
     "Advice", "Chooser", "ClientResult", "Comparison", "Dataset", "Experiment", "Model", "Race", "Run", "ServerRecord", "UsageError",
@@ -35,7 +35,7 @@ __getattr__, __dir__ = lazy_names(
         "Comparison": "api:Comparison",
         "Dataset": "federation.datasets:Dataset",
         "Experiment": "experiment:Experiment",
-        "Model": "models.networks:Model",
+        "Model": "models.base:Model",
         "Race": "api:Race",
         "Run": "api:Run",
         "ServerRecord": "chooser:ServerRecord",

@@ -58,9 +58,6 @@ class Watching(nn.Module):
         logits: Tensor = self.layer(x.flatten(1))
         return logits
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Watching":
-        return Watching(*self.seen)
-
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(768, 200), nn.ReLU(), nn.Linear(200, 4)),
@@ -115,8 +112,9 @@ def test_bits_depend_on_the_number_of_threads_of_a_client_alone(name: str, pictu
 def test_only_trainings_have_more_threads(pictures: Federation) -> None:
     """Those for a question, too; other answers and evaluations have the bits that they have without."""
     training, otherwise = set[int](), set[int]()
-    network = Watching(training, otherwise)
-    with closing(engine_for(pictures, lambda: network, threads_per_client=3, workers=2)) as engine:
+    with closing(
+        engine_for(pictures, lambda: Watching(training, otherwise), threads_per_client=3, workers=2)
+    ) as engine:
         model = engine.initial_model()
         training.clear(), otherwise.clear()  # type: ignore[func-returns-value]
         for clients in (CLIENTS, CLIENTS[:1]):  # a single client is trained by the calling thread

@@ -1,50 +1,29 @@
-"""Models: softmax regression, a small perceptron, three small CNNs and a ResNet-18, or any ``nn.Module`` of your own.
-
-A model is a ``@parameters`` class with ``build(shape, num_classes) -> nn.Module``. ``shape`` is the shape of one sample: ``(d,)``
-for a table, ``(C, H, W)`` for an image, a :class:`fedcohort.core.token_shape.TokenShape` ``(L,)`` for a sequence of tokens. The
-module returns logits [batch, K].
-"""
+"""Models: softmax regression, a small perceptron, three small CNNs and a ResNet-18."""
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from annotated_types import Ge
 
-from fedcohort.core.errors import UsageError, one_line, shown
-from fedcohort.core.method_signatures import not_defined
-from fedcohort.core.own_code import is_of_package, raised_in, with_place
+from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Table, short_name
+from fedcohort.models.base import Model
+from fedcohort.models.given_models import AnyModel, as_model
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
     "MODELS",
-    "AnyModel",
     "CnnA",
     "CnnB",
     "CnnStrided",
     "Logistic",
     "Mlp",
-    "Model",
     "ResNet18",
-    "as_model",
     "parameters",
 ]
-
-
-class Model:
-    """Builds a network for a given sample shape. Torch is imported only when the network is built."""
-
-    reads_integers: ClassVar[bool] = True
-    """Whether samples that were handed over as integers enter the network as int64, such as tokens for ``nn.Embedding``. Otherwise,
-    they are converted to floats."""
-
-    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """Return an ``nn.Module`` that maps samples ``[batch, *shape]`` to logits ``[batch, K]``."""
-        raise not_defined(self, Model.build, "a model")
 
 
 class _OfNumbers(Model):
@@ -247,85 +226,6 @@ MODELS = _Models(
         "transformer": "fedcohort.models.sequence_models:Transformer",
     },
 )
-
-
-class _UserModel(Model):
-    """A user's module, or a function or class that builds one."""
-
-    def __init__(self, given: "nn.Module | Callable[..., nn.Module]") -> None:
-        self.given = given
-
-    def build(self, shape: tuple[int, ...], num_classes: int) -> "nn.Module":
-        """See :class:`Model`."""
-        import inspect
-
-        from torch import nn
-
-        if isinstance(self.given, nn.Module):
-            return self._copied(self.given)
-        of_package = is_of_package(self.given)  # such as timm.create_model, which takes a dozen others
-        positional = [
-            p
-            for p in inspect.signature(self.given).parameters.values()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and (p.default is p.empty or not of_package)
-        ]
-        arguments = (shape, num_classes) if len(positional) >= 2 else ()
-        try:
-            module = self.given(*arguments)
-        except Exception as error:
-            function = raised_in(error)
-            if function and not (arguments and isinstance(error, TypeError)):
-                raise
-            function = function or getattr(getattr(self.given, "func", self.given), "__name__", shown(self.given))
-            with_what = (
-                f"the shape of a sample and the number of classes, here {arguments!r}" if arguments else "no arguments"
-            )
-            raise UsageError(f"model: {function} raised {with_place(error)}; it is called with {with_what}") from error
-        if not isinstance(module, nn.Module):
-            raise UsageError(f"model = {shown(self.given)}: returned {type(module).__name__}, not a torch.nn.Module")
-        return module
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_UserModel":
-        """With a copy of a module; functions and classes are not copied."""
-        from torch import nn
-
-        return _UserModel(self._copied(self.given) if isinstance(self.given, nn.Module) else self.given)
-
-    def _copied(self, module: "nn.Module") -> "nn.Module":
-        """A copy of the user's module."""
-        from fedcohort.core.network_copies import copy_of
-
-        try:
-            return copy_of(module)
-        except Exception as error:
-            raise UsageError(
-                f"model = {type(module).__name__}: cannot be copied ({type(error).__name__}: {one_line(error)}); give its class, or a "
-                "function that builds it, in place of the module"
-            ) from error
-
-
-AnyModel: TypeAlias = "Model | type[Model] | nn.Module | Callable[..., nn.Module]"
-"""What users can pass as a model in Python: a :class:`Model`, a module, or a function or class that builds a module."""
-
-
-def as_model(given: AnyModel) -> Model:
-    """A :class:`Model` from what users can pass as a model: a Model, an ``nn.Module``, or a function or class that builds one.
-
-    The function or class is called with ``(shape, num_classes)``, or without arguments if it takes fewer than two.
-
-    Raises:
-        UsageError: the object is none of these.
-    """
-    if isinstance(given, Model):
-        return given
-    if isinstance(given, type) and issubclass(given, Model):
-        return cast(Callable[[], Model], given)()
-    if not callable(given):
-        raise UsageError(
-            f"model = {shown(given)}: give a torch.nn.Module, or a function that builds one; clients train it by gradient descent"
-            + (f"; a name is a setting: Experiment(model={given!r})" if isinstance(given, str) else "")
-        )
-    return _UserModel(cast("nn.Module | Callable[..., nn.Module]", given))
 
 
 def _image(name: str, shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
 from fedcohort.core.token_shape import TokenShape
-from fedcohort.models.networks import Model
+from fedcohort.models.base import Model
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
