@@ -214,10 +214,12 @@ def dropped(shape: int, *, own: bool) -> Callable[[], nn.Module]:
             outputs: Tensor = self.last(hidden + hidden.tanh())
             return outputs
 
-    row = nn.Sequential(
-        nn.Linear(shape, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 5), nn.Dropout(0.2), nn.Linear(5, 3)
-    )
-    return Own if own else lambda: row
+    def row() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(shape, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 5), nn.Dropout(0.2), nn.Linear(5, 3)
+        )
+
+    return Own if own else row
 
 
 @pytest.mark.parametrize("training", [{"momentum": 0.9}, {"batch_size": 0}], ids=str)
