@@ -104,22 +104,22 @@ def _text(value: object) -> str:
 
 def global_names(code: CodeType) -> Iterator[str]:
     """The global variables that code reads, with those of functions inside it, in order."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(step.argval)
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield from global_names(value)
+    return _names_read(code, ("LOAD_GLOBAL", "LOAD_NAME"))
 
 
 def attribute_names(code: CodeType) -> Iterator[str]:
     """The attributes that code reads of any object, with those of functions inside it, in order."""
+    return _names_read(code, ("LOAD_ATTR", "LOAD_METHOD"))
+
+
+def _names_read(code: CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
+    """The names that these instructions read, also in functions inside the code, in order."""
     for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+        if step.opname in instructions:
             yield str(step.argval)
     for value in code.co_consts:
         if isinstance(value, CodeType):
-            yield from attribute_names(value)
+            yield from _names_read(value, instructions)
 
 
 def methods_of(cls: type) -> Iterator[FunctionType]:

@@ -36,7 +36,7 @@ def check_methods(cls: type, base: type) -> None:
 
 
 def not_defined(given: object, method: Callable[..., object], kind: str) -> UsageError:
-    """The error for an object whose class lacks a method.
+    """The error about an object whose class does not define a method that it must have.
 
     Args:
         given: the object.

@@ -238,7 +238,7 @@ def _run(module_name: str, path: Path, content: bytes) -> None:
 
 
 _modules_of_files: dict[str, str] = {}
-"""The modules of plug-ins whose files are on another machine, by the name ``path/to/file.py:Class``."""
+"""The names of the modules of plug-ins that another machine has sent without their files, by ``path/to/file.py:Class``."""
 
 
 def put_module_of_file(name: str, module_name: str) -> None:

@@ -203,8 +203,8 @@ class Experiment(Section):
         return {key: value for key, value in ordered.items() if value or key not in ("variants", "sweep")}
 
     def to_toml(self, copies: Mapping[Path, str] | None = None) -> str:
-        """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment, unless it
-        names ``copies`` of :meth:`own_files`, whose paths are given by file, in the place of these files."""
+        """The description as TOML, complete except for what a user's own data decide. Reading it gives an equal experiment, unless
+        :meth:`own_files` are replaced by ``copies``, which has the path of each file's copy."""
         import tomli_w
 
         values = with_copies(without_unnamed(self.to_dict(), self.left_to_data), copies or {})

@@ -15,13 +15,20 @@ def check_settings(measures: Measures, engine: Engine, validation: float, rounds
         measures, engine: the settings.
         validation: share of the validation set; without one, there is no early stopping.
         rounds: number of rounds of a run.
+
+    Raises:
+        UsageError: two settings exclude each other.
     """
     check_engine(engine)
     _check_measures(measures, validation, rounds)
 
 
 def check_engine(engine: Engine) -> None:
-    """Refuse several threads per client where a call trains several clients, or on a GPU."""
+    """Refuse several threads per client where a call trains several clients, or on a GPU.
+
+    Raises:
+        UsageError: there are several, with such a plan or device.
+    """
     if engine.threads_per_client == 1:
         return
     given = f"engine.threads_per_client = {engine.threads_per_client}"

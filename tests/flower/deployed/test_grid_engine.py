@@ -178,7 +178,7 @@ def test_a_stopping_rule_in_a_file_is_refused_by_the_server_and_by_sites(
         UsageError, match=r"Cohort.stop.rule = '.*rule.py:Never': is a file, and sites do not run files of"
     ):
         list(engine.train(engine.initial_model(), 1, cohort, FedAvg()))
-    monkeypatch.setattr("fedcohort.flower.deployed.grid_engine.check_not_a_file", lambda *_: None)
+    monkeypatch.setattr("fedcohort.flower.deployed.grid_engine.check_name_for_sites", lambda *_: None)
     for update in engine.train(engine.initial_model(), 1, cohort, FedAvg()):
         assert "rule.py:Never': a site runs no files that a server names" in (update.failure or "")
     assert not (tmp_path / "was-run").exists()

@@ -14,7 +14,7 @@ from fedcohort.flower.roster import introduced
 from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
-__all__ = ["check_data", "check_experiment", "check_not_a_file", "check_sites", "gather_clients"]
+__all__ = ["check_data", "check_experiment", "check_name_for_sites", "check_sites", "gather_clients"]
 
 log = logging.getLogger("fedcohort")
 
@@ -51,12 +51,12 @@ def check_experiment(experiment: Experiment, *, wall: bool) -> None:
             f"engine.threads_per_client = {experiment.engine.threads_per_client}: leave it out; each site has its own number, "
             "threads_per_client in its site.toml"
         )
-    check_not_a_file("model.name", experiment.model.name)
-    check_not_a_file("algorithm.name", experiment.algorithm.name)
-    check_not_a_file("training.loss.name", experiment.training.loss.get("name"))
+    check_name_for_sites("model.name", experiment.model.name)
+    check_name_for_sites("algorithm.name", experiment.algorithm.name)
+    check_name_for_sites("training.loss.name", experiment.training.loss.get("name"))
 
 
-def check_not_a_file(where: str, name: object) -> None:
+def check_name_for_sites(where: str, name: object) -> None:
     """Refuse a plug-in in a file, which sites would refuse.
 
     Args:

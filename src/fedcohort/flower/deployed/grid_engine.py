@@ -19,7 +19,7 @@ from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import AHEAD_BYTES, LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.answer_notes import first_notes, unanswered
-from fedcohort.flower.deployed.deployable import check_not_a_file
+from fedcohort.flower.deployed.deployable import check_name_for_sites
 from fedcohort.flower.deployed.expected_extra import extra_layout
 from fedcohort.flower.deployed.grid_link import Arrival, Cause, GridLink
 from fedcohort.flower.deployed.reply_checks import Expected, Layout
@@ -117,7 +117,7 @@ class GridEngine:
     def train(self, model: ModelState, t: int, cohort: Cohort, algorithm: Algorithm) -> Iterator[Update]:
         """See :class:`~fedcohort.engines.base.Engine`. At most a window of updates waits to be taken."""
         if cohort.stop is not None:
-            check_not_a_file("Cohort.stop.rule", cohort.stop.get("rule"))
+            check_name_for_sites("Cohort.stop.rule", cohort.stop.get("rule"))
         self._proposed, version = {}, f"{t}-{secrets.token_hex(6)}"
         self._driver.begin_beside()
         expected = Expected(model, self.trainable, self._extra_layout(), cohort.share is not None)

@@ -21,8 +21,8 @@ FAR = 3 * LOWEST
 
 
 def far_below(differences: Mapping[str, float], score: ScoreStyle) -> list[str]:
-    """The rows whose difference to the reference is so low that the axis ends above it; none if most are low, and if scores have a
-    lower limit. The reference counts as a row with 0.
+    """The rows whose difference to the reference is so low that it is left off the axis. There are none if scores have a lower limit,
+    such as accuracies, or if the differences of most rows are low. The reference counts as a row with the difference 0.
 
     >>> from fedcohort.core.score_style import R_SQUARED
     >>> far_below({"a": 0.1, "b": -1e9}, R_SQUARED), far_below({"a": 0.1, "b": -1e9, "c": -1e9}, R_SQUARED)
@@ -49,7 +49,8 @@ def about_far_below(rows: Mapping[str, str], names: Mapping[str, str]) -> str:
 
 
 def held_within(chart: alt.Chart, span: Sequence[float], *columns: str) -> alt.Chart:
-    """The chart with numbers outside an axis at its ends: programs that draw SVG leave out marks whose places are huge numbers.
+    """The chart with numbers beyond the ends of an axis drawn at these ends. Programs that draw SVG would leave out marks with huge
+    coordinates.
 
     The table behind the chart, and tooltips, keep the numbers.
     """
@@ -61,7 +62,7 @@ def held_within(chart: alt.Chart, span: Sequence[float], *columns: str) -> alt.C
 
 
 def only_within(chart: alt.Chart, span: Sequence[float], column: str) -> alt.Chart:
-    """The chart without the rows of its table whose number is outside an axis."""
+    """The chart without the rows of its table whose value in ``column`` is beyond the ends of an axis."""
     within: alt.Chart = chart.transform_filter(f"inrange(datum.{column}, {list(span)})")
     return within
 

@@ -149,7 +149,7 @@ LONGEST_LABEL = 150
 be all that tells it from another one."""
 
 CLASS_LABEL = 120
-"""The same for classes, whose names are shorter."""
+"""Length of the longest name of a class on the page, in pixels."""
 
 
 def names_for_charts(names: Sequence[str]) -> list[str]:
