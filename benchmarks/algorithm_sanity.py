@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import fedcohort
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.measures import paired_interval
 
 SAMPLES = 4000, 2000

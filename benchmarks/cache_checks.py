@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.federation.cache_entries import ARRAYS, map_array, read_entry, save
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.cache_entries import ARRAYS, map_array, read_entry, save
+from fedcohort.federation.data.datasets import Dataset
 
 LIMIT = 0.3
 """Limit of the added time in seconds."""

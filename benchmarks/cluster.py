@@ -26,7 +26,7 @@ from ours import federation
 from works import Work, work
 
 from fedcohort.algorithms import Members, ModelState
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.cluster.host_pool import HostPool

@@ -21,7 +21,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from works import Work, work
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.local_engine import LocalEngine

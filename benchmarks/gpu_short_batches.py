@@ -17,7 +17,7 @@ from works import Work, work
 
 import fedcohort.training.local_setup as setup
 from fedcohort.algorithms import Members
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices
 from fedcohort.core.threads import one_thread

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.core.threads import one_thread
-from fedcohort.training import network_scripts
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.random_layers import draws_at_random
-from fedcohort.training.scripted_passes import Network
+from fedcohort.training.networks.random_layers import draws_at_random
+from fedcohort.training.scripts import network_scripts
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.scripted_passes import Network
 
 BATCH, CLASSES, TOKENS, LENGTH = 4, 10, 100, 20
 TURNS = 8

@@ -30,8 +30,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from works import Work
 
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.network_rewriting import relu_last
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.network_rewriting import relu_last
+from fedcohort.training.programs.plain_network import program_of
 
 
 def operations(net: str, images: torch.Tensor) -> float:

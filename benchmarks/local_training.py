@@ -4,8 +4,8 @@
 
 The workload is a round of 4 clients with the same number of samples in the size of CIFAR-10 (random pixels; the arithmetic is the
 same), ``cnn_a``, SGD with momentum, one epoch. The plans take turns. Each is also measured without the network's program
-(``fedcohort.training.plain_network``), so that autograd computes the gradients. The results are medians over rounds. ``--busy`` keeps
-one core busy with another process.
+(``fedcohort.training.programs.plain_network``), so that autograd computes the gradients. The results are medians over rounds.
+``--busy`` keeps one core busy with another process.
 """
 
 import argparse
@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import CnnA

@@ -14,7 +14,7 @@ from protocol import arguments, serve
 from works import Work
 
 from fedcohort.algorithms import Members
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.threads import one_thread
 from fedcohort.engines.local_engine import LocalEngine

@@ -28,14 +28,14 @@ from fedcohort.cli.json_schema import json_schema, keys_of
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import Parameter, describe
 from fedcohort.core.plugins import Card, Table
-from fedcohort.core.synonyms import ALSO_KNOWN_AS
+from fedcohort.core.words.synonyms import ALSO_KNOWN_AS
 from fedcohort.engines.base import Engine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment import sections as schema
 from fedcohort.experiment.nested_values import merge, nested
 from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY, check
-from fedcohort.federation.datasets import Dataset
-from fedcohort.federation.load_dataset import NAMES
+from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.data.load_dataset import NAMES
 from fedcohort.federation.partition import Rule
 from fedcohort.models import Model
 from fedcohort.rounds.round_clock import RoundClock
@@ -288,11 +288,20 @@ def rooms() -> str:
         parts.append(
             f"**`{file.name if file.exists() else package}`**: {_summary(file if file.exists() else folder / '__init__.py')}."
         )
-        modules = sorted(path for path in folder.rglob("*.py") if path.name != "__init__.py" and _summary(path))
-        if modules:
-            rows = [f"| `{path.relative_to(folder).as_posix()}` | {_summary(path)} |" for path in modules]
-            parts.append("\n".join(["| module | what it does |", "|---|---|", *rows]))
+        if folder.exists():
+            parts += _tables(folder, package)
     return "\n\n".join(parts)
+
+
+def _tables(folder: Path, package: str) -> list[str]:
+    """The table of a package's modules, followed by those of the packages in it, each with its docstring above."""
+    own = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py" and _summary(path))
+    rows = [f"| `{path.name}` | {_summary(path)} |" for path in own]
+    parts = ["\n".join(["| module | what it does |", "|---|---|", *rows])] if rows else []
+    for inner in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        name = f"{package}/{inner.name}"
+        parts += [f"*`{name}`*: {_summary(inner / '__init__.py')}.", *_tables(inner, name)]
+    return parts
 
 
 def _summary(path: Path) -> str:
@@ -342,7 +351,7 @@ def refused() -> str:
 def sequences() -> str:
     """The plug-ins that sequences of tokens do not allow, found by trying all of them."""
     from fedcohort.experiment.given_objects import Given
-    from fedcohort.federation.token_data import from_tokens
+    from fedcohort.federation.data.token_data import from_tokens
     from fedcohort.runs.sequence_checks import check_sequences
 
     def refusals(path: str, table: Table, data: Dataset) -> str:

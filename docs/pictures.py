@@ -17,11 +17,11 @@ from typing import Any
 from playwright import sync_api
 
 import fedcohort
-from fedcohort.report.chart_style import paper
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import paper
+from fedcohort.report.figures.paper_figures import converted, drawn_to_width
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import converted, drawn_to_width
-from fedcohort.report.report_data import Story, find_runs, gather
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))  # for the results, which are no part of the package

@@ -16,7 +16,7 @@ import fedcohort
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import processor
-from fedcohort.core.score_style import ACCURACY
+from fedcohort.core.words.score_style import ACCURACY
 from results.atlas.federations import federations, most_seeds, strategies
 from results.atlas.play import Atlas, Play, play, rounded
 from results.comparisons import ComparisonResult, compared

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 import fedcohort
 from fedcohort import Run, measures
-from fedcohort.study.diagnose_run import diagnose, over_seeds
+from fedcohort.study.decisions.diagnose_run import diagnose, over_seeds
 from results.result_file import ROOT
 from results.tables import signed, table
 
@@ -62,7 +62,7 @@ class Diagnoses:
     quick: bool = False
     minutes: float = 5
     experiments: ClassVar[list[str]] = [
-        "experiments/studies/diagnoses.toml", "results/diagnoses.py", "src/fedcohort/study/diagnose_run.py",
+        "experiments/studies/diagnoses.toml", "results/diagnoses.py", "src/fedcohort/study/decisions/diagnose_run.py",
     ]  # fmt: skip
 
     def make(self, runs: Path) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import altair as alt
 import pandas as pd
 
 from fedcohort.report.charts.layers import layered, with_properties
-from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 from results.diagnoses import BINS
 
 if TYPE_CHECKING:
-    from fedcohort.report.chart_style import Look
+    from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["score_panels"]
 

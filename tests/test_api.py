@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Round, Selector
-from fedcohort.selection.power_of_choice import PowerOfChoice
-from fedcohort.selection.ucb import UCB
-from fedcohort.selection.uniform import Uniform
-from fedcohort.study.explain_decision import explain
-from fedcohort.study.participants import participants
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.ucb import UCB
+from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.study.decisions.explain_decision import explain
+from fedcohort.study.decisions.participants import participants
 from tests.experiments import small
 
 

@@ -17,19 +17,19 @@ import fedcohort
 from fedcohort import Chooser, ClientResult, UsageError
 from fedcohort.chooser.argument_checks import ids_of
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
-from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import STRATEGIES, Census, Cohort, LocalLoss, Outcome, Question, Round, Selector
-from fedcohort.selection.divfl import DivFL
-from fedcohort.selection.fedcbs import FedCBS
-from fedcohort.selection.gpfl import GPFL
-from fedcohort.selection.power_of_choice import PowerOfChoice
-from fedcohort.selection.rizk import Rizk
-from fedcohort.selection.tifl import TiFL
-from fedcohort.selection.ucb import UCB
-from fedcohort.selection.uniform import Uniform
-from fedcohort.selection.utility_time import UtilityTime
+from fedcohort.selection.strategies.divfl import DivFL
+from fedcohort.selection.strategies.fedcbs import FedCBS
+from fedcohort.selection.strategies.gpfl import GPFL
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.rizk import Rizk
+from fedcohort.selection.strategies.tifl import TiFL
+from fedcohort.selection.strategies.ucb import UCB
+from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.selection.strategies.utility_time import UtilityTime
 from tests.experiments import small
 
 M, K = 12, 3
@@ -506,7 +506,7 @@ def test_the_public_loader_of_data_exists() -> None:
 
 
 def test_clients_join_between_rounds() -> None:
-    from fedcohort.selection.ucb import UCB
+    from fedcohort.selection.strategies.ucb import UCB
 
     sizes = np.array([10, 20, 30, 0])
     chooser = Chooser(UCB(initial_rounds=1), Census(sizes, 2, 1), seed=1)

@@ -15,13 +15,13 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms import Members
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import MODELS, CnnA, CnnB, CnnStrided, Mlp, Model, ResNet18, as_model

@@ -17,10 +17,10 @@ import fedcohort
 from fedcohort import Chooser, ClientResult, ServerRecord
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import STRATEGIES, Census, Cohort, Outcome, Round
-from fedcohort.selection.power_of_choice import PowerOfChoice
-from fedcohort.selection.ucb import UCB
-from fedcohort.selection.uniform import Uniform
-from fedcohort.study.explain_decision import explain
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.ucb import UCB
+from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.study.decisions.explain_decision import explain
 from tests.cli.test_cli import call
 from tests.selection.fakes import the_why
 from tests.test_chooser import CENSUS, K, M, answer, refuses, results_of
@@ -656,7 +656,7 @@ def test_a_program_that_ends_without_closing_its_record_says_nothing(tmp_path: P
     program = (
         "import sys, numpy, fedcohort\n"
         "from fedcohort.selection import Census\n"
-        "from fedcohort.selection.uniform import Uniform\n"
+        "from fedcohort.selection.strategies.uniform import Uniform\n"
         "chooser = fedcohort.Chooser(Uniform(), Census(numpy.array([10] * 5), 3, 2))\n"
         "record = fedcohort.ServerRecord(sys.argv[1], chooser, rounds=4)\n"
         "record.itself = record\n"

@@ -11,8 +11,8 @@ from typing import Any
 import fedcohort
 import fedcohort.rounds
 import fedcohort.runs.play_run
-from fedcohort.federation.datasets import Dataset
-from fedcohort.federation.token_data import from_tokens
+from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.data.token_data import from_tokens
 
 from .definitions import VOCABULARY, Case
 from .networks import build

@@ -8,9 +8,9 @@ from pathlib import Path
 from navigation import CLONE
 
 import fedcohort
-from fedcohort.report.chart_style import paper
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import paper
 from fedcohort.report.page_sections import figures
-from fedcohort.report.report_data import gather
 
 __all__ = ["LARGE", "captions", "gallery_page"]
 

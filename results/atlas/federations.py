@@ -14,8 +14,8 @@ import fedcohort
 from fedcohort import Experiment
 from fedcohort.core.random_streams import rng
 from fedcohort.experiment.nested_values import merge
-from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.selection import STRATEGIES
 from results.result_file import ROOT
 

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.report.charts.layers import layered, with_properties
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figures.figure import Figure, Panel, View
 from fedcohort.study.verdicts import BETTER, WORSE
 from results.atlas.means import OBJECTIVES, REFERENCE, Findings
 
 if TYPE_CHECKING:
-    from fedcohort.report.chart_style import Look
+    from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["MOST", "heat_map"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.study.verdicts import BETTER, FEWEST, TOO_FEW, WORSE, needed_seeds
 from results.atlas.in_short import in_short
 from results.atlas.means import OBJECTIVES, REFERENCE, Findings

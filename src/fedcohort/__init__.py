@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fedcohort.core.errors import UsageError
     from fedcohort.experiment import Experiment
     from fedcohort.experiment import load as load_experiment
-    from fedcohort.federation.datasets import Dataset, from_arrays
-    from fedcohort.federation.load_dataset import load as load_dataset
-    from fedcohort.federation.texts import from_text
-    from fedcohort.federation.token_data import from_tokens
+    from fedcohort.federation.data.datasets import Dataset, from_arrays
+    from fedcohort.federation.data.load_dataset import load as load_dataset
+    from fedcohort.federation.data.texts import from_text
+    from fedcohort.federation.data.token_data import from_tokens
     from fedcohort.models.base import Model
 
 __all__ = [
@@ -33,7 +33,7 @@ __getattr__, __dir__ = lazy_names(
         "Chooser": "chooser:Chooser",
         "ClientResult": "chooser:ClientResult",
         "Comparison": "api:Comparison",
-        "Dataset": "federation.datasets:Dataset",
+        "Dataset": "federation.data.datasets:Dataset",
         "Experiment": "experiment:Experiment",
         "Model": "models.base:Model",
         "Race": "api:Race",
@@ -42,10 +42,10 @@ __getattr__, __dir__ = lazy_names(
         "UsageError": "core.errors:UsageError",
         "advise": "api:advise",
         "compare": "api:compare",
-        "from_arrays": "federation.datasets:from_arrays",
-        "from_text": "federation.texts:from_text",
-        "from_tokens": "federation.token_data:from_tokens",
-        "load_dataset": "federation.load_dataset:load",
+        "from_arrays": "federation.data.datasets:from_arrays",
+        "from_text": "federation.data.texts:from_text",
+        "from_tokens": "federation.data.token_data:from_tokens",
+        "load_dataset": "federation.data.load_dataset:load",
         "load_experiment": "experiment:load",
         "open_run": "api:open_run",
         "race": "api:race",

@@ -578,7 +578,7 @@ def test_the_list_of_plug_ins_fits_into_40_columns(monkeypatch: pytest.MonkeyPat
 
 
 OWN = '''"""A strategy of one's own."""
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.uniform import Uniform
 class Mine(Uniform):
     """Mine alone."""
 class Silent(Uniform):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.load_dataset import load
 from tests.cli.test_cli import call, refused
 from tests.federation.test_datasets import image_folder
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import fedcohort.federation.load_dataset  # noqa: F401 - before a test replaces torch
+import fedcohort.federation.data.load_dataset  # noqa: F401 - before a test replaces torch
 from fedcohort.cli import installation
 from fedcohort.cli.installation import EXTRAS, Package, examine
 from fedcohort.core.version import __version__

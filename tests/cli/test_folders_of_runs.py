@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 
 from fedcohort.record import writing
-from fedcohort.report.report_data import gather
-from fedcohort.report.runs_on_disk import begun
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.data.runs_on_disk import begun
 from tests.cli.test_cli import call, done, refused
 from tests.records import played, written
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from fedcohort.cli import cli
 from fedcohort.cli.json_schema import ALL_RECORDS, keys_of
-from fedcohort.core.formatted_values import (
+from fedcohort.core.words.formatted_values import (
     UNTRIED,
     count,
     duration,
@@ -28,7 +28,7 @@ from fedcohort.core.formatted_values import (
     size,
     verdict,
 )
-from fedcohort.core.score_style import ACCURACY
+from fedcohort.core.words.score_style import ACCURACY
 from fedcohort.report.terminal.federations import IN_WORDS
 
 EXPERIMENT = """

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fedcohort.cli import cli
-from fedcohort.core.durable_files import replace_files
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_writable, kind_of
+from fedcohort.core.files.durable_files import replace_files
+from fedcohort.core.files.paths import check_writable, kind_of
 from fedcohort.flower.new_app import new_app
 from tests.experiments import small
 

@@ -22,8 +22,8 @@ from fedcohort.algorithms import (
     WeightMode,
     parameters,
 )
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort

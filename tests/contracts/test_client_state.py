@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.testing.base import ControlVariates
 from tests.problems import PartOfProblem

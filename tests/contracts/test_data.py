@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.experiment import Partition
 from fedcohort.federation import Rule, parameters
@@ -16,7 +16,7 @@ from fedcohort.federation.partitions.given_counts import GivenCounts
 from fedcohort.federation.partitions.given_sizes import GivenSizes
 from fedcohort.models import MODELS, Model
 from fedcohort.runs.sequence_checks import SEQUENCE_MODELS
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.uniform import Uniform
 from fedcohort.testing import check_algorithm, check_model, check_partition, check_selector
 
 RULES: dict[str, Callable[[], Rule]] = {

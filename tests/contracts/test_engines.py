@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment.given_objects import Given

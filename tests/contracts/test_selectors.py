@@ -10,9 +10,9 @@ import pytest
 
 from fedcohort.core.parameters import make, parameters
 from fedcohort.selection import STRATEGIES, Card, Census, Cohort, LocalLoss, Outcome, Round, Selector, Why
-from fedcohort.selection.cluster_survey import ClusterSurvey
-from fedcohort.selection.size import BySize
-from fedcohort.selection.stratified import Stratified
+from fedcohort.selection.strategies.cluster_survey import ClusterSurvey
+from fedcohort.selection.strategies.size import BySize
+from fedcohort.selection.strategies.stratified import Stratified
 from fedcohort.testing import check_selector
 from tests.repetitions import slow_unless
 

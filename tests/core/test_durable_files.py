@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedcohort.core.durable_files import reserve, sync_directory
+from fedcohort.core.files.durable_files import reserve, sync_directory
 
 
 def refuses(number: int) -> Any:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import fedcohort
-from fedcohort.core.identity import identity
+from fedcohort.core.user_code.identity import identity
 from tests.experiments import IID, blobs, small
 
 
@@ -357,9 +357,9 @@ def reads_package() -> object:
 OBJECTS = """
 from collections import deque
 import torch
-from fedcohort.core.identity import identity
+from fedcohort.core.user_code.identity import identity
 from fedcohort.core.parameters import parameters
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.uniform import Uniform
 
 @parameters
 class Mine(Uniform):

@@ -13,7 +13,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.network_copies import copy_of
 from fedcohort.models import as_model
-from fedcohort.training.random_layers import draws_at_random
+from fedcohort.training.networks.random_layers import draws_at_random
 from tests.experiments import small
 
 

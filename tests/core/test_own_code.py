@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.core.own_code import is_of_user
+from fedcohort.core.user_code.own_code import is_of_user
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedcohort import UsageError
-from fedcohort.core.own_imports import content_with_imports, imported_files
 from fedcohort.core.plugins import from_file
+from fedcohort.core.user_code.own_imports import content_with_imports, imported_files
 from fedcohort.experiment.plugin_files import by_content
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from fedcohort import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.oort import Oort
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.oort import Oort
+from fedcohort.selection.strategies.uniform import Uniform
 
 
 class Mine(Oort):

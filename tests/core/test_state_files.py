@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import CorruptState, as_before, load_state, pack, save_state, unpack
+from fedcohort.core.files.state_files import CorruptState, as_before, load_state, pack, save_state, unpack
 
 FORMATS = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -146,7 +146,7 @@ _LARGE = """
 import resource, sys, threading
 from pathlib import Path
 import torch
-from fedcohort.core.state_files import load_state, save_state
+from fedcohort.core.files.state_files import load_state, save_state
 from fedcohort.training.client_memories import Memories
 
 def anonymous():
@@ -224,7 +224,7 @@ def test_arrays_that_cannot_be_written_to_are_stored_without_a_warning() -> None
     """A strategy may keep what it was given, such as the numbers of an outcome. PyTorch warns once per process."""
     code = (
         "import numpy as np\n"
-        "from fedcohort.core.state_files import pack, unpack\n"
+        "from fedcohort.core.files.state_files import pack, unpack\n"
         "given = np.arange(5.0)\n"
         "given.setflags(write=False)\n"
         "assert unpack(pack({'given': given}))['given'].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]\n"

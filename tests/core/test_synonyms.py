@@ -4,9 +4,9 @@ import pytest
 
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.synonyms import ALSO_KNOWN_AS, SYNONYMS, all_meant, meant
+from fedcohort.core.words.synonyms import ALSO_KNOWN_AS, SYNONYMS, all_meant, meant
 from fedcohort.experiment import Choice, Experiment
-from fedcohort.federation.load_dataset import NAMES
+from fedcohort.federation.data.load_dataset import NAMES
 from fedcohort.selection import STRATEGIES
 
 

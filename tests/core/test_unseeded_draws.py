@@ -15,7 +15,7 @@ import fedcohort
 from fedcohort.algorithms import FedAvg, Loss
 from fedcohort.algorithms import parameters as algorithm_parameters
 from fedcohort.core.random_streams import torch_seeded
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.federation import Availability, LabelNoise, Latency, parameters
 from fedcohort.selection import Cohort, Round, Uniform
 

@@ -41,8 +41,8 @@ def test_every_object_that_a_docstring_names_exists() -> None:
     named = {name: path for path in FILES for name in REFERENCE.findall(path.read_text(encoding="utf-8"))}
     assert len(named) > 100
     assert not {name: str(path) for name, path in named.items() if not exists(name)}
-    assert exists("fedcohort.study.references.Group.point")
-    assert not exists("fedcohort.study.references.Group.nothing")
+    assert exists("fedcohort.study.rows.references.Group.point")
+    assert not exists("fedcohort.study.rows.references.Group.nothing")
     assert not exists("fedcohort.nothing")
 
 

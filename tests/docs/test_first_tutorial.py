@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import fedcohort
-from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.data.report_data import find_runs, gather
 from tests.docs.pages import ROOT, blocks, read
 from tests.report.pages import headline
 

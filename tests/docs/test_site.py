@@ -14,7 +14,7 @@ import pytest
 
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.parameters import describe
-from fedcohort.core.synonyms import ALSO_KNOWN_AS
+from fedcohort.core.words.synonyms import ALSO_KNOWN_AS
 from fedcohort.selection import STRATEGIES
 from tests.docs.pages import ROOT, read
 from tests.docs.test_links import without_code

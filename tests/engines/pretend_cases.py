@@ -23,7 +23,7 @@ from tests.engines import pretend
 def rounds(device: str, strategy: str, algorithm: str, again: bool, model: Any, **values: Any) -> Any:
     """Three rounds on ``device``, what they came to; ``again``: the last one after a checkpoint."""
     import fedcohort.engines.device as devices
-    from fedcohort.core.state_files import pack, unpack
+    from fedcohort.core.files.state_files import pack, unpack
     from fedcohort.engines.device import moved
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.experiment.given_objects import Given
@@ -82,7 +82,7 @@ def images(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 def no_waiting(plan: str, model: Any) -> None:
     """Twice as many steps make a program wait for the GPU no more often."""
-    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.methods.fedavg import FedAvg
     from fedcohort.algorithms.training_settings import Training
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.federation.federation import Federation, Samples
@@ -105,7 +105,7 @@ def no_waiting(plan: str, model: Any) -> None:
 
 def arithmetic_is_put_back() -> None:
     """An engine on a device sets torch's switches while it is open, and close, also twice, leaves them as they were."""
-    from fedcohort.algorithms.fedavg import FedAvg
+    from fedcohort.algorithms.methods.fedavg import FedAvg
     from fedcohort.algorithms.training_settings import Training
     from fedcohort.engines.local_engine import LocalEngine
     from fedcohort.models import Mlp

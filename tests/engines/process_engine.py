@@ -23,8 +23,8 @@ import torch
 from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.core.parameters import make
-from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Later
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import torch_seeded
@@ -24,8 +24,8 @@ from fedcohort.runs import parallel_runs
 from fedcohort.runs.process_objects import packed
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.memory_layouts import faster_with_channels_first
-from fedcohort.training.random_layers import draws_at_random
+from fedcohort.training.networks.memory_layouts import faster_with_channels_first
+from fedcohort.training.networks.random_layers import draws_at_random
 from tests.experiments import cell, small
 
 

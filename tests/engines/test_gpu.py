@@ -15,7 +15,7 @@ import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.selection import STRATEGIES
 from fedcohort.training import local_setup
-from fedcohort.training.recorded_passes import record_pass
+from fedcohort.training.scripts.recorded_passes import record_pass
 from tests.engines.pretend_cases import differences, images
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record

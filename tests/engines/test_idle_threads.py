@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.script_threads import can_fork
 from fedcohort.core.threads import one_thread
@@ -22,11 +22,11 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA
 from fedcohort.selection import Cohort
-from fedcohort.training import divided_batches
-from fedcohort.training.forward_functions import outputs_of_one
 from fedcohort.training.optimizers import build_optimizer
-from fedcohort.training.plain_layers import Layer
-from fedcohort.training.plain_network import Program, program_of
+from fedcohort.training.programs import divided_batches
+from fedcohort.training.programs.forward_functions import outputs_of_one
+from fedcohort.training.programs.plain_layers import Layer
+from fedcohort.training.programs.plain_network import Program, program_of
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="PyTorch has no TorchScript for this Python")
 

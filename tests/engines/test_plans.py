@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines import plans
 from fedcohort.engines.local_engine import LocalEngine

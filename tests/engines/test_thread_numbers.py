@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.ordered_threads import in_order

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.processor import cores

@@ -297,7 +297,7 @@ def test_rows_of_a_sweep_over_strategies_are_named_by_theirs(tmp_path: Path) -> 
     for folder in "ab":
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "own.py").write_text(
-            "from fedcohort.selection.uniform import Uniform\nclass Mine(Uniform):\n    pass\n"
+            "from fedcohort.selection.strategies.uniform import Uniform\nclass Mine(Uniform):\n    pass\n"
         )
     own = [f"{tmp_path / folder / 'own.py'}:Mine" for folder in "ab"]
     same = [label for label, _ in Experiment(sweep={"selection.name": own}).rows()]
@@ -329,7 +329,7 @@ def test_a_strategy_from_a_users_own_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_also_imported_keeps_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "twice.py").write_text(
-        "from fedcohort.algorithms import parameters\nfrom fedcohort.algorithms.fedavg import FedAvg\n"
+        "from fedcohort.algorithms import parameters\nfrom fedcohort.algorithms.methods.fedavg import FedAvg\n"
         '@parameters\nclass Twice(FedAvg):\n    depth: int = 3\n    """How deep."""\n'
     )
     monkeypatch.syspath_prepend(str(tmp_path))

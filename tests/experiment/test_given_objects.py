@@ -11,11 +11,11 @@ from torch import nn
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.core.identity import identity
+from fedcohort.core.user_code.identity import identity
 from fedcohort.experiment.given_objects import Given
 from fedcohort.selection import Cohort, Round, Selector
-from fedcohort.selection.ucb import UCB
-from fedcohort.training.traced_networks import Contiguous
+from fedcohort.selection.strategies.ucb import UCB
+from fedcohort.training.programs.traced_networks import Contiguous
 from tests.cli.test_cli import call, refused
 from tests.experiments import IID, blobs, small
 
@@ -190,7 +190,7 @@ def test_public_samples_that_python_hands_over(tmp_path: Path) -> None:
 
 
 def test_public_samples_for_an_algorithm_that_python_hands_over(tmp_path: Path) -> None:
-    from fedcohort.algorithms.rhfl import RHFL
+    from fedcohort.algorithms.methods.rhfl import RHFL
 
     run = fedcohort.run(small(rounds=2), algorithm=RHFL(), public=other_digits(), runs=tmp_path)
     assert np.isfinite(run.rounds["test_loss"]).all()

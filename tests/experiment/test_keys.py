@@ -9,7 +9,7 @@ from fedcohort.core.parameters import NotInKey, in_key, parameters
 from fedcohort.experiment import Experiment
 
 STRATEGY = """from fedcohort.core.parameters import parameters
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.uniform import Uniform
 
 @parameters
 class First(Uniform):

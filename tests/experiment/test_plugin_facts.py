@@ -9,7 +9,7 @@ import pytest
 from fedcohort.core import parameters
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.plugin_facts import plugin_facts
-from fedcohort.selection.oort import Oort
+from fedcohort.selection.strategies.oort import Oort
 
 
 @pytest.mark.slow

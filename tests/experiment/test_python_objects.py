@@ -17,8 +17,8 @@ import fedcohort
 from fedcohort.algorithms import FedProx
 from fedcohort.algorithms.losses import Loss, SymmetricCrossEntropy
 from fedcohort.core.errors import UsageError
-from fedcohort.core.identity import identity
 from fedcohort.core.parameters import parameters
+from fedcohort.core.user_code.identity import identity
 from fedcohort.experiment import Experiment
 from fedcohort.federation.latency import ShiftedExponential
 from fedcohort.federation.partitions.dirichlet_client import DirichletClient
@@ -175,7 +175,7 @@ def test_a_run_of_an_own_class_is_opened_again_and_says_what_it_was(tmp_path: Pa
 
 def test_another_session_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = fedcohort.run(small(rounds=1, selection=Lowest), runs=tmp_path)
-    monkeypatch.setattr("fedcohort.core.python_plugins._kept", {})
+    monkeypatch.setattr("fedcohort.core.user_code.python_plugins._kept", {})
     with pytest.raises(
         UsageError,
         match=r"^selection\.name = 'python:Lowest-[0-9a-f]{12}': Lowest was handed over in another Python session",

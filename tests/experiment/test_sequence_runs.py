@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fedcohort
-from fedcohort.algorithms.rhfl import RHFL
+from fedcohort.algorithms.methods.rhfl import RHFL
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Partition
 from fedcohort.runs.sequence_checks import BY_CLASS

@@ -9,7 +9,7 @@ import pytest
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.time_unit import least_time
 from fedcohort.federation.latency import ShiftedExponential
-from fedcohort.study.comparison_row import Row, about_times
+from fedcohort.study.rows.comparison_row import Row, about_times
 
 
 @dataclass

@@ -37,9 +37,9 @@ from PIL import Image
 
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.availability import Trace
-from fedcohort.federation.dataset_cache import load_or_decode
-from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.dataset_cache import load_or_decode
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 
 MARKER = "was-run"
 """Name of the file that hostile code would write beside the data."""
@@ -560,7 +560,7 @@ def arrays(folder: Path, draws: Draws) -> Reader:
 
 def cached_entries(folder: Path, draws: Draws) -> Reader:
     """A damaged entry of the cache, which must be healed: the data are always those that were written."""
-    from fedcohort.federation.cache_entries import save
+    from fedcohort.federation.data.cache_entries import save
 
     good = from_arrays(
         (draws.integers(0, 256, (8, 1, 4, 4)), [0, 1] * 4),

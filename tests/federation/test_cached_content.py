@@ -14,11 +14,11 @@ import pytest
 from filelock import FileLock
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import cache_entries, dataset_cache
-from fedcohort.federation.cache_entries import META, DamagedEntryError, has_hashes, read_entry, read_meta
-from fedcohort.federation.dataset_cache import clear_left_overs, load_or_decode
-from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data import cache_entries, dataset_cache
+from fedcohort.federation.data.cache_entries import META, DamagedEntryError, has_hashes, read_entry, read_meta
+from fedcohort.federation.data.dataset_cache import clear_left_overs, load_or_decode
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 
 FILES = ["meta.json", "train_features.npy", "train_labels.npy", "test_features.npy", "test_labels.npy", "writers.npy"]
 
@@ -272,8 +272,8 @@ def test_left_overs_of_other_entries_are_cleared_unless_they_are_being_made(own_
 
 KILLED = """
 import os, signal, sys, threading, time
-from fedcohort.federation import cache_entries, dataset_cache
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data import cache_entries, dataset_cache
+from fedcohort.federation.data.load_dataset import load
 seconds = float(sys.argv[2])
 kill = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGKILL))
 import datasets  # so that the time counts from the beginning of the creation
@@ -312,7 +312,7 @@ def test_two_processes_heal_one_entry_at_once(tmp_path, own_cache):
     good = load(str(folder)).fingerprint
     (entry,) = (p for p in own_cache.iterdir() if p.is_dir())
     flip(entry / "train_features.npy", 1000)
-    code = "import sys; from fedcohort.federation.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
+    code = "import sys; from fedcohort.federation.data.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
     racers = [
         subprocess.Popen(
             [sys.executable, "-c", code, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import images, load_dataset
-from fedcohort.federation.datasets import Dataset, from_arrays, part
+from fedcohort.federation.data import images, load_dataset
+from fedcohort.federation.data.datasets import Dataset, from_arrays, part
+from fedcohort.federation.data.load_dataset import NAMES, load
 from fedcohort.federation.federation import gather
-from fedcohort.federation.load_dataset import NAMES, load
 from fedcohort.federation.partition import Iid, partition
 from tests.repetitions import slow_after
 
@@ -725,7 +725,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
 @pytest.mark.slow
 def test_processes_may_race(tmp_path, own_cache):
     folder = image_folder(tmp_path / "pets", per_class=50)
-    code = "import sys; from fedcohort.federation.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
+    code = "import sys; from fedcohort.federation.data.load_dataset import load; print(load(sys.argv[1]).fingerprint)"
     racers = [
         subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -745,7 +745,7 @@ def test_a_cache_that_cannot_be_made(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", slow_after(1, ["breast_cancer", "digits"]))
 def test_embedded_sets_are_kept_too(own_cache, name):
     code = (
-        "import sys; from fedcohort.federation.load_dataset import load; "
+        "import sys; from fedcohort.federation.data.load_dataset import load; "
         "print(load(sys.argv[1]).fingerprint, 'sklearn' in sys.modules)"
     )
     found = [
@@ -769,7 +769,7 @@ def test_embedded_sets_need_no_cache(tmp_path, monkeypatch):
 
 def test_importing_is_light():
     code = (
-        "import sys, fedcohort.federation.load_dataset;"
+        "import sys, fedcohort.federation.data.load_dataset;"
         "print([m for m in ('torch', 'datasets', 'sklearn', 'PIL', 'pandas') if m in sys.modules])"
     )
     assert (
@@ -841,7 +841,7 @@ def test_a_hub_that_never_answers(hub, connections, monkeypatch):
 
 def test_offline_mode(tmp_path):
     """HF_HUB_OFFLINE is read when the library is imported, hence another process."""
-    code = "from fedcohort.federation.load_dataset import load; load('cifar10')"
+    code = "from fedcohort.federation.data.load_dataset import load; load('cifar10')"
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
     assert "UsageError: data.name = 'cifar10': not in a local mirror, not cached" in done.stderr.splitlines()[-1]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.federation import FeatureShift, Space, featureshift, parameters
-from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.federation.featureshift import (
     BrightnessContrast,
     DeadPixels,
@@ -21,7 +22,6 @@ from fedcohort.federation.featureshift import (
     shift_features,
 )
 from fedcohort.federation.federation import Federation, gather
-from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import Iid, partition
 
 RULES: list[FeatureShift] = [Gauss(sigma=0.3), Rotate(), BrightnessContrast(), DeadPixels(share=0.2)]

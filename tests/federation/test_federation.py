@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.cache_entries import map_array
-from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.data.cache_entries import map_array
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather
-from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 

@@ -11,8 +11,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.availability import GivenShares
-from fedcohort.federation.class_subset import first_classes
-from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.data.class_subset import first_classes
+from fedcohort.federation.data.datasets import Dataset, from_arrays
 from fedcohort.federation.given_times import GivenNetwork, GivenTimes
 from fedcohort.federation.partition import describe, partition
 from fedcohort.federation.partitions.given_counts import GivenCounts

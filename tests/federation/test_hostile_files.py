@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief
-from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.folder_checks import files_in
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.array_checks import brief
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.folder_checks import files_in
+from fedcohort.federation.data.load_dataset import load
 from tests.cli.test_cli import call, refused
 from tests.federation.hostile_files import KINDS, cases, problem
 from tests.federation.test_datasets import cells, hub_folder, image_folder, png

@@ -17,13 +17,13 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError, one_line, shown
 from fedcohort.experiment import load as load_experiment
-from fedcohort.federation import archives
-from fedcohort.federation.datasets import from_arrays
-from fedcohort.federation.load_dataset import load
-from fedcohort.federation.numeric_labels import label_scale
-from fedcohort.federation.samples_of_function import dataset_of_result
+from fedcohort.federation.data import archives
+from fedcohort.federation.data.datasets import from_arrays
+from fedcohort.federation.data.load_dataset import load
+from fedcohort.federation.data.numeric_labels import label_scale
+from fedcohort.federation.data.samples_of_function import dataset_of_result
+from fedcohort.federation.data.table_columns import Columns
 from fedcohort.federation.standardization import shift_and_scale
-from fedcohort.federation.table_columns import Columns
 from tests.experiments import small
 
 X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2

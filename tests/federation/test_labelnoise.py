@@ -14,10 +14,10 @@ from fedcohort.core.parameters import make
 from fedcohort.core.random_streams import rng
 from fedcohort.experiment import Experiment
 from fedcohort.federation import LabelNoise, labelnoise, parameters
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.labelnoise import Beta, Constant, NoLabelNoise, SomeClients, corrupt, flip_matrix
-from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import DirichletClass, Iid, partition
 
 TRUCK, CAR, BIRD, PLANE, DEER, HORSE, CAT, DOG = 9, 1, 2, 0, 4, 7, 3, 5

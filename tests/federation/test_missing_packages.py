@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.load_dataset import load
 from tests.cli.test_cli import call
 
 

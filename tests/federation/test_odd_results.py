@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcohort import UsageError
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.load_dataset import load
 
 HEAD = """
 import numpy as np, scipy.sparse, sys, torch

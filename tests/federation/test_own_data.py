@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.array_checks import brief, numbered
-from fedcohort.federation.cache_entries import read_entry, save
 from fedcohort.federation.client_test_parts import accuracy_by_client
-from fedcohort.federation.datasets import fingerprint_of_content, from_arrays, part, standardised
+from fedcohort.federation.data.array_checks import brief, numbered
+from fedcohort.federation.data.cache_entries import read_entry, save
+from fedcohort.federation.data.datasets import fingerprint_of_content, from_arrays, part, standardised
+from fedcohort.federation.data.load_dataset import NAMES, load
+from fedcohort.federation.data.own_data import shared, stored
+from fedcohort.federation.data.tables import with_held_out_test
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import gather
-from fedcohort.federation.load_dataset import NAMES, load
-from fedcohort.federation.own_data import shared, stored
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.partitions.natural import Natural
-from fedcohort.federation.tables import with_held_out_test
 
 HOSPITALS = ["Aalborg", "Bergen", "Cork", "Dijon"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.datasets import Dataset, from_arrays
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.datasets import Dataset, from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.federation.public_samples import choose_public, take_away, unlabeled_dataset
 
 

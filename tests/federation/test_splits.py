@@ -15,14 +15,14 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_test_parts import clients_of_test_samples
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.federation.featureshift import Gauss
 from fedcohort.federation.federation import Federation, gather, split_locally
 from fedcohort.federation.labelnoise import Constant
-from fedcohort.federation.load_dataset import load
 from fedcohort.federation.partition import DirichletClass, Iid, Partition, partition
 from fedcohort.selection import Census, Cohort, LocalLoss, Outcome, Round
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.uniform import Uniform
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after

@@ -79,7 +79,7 @@ def test_own_float_images_are_not_copied() -> None:
 
 @pytest.mark.parametrize("row", [0, 399, 799])
 def test_values_that_are_not_finite_are_found_in_every_piece(row: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.federation.array_checks.FINITE_AT_ONCE", 1000)
+    monkeypatch.setattr("fedcohort.federation.data.array_checks.FINITE_AT_ONCE", 1000)
     features, labels = np.zeros((800, 1, 8, 8), dtype=np.float32), np.arange(800) % 2
     features[row, 0, 1, 2:4] = np.nan, np.inf
     with pytest.raises(UsageError, match="2 values are NaN or infinite"):

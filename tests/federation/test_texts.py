@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.dialogue_data import DIALOGUES, dialogue, spoken
-from fedcohort.federation.load_dataset import load
-from fedcohort.federation.texts import from_text, read_play
-from fedcohort.federation.token_data import TokenDataset
+from fedcohort.federation.data.dialogue_data import DIALOGUES, dialogue, spoken
+from fedcohort.federation.data.load_dataset import load
+from fedcohort.federation.data.texts import from_text, read_play
+from fedcohort.federation.data.token_data import TokenDataset
 
 NAMES = {"newline": "\n", "space": " "}
 

@@ -17,11 +17,11 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell
 from fedcohort.experiment import load as load_experiment
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation import own_data, table_files
-from fedcohort.federation.cache_entries import read_entry, save
-from fedcohort.federation.datasets import from_arrays, part
-from fedcohort.federation.load_dataset import is_found, is_hub_id, load
-from fedcohort.federation.token_data import TokenDataset
+from fedcohort.federation.data import own_data, table_files
+from fedcohort.federation.data.cache_entries import read_entry, save
+from fedcohort.federation.data.datasets import from_arrays, part
+from fedcohort.federation.data.load_dataset import is_found, is_hub_id, load
+from fedcohort.federation.data.token_data import TokenDataset
 from fedcohort.runs.prepare_run import look
 from fedcohort.runs.process_objects import packed, unpacked
 from fedcohort.runs.run_data import load_data, on_data

@@ -23,9 +23,9 @@ from fedcohort.cli import cli
 from fedcohort.experiment import Experiment
 from fedcohort.flower import Selecting
 from fedcohort.selection import OCS, Conformal, Selector
-from fedcohort.selection.oort import Oort
-from fedcohort.selection.power_of_choice import PowerOfChoice
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.oort import Oort
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.uniform import Uniform
 from fedcohort.study.comparison import Comparison, Row
 from tests.flower.apps import grid, initial, inner, picks, selecting, validate
 

@@ -18,7 +18,7 @@ from fedcohort.flower.replies import as_state
 from fedcohort.flower.roster import failure_of
 from fedcohort.flower.wire import KEY
 from fedcohort.selection import Cohort, Round, Selector
-from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
 from tests.flower.apps import grid, initial, selecting
 
 SIMULATED = (

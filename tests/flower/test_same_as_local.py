@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 import fedcohort
 from fedcohort.algorithms import Members, Update
-from fedcohort.algorithms.fedavg import FedAvg as OurFedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg as OurFedAvg
 from fedcohort.flower import Asked, Selecting, answers
 from fedcohort.flower.replies import as_state
 from fedcohort.flower.wire import KEY

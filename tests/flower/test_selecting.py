@@ -25,15 +25,15 @@ from fedcohort.flower import Selecting, answers
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.roster import name_order
 from fedcohort.selection import Cohort, Round, Selector
-from fedcohort.selection.all_available import All
-from fedcohort.selection.haccs import HACCS
-from fedcohort.selection.md import MD
-from fedcohort.selection.oort import Oort
-from fedcohort.selection.power_of_choice import PowerOfChoice
-from fedcohort.selection.round_robin import RoundRobin
-from fedcohort.selection.ucb import UCB
-from fedcohort.selection.uniform import Uniform
-from fedcohort.selection.utility_time import UtilityTime
+from fedcohort.selection.strategies.all_available import All
+from fedcohort.selection.strategies.haccs import HACCS
+from fedcohort.selection.strategies.md import MD
+from fedcohort.selection.strategies.oort import Oort
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.round_robin import RoundRobin
+from fedcohort.selection.strategies.ucb import UCB
+from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.selection.strategies.utility_time import UtilityTime
 from fedcohort.testing import LoopGrid
 from tests.flower.apps import K, M, bare_app, client_of, grid, initial, inner, picks, selecting, willing_app
 

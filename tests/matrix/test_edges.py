@@ -11,9 +11,9 @@ from torch import nn
 
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
 from fedcohort.rounds import RunState, play_round
 from fedcohort.testing.base import bits
 from tests.golden.test_same_bits import record

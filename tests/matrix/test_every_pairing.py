@@ -10,7 +10,7 @@ import torch
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.experiment.pairings import NEEDED_FROM_STRATEGY
 from fedcohort.selection import STRATEGIES
 from tests.golden.test_same_bits import record

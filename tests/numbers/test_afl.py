@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedcohort.core.parameters import make
 from fedcohort.selection import LocalLoss, Question
-from fedcohort.selection.active import ActiveFL
+from fedcohort.selection.strategies.active import ActiveFL
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcohort.algorithms import Algorithm, Members, ModelState, RunningMean, Update, WeightMode, blend
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedsgd import FedSGD
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedsgd import FedSGD
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine

@@ -12,10 +12,10 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector, choose
 from fedcohort.selection.client_bins import Pieces
-from fedcohort.selection.clustered_similarity import ClusteredSimilarity, dissimilarities
-from fedcohort.selection.clustered_size import ClusteredSize
 from fedcohort.selection.draws import shares
-from fedcohort.selection.md import MD
+from fedcohort.selection.strategies.clustered_similarity import ClusteredSimilarity, dissimilarities
+from fedcohort.selection.strategies.clustered_size import ClusteredSize
+from fedcohort.selection.strategies.md import MD
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 from tests.selection.laws import mean_close, ratios_of, same_law, weights_of
 

@@ -19,8 +19,8 @@ from fedcohort.models import Mlp
 from fedcohort.record import RoundRow
 from fedcohort.rounds import RunState, play_round
 from fedcohort.selection import STRATEGIES, Cohort, Outcome, Question, Selector, choose
-from fedcohort.selection.conformal_participation import Conformal
-from fedcohort.selection.power_of_choice import PowerOfChoice
+from fedcohort.selection.strategies.conformal_participation import Conformal
+from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
 from fedcohort.testing.base import bits
 from fedcohort.training.evaluation import probabilities
 from tests.experiments import small

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import choose
-from fedcohort.selection.divfl import DivFL, facility_location
+from fedcohort.selection.strategies.divfl import DivFL, facility_location
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -9,9 +9,9 @@ import pytest
 import fedcohort
 from fedcohort.core.parameters import make
 from fedcohort.selection import Cohort, Question, Speed, choose
-from fedcohort.selection.cs_ucb import CSUCB
-from fedcohort.selection.eiffel import Eiffel
-from fedcohort.selection.fedcs import FedCS
+from fedcohort.selection.strategies.cs_ucb import CSUCB
+from fedcohort.selection.strategies.eiffel import Eiffel
+from fedcohort.selection.strategies.fedcs import FedCS
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update, fedbio
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedbio import MAX_LAMBDA, FedBiO, reweighed
+from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Tensors, Update
+from fedcohort.algorithms.methods import fedbio
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedbio import MAX_LAMBDA, FedBiO, reweighed
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
@@ -23,7 +24,7 @@ from fedcohort.core.threads import one_thread
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.datasets import from_arrays
+from fedcohort.federation.data.datasets import from_arrays
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.models import Logistic, as_model

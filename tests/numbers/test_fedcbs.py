@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.selection.fedcbs import FedCBS, imbalance, imbalance_with
+from fedcohort.selection.strategies.fedcbs import FedCBS, imbalance, imbalance_with
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 FIGURE = np.array([[5, 5, 5, 5, 5, 5], [6, 6, 6, 6, 6, 0], [0, 0, 0, 10, 10, 10], [10, 10, 10, 0, 0, 0]])

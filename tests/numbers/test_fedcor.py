@@ -14,8 +14,8 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import LocalLoss, LossChange, Question, Round, choose
-from fedcohort.selection.fedcor import FedCor, greedy
 from fedcohort.selection.gaussian_process import Dense, LowRank, _Adam, _dense, _kernel, _low_rank, covariance, fit
+from fedcohort.selection.strategies.fedcor import FedCor, greedy
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, an_outcome, the_why
 

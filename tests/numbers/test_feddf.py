@@ -13,8 +13,8 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms import Members, ModelState, Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.feddf import FedDF, distillation_loss, targets
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.feddf import FedDF, distillation_loss, targets
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng

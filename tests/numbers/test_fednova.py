@@ -12,9 +12,9 @@ import torch
 
 import fedcohort
 from fedcohort.algorithms import Members, ModelState, Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedavgm import FedAvgM
-from fedcohort.algorithms.fednova import FedNova, effective_steps
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavgm import FedAvgM
+from fedcohort.algorithms.methods.fednova import FedNova, effective_steps
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms import Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
@@ -22,7 +22,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import members_of, server_tools, small_federation
-from fedcohort.training.model_states import state_of
+from fedcohort.training.networks.model_states import state_of
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.numbers.local_problems import OneNumber, train_locally

@@ -13,7 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.selection import GradientNorm, Question, Speed
 from fedcohort.selection.draws import raj
-from fedcohort.selection.feel import FEEL, scheduling
+from fedcohort.selection.strategies.feel import FEEL, scheduling
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 from tests.selection.laws import mean_close, weights_of
 

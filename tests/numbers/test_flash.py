@@ -16,7 +16,7 @@ from fedcohort.measures import regret
 from fedcohort.selection import STRATEGIES, Cohort, Context, Outcome, Question, Round, choose
 from fedcohort.selection.bandit_contexts import ELEMENTS, ContextBandit
 from fedcohort.selection.bandit_heads import Candidates, Linear, draw, factor, gamma, gamma_theory, posterior, widths
-from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
+from fedcohort.selection.strategies.flash import Flash, FlashLinUCB, FlashPrinted
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 RNG = np.random.default_rng

@@ -10,7 +10,7 @@ import pytest
 import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
-from fedcohort.selection.gpfl import GPFL
+from fedcohort.selection.strategies.gpfl import GPFL
 from tests.experiments import small
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -10,7 +10,7 @@ from scipy import stats
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.selection import Question, Speed
-from fedcohort.selection.haccs import HACCS
+from fedcohort.selection.strategies.haccs import HACCS
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 HISTOGRAM = [

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms import Members, ModelState, Update
-from fedcohort.algorithms.fedbio import FedBiO
-from fedcohort.algorithms.feddf import FedDF
-from fedcohort.algorithms.rhfl import RHFL
+from fedcohort.algorithms.methods.fedbio import FedBiO
+from fedcohort.algorithms.methods.feddf import FedDF
+from fedcohort.algorithms.methods.rhfl import RHFL
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import (
     CrossEntropy,
     DoubleSoftmax,
@@ -18,6 +17,7 @@ from fedcohort.algorithms.losses import (
     SymmetricCrossEntropy,
     SymmetricLearning,
 )
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng

@@ -11,7 +11,7 @@ from scipy import stats
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection import Question, Round, choose
 from fedcohort.selection.bandit_heads import Candidates
-from fedcohort.selection.neural import Network, Neural
+from fedcohort.selection.strategies.neural import Network, Neural
 from tests.selection.fakes import a_census, an_outcome, the_why
 
 RNG = np.random.default_rng

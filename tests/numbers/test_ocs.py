@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedcohort.selection import Question, UpdateNorm, choose
 from fedcohort.selection.draws import proportional, shares
-from fedcohort.selection.ocs import AOCS, OCS, approximate
+from fedcohort.selection.strategies.ocs import AOCS, OCS, approximate
 from tests.selection.fakes import a_census, a_round, the_why
 from tests.selection.laws import mean_close, ratios_of, weights_of
 

@@ -10,7 +10,7 @@ from scipy import stats
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import Question, Speed, choose
-from fedcohort.selection.oort import Oort
+from fedcohort.selection.strategies.oort import Oort
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

@@ -12,13 +12,13 @@ from scipy import stats
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.selection import LocalLoss, Question, Selector, choose
-from fedcohort.selection.power_of_choice import (
+from fedcohort.selection.strategies.power_of_choice import (
     CommunicationPowerOfChoice,
     ComputationPowerOfChoice,
     PowerOfChoice,
     draw_by_size,
 )
-from fedcohort.selection.select_by_loss import SelectByLoss
+from fedcohort.selection.strategies.select_by_loss import SelectByLoss
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 ASKING: list[type[Selector]] = [PowerOfChoice, ComputationPowerOfChoice, SelectByLoss]

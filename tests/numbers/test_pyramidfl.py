@@ -11,7 +11,7 @@ from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round
 from fedcohort.selection import Cohort
 from fedcohort.selection.client_speed import computing_and_sending
-from fedcohort.selection.pyramidfl import PyramidFL
+from fedcohort.selection.strategies.pyramidfl import PyramidFL
 from tests.run_states import a_run_state
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 

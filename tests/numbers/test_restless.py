@@ -11,7 +11,7 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.selection import Question, Round, choose
 from fedcohort.selection.bandit_contexts import ELEMENTS
 from fedcohort.selection.bandit_heads import Candidates, Head, Linear, gamma, posterior
-from fedcohort.selection.restless import HiddenMarkov, Restless
+from fedcohort.selection.strategies.restless import HiddenMarkov, Restless
 from tests.selection.fakes import a_census, an_outcome, the_why
 
 RNG = np.random.default_rng

@@ -13,10 +13,11 @@ from torch import nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms import Members, ModelState, Update, parameters, rhfl
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms import Members, ModelState, Update, parameters
 from fedcohort.algorithms.losses import SymmetricLearning
-from fedcohort.algorithms.rhfl import RHFL, alignment_gradient, confidence
+from fedcohort.algorithms.methods import rhfl
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.rhfl import RHFL, alignment_gradient, confidence
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError

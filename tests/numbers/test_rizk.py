@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedcohort.selection.draws import raj
-from fedcohort.selection.rizk import Rizk
+from fedcohort.selection.strategies.rizk import Rizk
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 from tests.selection.laws import mean_close, weights_of
 

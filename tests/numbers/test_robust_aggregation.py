@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update, krum
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.krum import Krum, scores, square_distances
-from fedcohort.algorithms.median import Median
+from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
+from fedcohort.algorithms.methods import krum
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.krum import Krum, scores, square_distances
+from fedcohort.algorithms.methods.median import Median
+from fedcohort.algorithms.methods.trimmed_mean import TrimmedMean
 from fedcohort.algorithms.models_by_coordinate import BLOCK
-from fedcohort.algorithms.trimmed_mean import TrimmedMean
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.rounds import play_round

@@ -5,7 +5,7 @@ import pytest
 
 from fedcohort.measures import jain
 from fedcohort.selection import choose
-from fedcohort.selection.round_robin import RoundRobin
+from fedcohort.selection.strategies.round_robin import RoundRobin
 from tests.selection.fakes import a_census, a_round, an_outcome
 
 

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms import Algorithm, Members, ModelState, Tensors, Update, WeightMode
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.random_streams import rng
 from fedcohort.engines.local_engine import LocalEngine

@@ -16,12 +16,12 @@ from torch import Tensor
 
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS, Algorithm, Members, ModelState, Update
-from fedcohort.algorithms.fedadagrad import FedAdagrad
-from fedcohort.algorithms.fedadam import FedAdam
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedavgm import FedAvgM
-from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.fedyogi import FedYogi
+from fedcohort.algorithms.methods.fedadagrad import FedAdagrad
+from fedcohort.algorithms.methods.fedadam import FedAdam
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavgm import FedAvgM
+from fedcohort.algorithms.methods.fedprox import FedProx
+from fedcohort.algorithms.methods.fedyogi import FedYogi
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.rounds import play_round

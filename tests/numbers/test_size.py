@@ -8,8 +8,8 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import LocalLoss, Question, choose
 from fedcohort.selection.draws import raj, shares
-from fedcohort.selection.loss_proportional import LossProportional
-from fedcohort.selection.size import BySize
+from fedcohort.selection.strategies.loss_proportional import LossProportional
+from fedcohort.selection.strategies.size import BySize
 from tests.selection.fakes import a_census, a_round, the_why
 from tests.selection.laws import mean_close, same_law, successive_orders, successive_sets, weights_of
 

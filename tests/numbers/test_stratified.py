@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import choose
 from fedcohort.selection.client_strata import strata
-from fedcohort.selection.cluster_survey import ClusterSurvey
 from fedcohort.selection.draws import shares
-from fedcohort.selection.stratified import Stratified, allocate, members
+from fedcohort.selection.strategies.cluster_survey import ClusterSurvey
+from fedcohort.selection.strategies.stratified import Stratified, allocate, members
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 from tests.selection.laws import mean_close, ratios_of, same_law, weights_of
 

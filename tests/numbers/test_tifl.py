@@ -11,7 +11,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.core.random_streams import rng
 from fedcohort.selection import LocalAccuracy, Question, Speed
-from fedcohort.selection.tifl import TiFL, by_accuracy
+from fedcohort.selection.strategies.tifl import TiFL, by_accuracy
 from tests.selection.fakes import a_census, a_round, the_why
 
 SPEEDS = np.stack([np.arange(10.0, 0.0, -1.0), np.zeros(10)], axis=1)  # client 9 is the fastest

@@ -10,7 +10,7 @@ import pytest
 from fedcohort.core.parameters import make
 from fedcohort.core.random_streams import rng as stream
 from fedcohort.selection import Round, Selector, choose
-from fedcohort.selection.ucb import UCB
+from fedcohort.selection.strategies.ucb import UCB
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import make
 from fedcohort.selection import choose
-from fedcohort.selection.utility_time import UtilityTime
+from fedcohort.selection.strategies.utility_time import UtilityTime
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 HISTOGRAM = [[10, 0, 0], [2, 8, 0], [0, 10, 10]]  # fractions (1, 0, 0), (.2, .8, 0), (0, .5, .5)

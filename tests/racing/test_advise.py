@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.words import formatted_values
 from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import client_table

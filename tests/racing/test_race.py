@@ -21,7 +21,7 @@ from fedcohort.racing.raced_rows import candidates
 from fedcohort.racing.row_results import BEST, DROPPED, FRONT, NOT_BETTER
 from fedcohort.racing.run_race import Limits, plan
 from fedcohort.report import terminal
-from fedcohort.report.live_progress import Planned
+from fedcohort.report.live.live_progress import Planned
 from fedcohort.selection import STRATEGIES, UCB
 from tests.experiments import small
 from tests.records import played
@@ -327,7 +327,7 @@ def test_the_live_page_counts_the_runs_that_the_budget_allows(tmp_path: Path, mo
         asked.append(planned)
         yield "http://127.0.0.1"
 
-    monkeypatch.setattr("fedcohort.report.live.beside", beside)
+    monkeypatch.setattr("fedcohort.report.live.live_server.beside", beside)
     rows = len(plan(experiment(rounds=2), Given()).rows)
     arguments = ["race", str(tmp_path / "small.toml"), "--runs", str(tmp_path / "runs"), "--live", "--quiet"]
     result = CliRunner().invoke(cli, [*arguments, "--max-runs", str(2 * rows)])

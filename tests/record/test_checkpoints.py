@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.core.state_files import pack, save_state
+from fedcohort.core.files.state_files import pack, save_state
 from fedcohort.record import Run, Saved, checkpoints
 from fedcohort.record.checkpoints import CheckpointFiles, last_valid
 from fedcohort.training.client_memories import Memories

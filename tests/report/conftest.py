@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import fedcohort
+from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 
 ROWS = [{"label": "UCB", "selection": UCB}, {"label": "loss", "selection": {"name": "select_by_loss"}}]

@@ -4,9 +4,9 @@ import json
 from html.parser import HTMLParser
 from typing import Any
 
-from fedcohort.report.figure import Figure
-from fedcohort.report.headline import answers
-from fedcohort.report.report_data import Story
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.headline.headline import answers
 
 __all__ = ["Page", "caption"]
 

@@ -8,8 +8,8 @@ import pytest
 from fedcohort import Run
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.study.summary import over_seeds, summaries
 from tests.cli.test_json_formats import call, check
 from tests.records import played, written

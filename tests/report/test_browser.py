@@ -19,10 +19,10 @@ import pytest
 
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record.database import SEALED
+from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.federation_page import pictures
-from fedcohort.report.live import serve
+from fedcohort.report.live.live_server import serve
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.records import seal_again

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import fedcohort
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.equal_lines import about_equal
 from fedcohort.report.charts.participation import fairness, participation
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.paper_figures import CAPTIONS, export
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import CAPTIONS, export
-from fedcohort.report.report_data import Story, find_runs, gather
 from tests.experiments import UCB, small
 from tests.records import played, written
 from tests.report.pages import caption

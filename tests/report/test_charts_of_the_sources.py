@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from fedcohort.record import Portrait
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.batch_sizes import profiles
 from fedcohort.report.charts.classes import COUNTED, class_counts, class_shares
 from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.data.report_data import find_runs
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.page import gallery
-from fedcohort.report.report_data import find_runs
-from fedcohort.study.batch_size_profile import Profile, recommend
+from fedcohort.study.profile.batch_size_profile import Profile, recommend
 from tests.report.test_browser import Watched, browser, pytestmark
 from tests.report.test_pointer import opened_file
 from tests.study.test_batch_size_profile import SIZES

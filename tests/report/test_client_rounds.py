@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedcohort import measures
-from fedcohort.report.client_rounds import ClientRounds
+from fedcohort.report.data.client_rounds import ClientRounds
 
 
 @pytest.mark.parametrize(("n", "m", "k"), [(30, 12, 3), (5, 200, 40), (1, 1, 1), (4, 3, 0)])

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import gather
 from tests.report.charts.test_lost_losses import INF, NAN, SOUND, runs
 from tests.report.test_browser import Watched, browser, pytestmark
 

@@ -8,18 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.core.formatted_values import UNTRIED
+from fedcohort.core.words.formatted_values import UNTRIED
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
-from fedcohort.report.best_cells import mark_best
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.score_terms import untried
-from fedcohort.report.detail_rows import class_rows, wall_rows
-from fedcohort.report.live_progress import Pace, Planned
-from fedcohort.report.report_data import find_runs, gather
-from fedcohort.report.table_rows import Cell
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.live.live_progress import Pace, Planned
+from fedcohort.report.notes.worst_clients import about_worst
+from fedcohort.report.tables.best_cells import mark_best
+from fedcohort.report.tables.detail_rows import class_rows, wall_rows
+from fedcohort.report.tables.table_rows import Cell
 from fedcohort.report.terminal.measures_notes import about_rows
-from fedcohort.report.worst_clients import about_worst
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import over_seeds, summaries
 from tests.records import played, written

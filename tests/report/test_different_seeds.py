@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from fedcohort.record import ClientRow, Run
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.sweeps import COLORS, studies
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.panel_rows import LINES, about_lines
+from fedcohort.report.notes.unranked_rows import unranked
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import LINES, about_lines
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import Story, gather
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.measures_notes import about_rows
-from fedcohort.report.unranked_rows import unranked
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
 from tests.records import exchange, played, written

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.report.fairness_rows import fairness_rows
+from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import Story, gather
+from fedcohort.report.tables.fairness_rows import fairness_rows
 from tests.experiments import small
 
 ROWS = [{"label": "one", "selection": {"k": 1}}]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedcohort.report.chart_style import paper
-from fedcohort.report.figure_parts import TALLEST, parts
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import paper
+from fedcohort.report.figures.figure_parts import TALLEST, parts
+from fedcohort.report.figures.paper_figures import CAPTIONS, composed, drawn_in_parts, export
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import CAPTIONS, composed, drawn_in_parts, export
-from fedcohort.report.report_data import Story, gather
 from tests.records import exchange
 from tests.report.test_answers import runs_of
 
@@ -116,7 +116,7 @@ def test_short_figures_stay_whole_and_charts_without_rows_are_made_smaller(
     specification = composed(lines, lines.views[0], look)
     assert parts(specification, 300) == [specification]
     assert parts(specification, 900) == [specification]
-    monkeypatch.setattr("fedcohort.report.paper_figures.TALLEST", 100)
+    monkeypatch.setattr("fedcohort.report.figures.paper_figures.TALLEST", 100)
     (small,) = drawn_in_parts(lines, lines.views[0], look)
     wide, high = size(small)
     assert high == 100

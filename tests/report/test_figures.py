@@ -14,16 +14,16 @@ from PIL import Image
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.report.chart_style import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
 from fedcohort.report.charts.axes_and_legends import legend_columns as columns
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
-from fedcohort.report.figure import Panel, View
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.figures.chart_style import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
+from fedcohort.report.figures.figure import Panel, View
+from fedcohort.report.figures.panel_rows import OWN_COLORS
+from fedcohort.report.figures.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
 from fedcohort.report.page_assets import DARK_STRATEGIES, LIGHT_STRATEGIES
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import OWN_COLORS
-from fedcohort.report.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
-from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 from tests.repetitions import slow_after
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort.report.chart_style import REST, UNCLEAR, paper
 from fedcohort.report.charts.means_and_bands import to_ticks
-from fedcohort.report.figure import Figure
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import REST, UNCLEAR, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.panel_rows import NAMES
+from fedcohort.report.figures.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import NAMES
-from fedcohort.report.paper_figures import CAPTIONS, composed, draw, export
-from fedcohort.report.report_data import Story, gather
 from tests.records import exchange
 from tests.report.test_answers import runs_of
 

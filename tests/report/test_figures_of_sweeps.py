@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.report.chart_style import paper
 from fedcohort.report.charts.sweeps import studies
-from fedcohort.report.figure import Figure
-from fedcohort.report.file_names import distinct, file_name, of_rows
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.file_names import distinct, file_name, of_rows
+from fedcohort.report.figures.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.page_sections import about_single_rows, figures
-from fedcohort.report.paper_figures import CAPTIONS, composed, draw, export
-from fedcohort.report.report_data import Story, find_runs, gather
 from tests.experiments import UCB, small
 from tests.report.test_answers import runs_of
 from tests.report.test_figures_of_many_rows import SVG, inside

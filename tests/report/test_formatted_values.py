@@ -11,13 +11,13 @@ import pytest
 import vl_convert
 from rich.table import Table
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import cost
 from fedcohort.report.charts.final_accuracy import bars
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.page import page
-from fedcohort.report.report_data import Story, find_runs, gather
 from fedcohort.study.comparison import Comparison
 from tests.experiments import small
 from tests.report.pages import Page
@@ -210,7 +210,7 @@ def test_unknown_and_infinite_numbers() -> None:
 def test_names_that_every_object_of_javascript_has_can_be_drawn() -> None:
     """In a browser: :mod:`tests.campaign.hostile_names`."""
     from fedcohort.report.charts.score_terms import named
-    from fedcohort.report.shortened_names import short
+    from fedcohort.report.figures.shortened_names import short
 
     assert short(["constructor", "toString", "loss"]) == ["constructor\u200b", "toString\u200b", "loss"]
     assert named("hasOwnProperty") == "hasOwnProperty\u200b"

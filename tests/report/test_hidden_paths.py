@@ -13,7 +13,7 @@ import fedcohort
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.report.hidden_paths import without_paths
-from fedcohort.report.live import Live
+from fedcohort.report.live.live_server import Live
 from fedcohort.runs.play_run import run_cell
 from tests.experiments import small
 from tests.runs.test_find_run import STRATEGY

@@ -9,8 +9,8 @@ import pytest
 
 from fedcohort.report.charts.accuracy_and_cost import COSTS, front
 from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT
+from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from tests.report.pages import Page
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium

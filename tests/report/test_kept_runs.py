@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.client_rounds import ClientRounds
-from fedcohort.report.live import Live
-from fedcohort.report.report_data import find_runs
+from fedcohort.report.data.client_rounds import ClientRounds
+from fedcohort.report.data.report_data import find_runs
+from fedcohort.report.live.live_server import Live
 from fedcohort.study.run_measures import Measured
 from tests.report.test_browser import cut
 

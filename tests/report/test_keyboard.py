@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.live import serve
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.live.live_server import serve
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from tests.records import played, written
 from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, watch
 from tests.report.test_browser import pytestmark as needs_chromium

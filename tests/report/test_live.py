@@ -28,9 +28,9 @@ from fedcohort.cli.awaited_runs import awaited
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run, writing
 from fedcohort.record.database import SEALED
-from fedcohort.report import live as live_module
-from fedcohort.report.live import Live, serve
-from fedcohort.report.report_data import find_runs
+from fedcohort.report.data.report_data import find_runs
+from fedcohort.report.live import live_server as live_module
+from fedcohort.report.live.live_server import Live, serve
 from tests.experiments import small
 from tests.records import played, seal_again, written
 
@@ -439,7 +439,7 @@ def test_run_live_serves_beside_the_run(tmp_path: Path) -> None:
 def test_the_command_says_what_to_do_with_its_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It printed an address only. A server that is asked to end before it begins is enough to see what is printed."""
     server = Mock(address="http://127.0.0.1:1/?token=x")
-    monkeypatch.setattr("fedcohort.report.live.serve", lambda *_, **__: server)
+    monkeypatch.setattr("fedcohort.report.live.live_server.serve", lambda *_, **__: server)
     result = CliRunner().invoke(cli, ["live", "--runs", str(tmp_path)])
     assert result.stdout == "http://127.0.0.1:1/?token=x\n"
     opened = "Open this address in a browser on this machine. Ctrl-C ends the page.\n"

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fedcohort.report.live import serve
-from fedcohort.report.report_data import find_runs
+from fedcohort.report.data.report_data import find_runs
+from fedcohort.report.live.live_server import serve
 from tests.records import played, written
 from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, watch
 from tests.report.test_browser import pytestmark as needs_chromium

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fedcohort.record import Run, writing
-from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.live import Live
-from fedcohort.report.live_progress import Pace, Planned
-from fedcohort.report.missing_runs import SO_FAR, UNPLANNED
-from fedcohort.report.quiet_runs import about_quiet
-from fedcohort.study.references import differences_of_cells
+from fedcohort.report.data.cached_run import CachedRun
+from fedcohort.report.data.missing_runs import SO_FAR, UNPLANNED
+from fedcohort.report.live.live_progress import Pace, Planned
+from fedcohort.report.live.live_server import Live
+from fedcohort.report.live.quiet_runs import about_quiet
+from fedcohort.study.rows.references import differences_of_cells
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
 from tests.report.pages import Page

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.live import Live, serve
-from fedcohort.report.report_data import find_runs
+from fedcohort.report.data.report_data import find_runs
+from fedcohort.report.live.live_server import Live, serve
 from tests.report.pages import Page
 from tests.report.test_browser import SHORT_WAITS, Watched, browser, cut, pytestmark, watch
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.shortened_names import NUMBER, short
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import gather
-from fedcohort.report.shortened_names import NUMBER, short
 from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fedcohort
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.figures.panel_rows import NAMES
 from fedcohort.report.page import page as report
-from fedcohort.report.panel_rows import NAMES
-from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import UCB, small
 from tests.records import exchange
 from tests.report.test_answers import runs_of

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from fedcohort.record import Run, writing
 from fedcohort.report import terminal
-from fedcohort.report.live import Live
+from fedcohort.report.live.live_server import Live
+from fedcohort.report.notes.unranked_rows import about_planned
 from fedcohort.report.terminal import layout
 from fedcohort.report.terminal.layout import Column, fitting_table
-from fedcohort.report.unranked_rows import about_planned
 from fedcohort.study.compare_existing_runs import read
 from tests.records import played, written
 

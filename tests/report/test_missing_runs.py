@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fedcohort.cli import cli
-from fedcohort.report.missing_runs import SO_FAR, UNPLANNED, Missing, about_missing, in_sentences
+from fedcohort.report.data.missing_runs import SO_FAR, UNPLANNED, Missing, about_missing, in_sentences
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.data.runs_on_disk import find_runs, found_and_missing
 from fedcohort.report.page import page
 from fedcohort.report.page_assets import with_code
-from fedcohort.report.report_data import gather
-from fedcohort.report.runs_on_disk import find_runs, found_and_missing
 from tests.cli.test_json_formats import check
 from tests.experiments import small
 from tests.records import played, written

@@ -13,17 +13,17 @@ from rich.progress import Progress
 import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import count, in_words, number, percent, signed
+from fedcohort.core.words.formatted_values import count, in_words, number, percent, signed
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.report import terminal
-from fedcohort.report.report_data import gather
-from fedcohort.report.runs_on_disk import find_runs
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.data.runs_on_disk import find_runs
 from fedcohort.report.terminal.all_measures import _tables_by_topic
 from fedcohort.report.terminal.layout import LEAST_WIDTH, Column, fits, fitting_table
 from fedcohort.report.terminal.progress import _Bar, _Course
-from fedcohort.study.explain_decision import Asked, explain
+from fedcohort.study.decisions.explain_decision import Asked, explain
 from tests.experiments import small
 from tests.records import played
 from tests.report.conftest import runs

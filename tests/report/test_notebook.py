@@ -17,10 +17,10 @@ from fedcohort.core import notebook_display
 from fedcohort.core.errors import UsageError
 from fedcohort.core.notebook_display import LARGEST, bundle
 from fedcohort.report import progress_bar
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.client_accuracy import client_accuracy
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.page import page
-from fedcohort.report.report_data import find_runs, gather
 from tests.experiments import blobs, small
 from tests.report.pages import Page
 

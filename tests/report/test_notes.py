@@ -10,15 +10,15 @@ from rich.text import Text
 
 from fedcohort.record import Run, writing
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
-from fedcohort.report.cost_notes import HIDDEN_BYTES, NO_TIME, TWO_DOWNLOADS
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, STRATEGIES, paper
+from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.notes.cost_notes import HIDDEN_BYTES, NO_TIME, TWO_DOWNLOADS
 from fedcohort.report.page import page
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.report.terminal.comparison_notes import about_federations
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison

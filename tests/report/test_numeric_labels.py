@@ -10,19 +10,19 @@ import pytest
 import fedcohort
 from fedcohort.experiment.given_objects import Given
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.client_accuracy import client_accuracy
 from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.own_measures import own_measures
-from fedcohort.report.failed_training import about_judged
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.federation_page import pictures
-from fedcohort.report.headline import answers
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.headline.headline import answers
+from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.page import page
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.runs.prepare_run import look
 from tests.experiments import IID, small
 from tests.records import played, written

@@ -10,17 +10,17 @@ import pytest
 
 from fedcohort.record import Run
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
-from fedcohort.report.detail_rows import class_rows
-from fedcohort.report.failed_training import about_judged
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, Look, paper
+from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
-from fedcohort.report.table_rows import failed_rows
+from fedcohort.report.tables.detail_rows import class_rows
+from fedcohort.report.tables.paper_tables import to_latex
+from fedcohort.report.tables.table_rows import failed_rows
 from fedcohort.report.terminal.measures_notes import about_rows
 from tests.experiments import UCB
 from tests.records import exchange, played, written

@@ -20,14 +20,14 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.record.database import SEALED
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.layers import Layers
-from fedcohort.report.live import Live
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.live.live_server import Live
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.report_data import find_runs, gather
 from fedcohort.report.write_page import write_page
-from fedcohort.study.batch_size_profile import Profile
+from fedcohort.study.profile.batch_size_profile import Profile
 from tests.experiments import small
 from tests.records import seal_again
 from tests.report.pages import Page

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import gather
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium
 from tests.study.test_client_names import NAMES, play

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.chart_style import PAGE, STRATEGIES, UNCLEAR, paper
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import PAGE, STRATEGIES, UNCLEAR, paper
+from fedcohort.report.figures.panel_rows import NAMES, PANELS, SWEEP_PANELS, about_panels
+from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import NAMES, PANELS, SWEEP_PANELS, about_panels
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import Story, gather
-from fedcohort.report.table_rows import strategies
+from fedcohort.report.tables.table_rows import strategies
 from tests.report.pages import Page
 from tests.report.test_answers import runs_of
 

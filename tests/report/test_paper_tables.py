@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
-from fedcohort.report.paper_tables import escaped, latex_table, to_csv, to_latex
+from fedcohort.core.words import formatted_values
+from fedcohort.report.tables.paper_tables import escaped, latex_table, to_csv, to_latex
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.verdicts import NO_RESULT
 from tests.experiments import UCB, small

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import gather
 from tests.experiments import UCB
 from tests.records import played, written
 from tests.report.test_answers import runs_of

@@ -12,14 +12,14 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.record import Portrait
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.classes import class_counts
 from fedcohort.report.charts.client_traits import sizes
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import SAMPLE, SHOWN, Clients
 from fedcohort.report.federation_page import pictures
-from fedcohort.report.figure import Figure
-from fedcohort.report.paper_figures import composed, draw
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.runs.prepare_run import look
 from tests.experiments import small
 from tests.report.pages import Page

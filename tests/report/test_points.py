@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.core.report_names import REPORTS
+from fedcohort.core.words.report_names import REPORTS
 from fedcohort.record import Run
 from fedcohort.report import page_sections
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.client_accuracy import class_accuracy
 from fedcohort.report.charts.cost import wall
@@ -19,12 +18,13 @@ from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.charts.sweeps import studies
 from fedcohort.report.client_orders import client_orders
-from fedcohort.report.detail_rows import class_rows, wall_rows
-from fedcohort.report.figure import Figure
-from fedcohort.report.headline import answers
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.headline.headline import answers
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import Part, at_point, figures, parts
-from fedcohort.report.report_data import Story, find_runs, gather
+from fedcohort.report.tables.detail_rows import class_rows, wall_rows
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import summaries

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fedcohort.record import RoundRow, Run
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.selection_reasons import reasons
-from fedcohort.report.figure import Figure
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.figure import Figure
 from fedcohort.report.terminal import as_text, explanation
-from fedcohort.study.explain_decision import explain
+from fedcohort.study.decisions.explain_decision import explain
 from tests.records import played, written
 
 NEVER = 1e5

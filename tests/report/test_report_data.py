@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE
 from tests.records import exchange, played, written
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from benchmarks.report_scale import STRATEGIES, large, make
 
+from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import find_runs, gather
 from tests.report.pages import Page
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.shown_seeds import about_seeds
-from fedcohort.report.figure import Figure
+from fedcohort.report.data.report_data import Story, find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure
 from fedcohort.report.page import page as report
 from fedcohort.report.page_sections import figures
-from fedcohort.report.report_data import Story, find_runs, gather
 from tests.records import played, written
 from tests.report.pages import caption
 from tests.report.test_browser import Watched, browser, pytestmark

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import find_runs, gather
 from tests.report.test_browser import Watched, browser, pytestmark
 from tests.report.test_pointer import opened_file
 

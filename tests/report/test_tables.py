@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fedcohort.record import ClientRow
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
-from fedcohort.report.report_data import gather
 from tests.records import exchange, played, written
 from tests.repetitions import slow_after
 from tests.report.pages import Page

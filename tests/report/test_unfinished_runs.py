@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.record import Run, writing
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts import accuracy_and_cost
-from fedcohort.report.compared_rows import compared_rows
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import Story, gather
+from fedcohort.report.tables.compared_rows import compared_rows
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import read
+from fedcohort.study.rows.unfinished_rows import counted_runs
 from fedcohort.study.targets import shown_cost
-from fedcohort.study.unfinished_rows import counted_runs
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, UNEVEN
 from tests.experiments import UCB
 from tests.records import exchange, played, written

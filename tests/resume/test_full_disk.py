@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 import fedcohort
 from fedcohort.cli import cli
-from fedcohort.core import durable_files, state_files
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files import durable_files, state_files
 from fedcohort.record import Run, writer
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record
@@ -238,7 +238,7 @@ def test_decoded_images_have_their_space_before_they_are_mapped(disk: SmallDisk)
     from datasets import Dataset, Features, Image
     from PIL import Image as Pictures
 
-    from fedcohort.federation.images import _decode_images
+    from fedcohort.federation.data.images import _decode_images
 
     buffer = io.BytesIO()
     Pictures.fromarray(np.zeros((64, 64, 3), np.uint8)).save(buffer, "png")

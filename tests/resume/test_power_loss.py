@@ -20,8 +20,8 @@ from typing import Any, Literal
 import pytest
 
 import fedcohort
-from fedcohort.core import durable_files
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files import durable_files
 from fedcohort.record import Run, checkpoints, writer
 from tests.experiments import UCB, small
 from tests.golden.test_same_bits import record

@@ -15,7 +15,7 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.record import RoundRow, Run
 from fedcohort.runs.play_run import Interrupted
 from tests.experiments import UCB, small

@@ -16,7 +16,7 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Runnin
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.parameters import parameters
-from fedcohort.core.report_names import disclosed
+from fedcohort.core.words.report_names import disclosed
 from fedcohort.experiment.given_objects import Given
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.rounds import RunState, play_round

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.algorithms.centralised import Centralised
+from fedcohort.algorithms.methods.centralised import Centralised
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import Federation

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS, Members, ModelState
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.flower.sites.frozen_sums import check_sums, sums_of
@@ -26,7 +26,7 @@ from fedcohort.models import as_model
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import small_federation
-from fedcohort.training.omitted_entries import OFTEN, FrozenParameters, omitted_entries
+from fedcohort.training.networks.omitted_entries import OFTEN, FrozenParameters, omitted_entries
 from tests.experiments import IID, blobs, small
 
 HEAD = 4 * (8 * 3 + 3)
@@ -332,7 +332,7 @@ def test_a_frozen_parameter_of_repeated_numbers_is_read() -> None:
 
 
 def test_large_frozen_parameters_are_read_after_some_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcohort.training.omitted_entries.SMALL", 0)
+    monkeypatch.setattr("fedcohort.training.networks.omitted_entries.SMALL", 0)
     module = nn.Linear(3, 2).requires_grad_(False)
     frozen = FrozenParameters(module, {"weight", "bias"})
     frozen.check()

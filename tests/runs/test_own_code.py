@@ -16,11 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedcohort
 from fedcohort import UsageError
 from fedcohort.algorithms import parameters
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.engines.base import ClientError, OwnClientError
 from fedcohort.models import Model
 from fedcohort.selection import Census, Cohort, Outcome, Round, Selector, Why
-from fedcohort.selection.ucb import UCB
+from fedcohort.selection.strategies.ucb import UCB
 from tests.cli.test_cli import call, refused
 from tests.experiments import blobs, small
 
@@ -542,7 +542,7 @@ def test_an_error_in_a_progress_function_reaches_the_caller_unchanged(tmp_path: 
 
 
 def test_errors_of_fedcohort_itself_pass_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedcohort.core.formatted_values import percent
+    from fedcohort.core.words.formatted_values import percent
 
     monkeypatch.setattr("fedcohort.rounds.play_round", partial(percent, "a word"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unexpected keyword"):

@@ -16,8 +16,8 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment, load
 from fedcohort.experiment.own_measures import RESERVED
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.runs.trackers import numbers
 from tests.experiments import small
 from tests.records import played

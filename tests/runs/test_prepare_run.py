@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.core.errors import UsageError
 from tests.experiments import small
 

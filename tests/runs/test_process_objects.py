@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import fedcohort
-from fedcohort.core import python_plugins
 from fedcohort.core.errors import UsageError
+from fedcohort.core.user_code import python_plugins
 from fedcohort.experiment.given_objects import Given
 from fedcohort.runs import parallel_runs, process_objects
 from fedcohort.runs.process_objects import packed, unpacked

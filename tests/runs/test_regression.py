@@ -20,18 +20,18 @@ from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.losses import Huber, SquaredError
 from fedcohort.algorithms.sample_measures import sample_losses, total_score
 from fedcohort.core.errors import UsageError
-from fedcohort.core.score_style import ACCURACY, R_SQUARED, score_style
+from fedcohort.core.words.score_style import ACCURACY, R_SQUARED, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.numeric_labels import bin_edges, bin_names, binned, check_numbers
+from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers
 from fedcohort.record import Run
 from fedcohort.report import terminal
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.runs.prepare_run import federate, look
 from fedcohort.selection import STRATEGIES
 from fedcohort.study.compare_existing_runs import side_by_side
-from fedcohort.study.explain_decision import explain
+from fedcohort.study.decisions.explain_decision import explain
 from fedcohort.study.measured_values import result
 from fedcohort.study.summary import over_seeds
 from fedcohort.training.evaluation import r_squared

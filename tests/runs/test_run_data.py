@@ -14,7 +14,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment, load
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.load_dataset import load as load_data
+from fedcohort.federation.data.load_dataset import load as load_data
 from fedcohort.racing.raced_rows import candidates
 from fedcohort.runs.find_run import find_run
 from fedcohort.runs.play_run import run_cell

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.training.omitted_entries import second_names
+from fedcohort.training.networks.omitted_entries import second_names
 from tests.experiments import IID, blobs, small
 
 

@@ -16,10 +16,10 @@ from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Experiment
 from fedcohort.measures import jain
 from fedcohort.record import Run
-from fedcohort.report.live import Live
+from fedcohort.report.live.live_server import Live
 from fedcohort.study.conformal_coverage import conformal
-from fedcohort.study.explain_decision import explain
-from fedcohort.study.participants import participants
+from fedcohort.study.decisions.explain_decision import explain
+from fedcohort.study.decisions.participants import participants
 from tests.cli.test_cli import call
 from tests.experiments import small
 from tests.golden.test_same_bits import record
@@ -32,7 +32,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.core.parameters import parameters
 from fedcohort.federation.availability import Bernoulli
 from fedcohort.federation.featureshift import Gauss
@@ -290,7 +290,7 @@ def test_a_run_of_an_earlier_version_shows_what_is_known(tmp_path: Path) -> None
 
 
 def test_objects_from_python_are_not_called_by_the_names_in_the_description(tmp_path: Path) -> None:
-    from fedcohort.selection.uniform import Uniform
+    from fedcohort.selection.strategies.uniform import Uniform
 
     run = fedcohort.run(small(rounds=1, selection="ucb"), selector=Uniform(), runs=tmp_path)
     assert "selection" not in run.plug_ins

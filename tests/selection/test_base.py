@@ -26,10 +26,10 @@ from fedcohort.selection import (
     successive,
     top,
 )
-from fedcohort.selection.all_available import All
 from fedcohort.selection.draws import successive_by_rejection
 from fedcohort.selection.stored_updates import arrived_updates
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.all_available import All
+from fedcohort.selection.strategies.uniform import Uniform
 from tests.selection.fakes import a_census, a_round, an_outcome, the_why
 
 NAMES = ["uniform", "all", "ucb", "powd", "cpowd", "rpowd", "select_by_loss", "utility_time", "conformal"]

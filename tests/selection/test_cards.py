@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.core.report_names import TRAINING
+from fedcohort.core.words.report_names import TRAINING
 from fedcohort.selection.catalogue import STRATEGIES
 from tests.experiments import small
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.state_files import pack
 from fedcohort.core.parameters import make
-from fedcohort.core.state_files import pack
 from fedcohort.selection import STRATEGIES, Census, Cohort, Outcome, Round, Selector, parameters
 from fedcohort.testing import check_selector
 from fedcohort.testing.selection import HALF, JOINING, ROUNDS, _census, _play

@@ -16,17 +16,17 @@ import pytest
 from click.testing import CliRunner
 
 from fedcohort.cli import cli
-from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.words import formatted_values
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.batch_sizes import profiles
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.report.page import gallery
-from fedcohort.report.paper_figures import composed, draw
 from fedcohort.selection import Cohort
-from fedcohort.study.batch_size_process import StepTimer, relative_precision
-from fedcohort.study.batch_size_profile import Order, Profile, Size, _in_a_fresh_process, profile, recommend
-from fedcohort.study.peak_memory import PeakMemory
+from fedcohort.study.profile.batch_size_process import StepTimer, relative_precision
+from fedcohort.study.profile.batch_size_profile import Order, Profile, Size, _in_a_fresh_process, profile, recommend
+from fedcohort.study.profile.peak_memory import PeakMemory
 from tests.experiments import small
 from tests.run_states import a_run_state
 
@@ -227,7 +227,7 @@ class Cuda:
 def test_on_a_gpu_memory_is_the_devices_and_the_clock_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stub of ``torch.cuda``: the peak is forgotten before a client, read after it, and every stamp is taken by a GPU at rest."""
     cuda = Cuda()
-    monkeypatch.setattr("fedcohort.study.peak_memory._cuda", lambda: cuda)
+    monkeypatch.setattr("fedcohort.study.profile.peak_memory._cuda", lambda: cuda)
     memory = PeakMemory("cuda")
     assert memory.where == "device"
     assert memory.now() == 1_000
@@ -260,7 +260,7 @@ def test_settings_that_cannot_be(values: dict[str, Any], words: str) -> None:
 
 def test_the_command_shows_a_table_json_and_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Profile("quickstart", 3, SIZES, recommend(SIZES))
-    monkeypatch.setattr("fedcohort.study.batch_size_profile.profile", lambda *_, **__: found)
+    monkeypatch.setattr("fedcohort.study.profile.batch_size_profile.profile", lambda *_, **__: found)
     page = tmp_path / "profile.html"
     result = CliRunner().invoke(cli, ["profile", "-o", str(page)])
     assert result.exit_code == 0, result.output

@@ -10,16 +10,16 @@ import pytest
 
 import fedcohort
 from fedcohort import measures
-from fedcohort.core.formatted_values import index
+from fedcohort.core.words.formatted_values import index
 from fedcohort.record import Portrait
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.client_traits import presence as presence_chart
 from fedcohort.report.charts.participation import fairness, participation
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.study.chance import about_chance
 from fedcohort.study.run_measures import Measured
 from tests.experiments import small

@@ -9,7 +9,7 @@ import fedcohort
 from fedcohort.record import ClientRow, RoundRow
 from fedcohort.record import Run as RecordedRun
 from fedcohort.study.compare_existing_runs import FirstRounds
-from fedcohort.study.equal_rows import equal_rows
+from fedcohort.study.rows.equal_rows import equal_rows
 from fedcohort.study.run_measures import Measured, evenness
 from tests.records import played, written
 

@@ -8,13 +8,13 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts import client_table
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.shown_clients import names_for_charts
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.terminal import as_text, explanation
-from fedcohort.study.explain_decision import explain
+from fedcohort.study.decisions.explain_decision import explain
 from tests.cli.test_cli import call, refused
 
 NAMES = ["bellevue", "charite", "mayo clinic", "st-mary", "ucl"]

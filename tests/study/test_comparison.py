@@ -16,10 +16,10 @@ from fedcohort import measures
 from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, Run, create_run
 from fedcohort.report import terminal
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison, Row, Target
 from fedcohort.study.measured_values import result

@@ -18,7 +18,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.record import ClientRow, create_run
 from fedcohort.record import Run as RecordedRun
 from fedcohort.report import terminal
-from fedcohort.study.diagnose_run import (
+from fedcohort.study.decisions.diagnose_run import (
     FEWEST,
     Correlation,
     Diagnosis,

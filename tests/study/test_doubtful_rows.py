@@ -8,12 +8,12 @@ import pytest
 
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
-from fedcohort.report.headline import answers
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.headline.headline import answers
 from fedcohort.report.notebook import comparison_in_notebook
 from fedcohort.report.page import page
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
-from fedcohort.report.table_rows import result_rows
+from fedcohort.report.tables.paper_tables import to_latex
+from fedcohort.report.tables.table_rows import result_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding
 from fedcohort.study.summary import over_seeds, summaries

@@ -12,15 +12,15 @@ import pytest
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import number
 from fedcohort.core.parameters import parameters
+from fedcohort.core.words.formatted_values import number
 from fedcohort.record import ClientRow, LedgerRow, Portrait, Run
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.report.terminal import as_text, explanation
 from fedcohort.selection import STRATEGIES, Cohort, Round, Why
-from fedcohort.selection.uniform import Uniform
-from fedcohort.study.explain_decision import Candidate, explain
+from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.study.decisions.explain_decision import Candidate, explain
 from tests.cli.test_cli import call, refused
 from tests.experiments import small
 from tests.records import played, written
@@ -151,7 +151,7 @@ def test_every_strategy_can_be_explained(name: str, tmp_path: Path) -> None:
 
 def test_scores_in_words() -> None:
     def said(score: float, **terms: float) -> str:
-        from fedcohort.study.decision_candidates import score_in_words
+        from fedcohort.study.decisions.decision_candidates import score_in_words
 
         return score_in_words(Candidate(0, True, score, 1.0, terms))
 
@@ -183,7 +183,7 @@ def test_infinite_scores_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_strategy_from_python_is_named(tmp_path: Path) -> None:
-    from fedcohort.selection.ucb import UCB
+    from fedcohort.selection.strategies.ucb import UCB
 
     run = fedcohort.run(small(rounds=1), selector=UCB(c=0.5), runs=tmp_path)
     assert explain(run, 1).strategy.startswith("UCB(c=0.5")

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import fedcohort
-from fedcohort.core.score_style import ACCURACY
+from fedcohort.core.words.score_style import ACCURACY
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
-from fedcohort.report.compared_rows import compared_rows
-from fedcohort.report.headline_doubts import problem
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.headline.headline_doubts import problem
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
+from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.failing_rows import Checked
 from fedcohort.study.health import Finding, findings
+from fedcohort.study.rows.failing_rows import Checked
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target, common_target, shown_cost
 from fedcohort.study.verdicts import Verdict

@@ -11,12 +11,13 @@ import fedcohort
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import create_run
-from fedcohort.report import paper_figures, terminal
-from fedcohort.report.figure import Figure
-from fedcohort.report.paper_tables import to_latex
+from fedcohort.report import terminal
+from fedcohort.report.figures import paper_figures
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import FirstRounds, read
+from fedcohort.study.rows.unfinished_rows import about_unfinished
 from fedcohort.study.run_measures import after_last_tests
-from fedcohort.study.unfinished_rows import about_unfinished
 from tests.experiments import small
 from tests.report.pages import Page
 from tests.resume.test_resume import stop_after

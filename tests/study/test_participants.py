@@ -9,7 +9,7 @@ from scipy import stats
 
 import fedcohort
 from fedcohort.record import Portrait, Run
-from fedcohort.study.participants import _correlation, label_entropy, participants
+from fedcohort.study.decisions.participants import _correlation, label_entropy, participants
 from tests.experiments import small
 
 FEDERATION = {"holdout": 0.2, "label_noise": {"name": "beta"}}

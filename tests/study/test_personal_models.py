@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import integer, rng
@@ -29,8 +29,8 @@ from fedcohort.models import Logistic
 from fedcohort.record import Run as Record
 from fedcohort.record.personal_results import personal_accuracy
 from fedcohort.report import terminal
+from fedcohort.report.data.report_data import gather as read
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather as read
 from fedcohort.runs.find_run import find_run
 from fedcohort.study.summary import over_seeds
 from fedcohort.training.personal_models import PersonalAccuracy, measured_samples, with_held_out

@@ -9,11 +9,11 @@ import pytest
 
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
+from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import gather
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.references import Entry, Group, _name_of_federation, check_reference, grouped
+from fedcohort.study.rows.references import Entry, Group, _name_of_federation, check_reference, grouped
 from fedcohort.study.summary import summaries
 from fedcohort.study.targets import Target, about_targets, group_targets
 from tests.experiments import UCB, small

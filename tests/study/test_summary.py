@@ -17,10 +17,10 @@ from fedcohort.experiment.given_objects import Given
 from fedcohort.measures.conformal import coverage_range
 from fedcohort.record import ClientRow
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.selection_counts import selections
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.page import page
-from fedcohort.report.report_data import gather
 from fedcohort.report.terminal import all_measures
 from fedcohort.report.terminal.layout import as_text
 from fedcohort.runs.prepare_run import prepare

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import fedcohort
-from fedcohort.core.formatted_values import simulated_time
+from fedcohort.core.words.formatted_values import simulated_time
 from fedcohort.experiment import Experiment
 from fedcohort.racing.costs import cost_of, score_of
 from fedcohort.report import terminal
 from fedcohort.report.charts.client_table import client_table
-from fedcohort.report.report_data import find_runs, gather
+from fedcohort.report.data.report_data import find_runs, gather
 from tests.experiments import small
 
 UNIT = 2.0**-14

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from fedcohort.record import ClientRow, Run
-from fedcohort.report.compared_rows import compared_rows
-from fedcohort.report.failed_training import about_judged
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.notes.failed_training import about_judged
+from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.summary import summary

@@ -11,9 +11,9 @@ from PIL import Image
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.federation.load_dataset import load
+from fedcohort.federation.data.load_dataset import load
 from fedcohort.record.run_lock import is_being_written, locked
-from fedcohort.training import plain_network
+from fedcohort.training.programs import plain_network
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 

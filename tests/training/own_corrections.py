@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Members, ModelState, Problem, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
 from fedcohort.core.parameters import parameters
 
 SEEN: list[float] = []

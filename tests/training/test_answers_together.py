@@ -17,7 +17,7 @@ from fedcohort.training.answers import answers
 from fedcohort.training.client_session import Session
 from fedcohort.training.evaluation import BLOCK
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.plain_network import program_of
 from fedcohort.training.trainer import Trainer
 from tests.run_states import a_run_state
 

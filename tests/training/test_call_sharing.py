@@ -19,12 +19,14 @@ from fedcohort.core.script_threads import can_fork
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
-from fedcohort.training import call_sharing, matrix_products, network_scripts, shared_gradients
-from fedcohort.training.divided_calls import most_parts
+from fedcohort.training import matrix_products
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.recorded_passes import pass_by_autograd
-from fedcohort.training.scripted_passes import ScriptedPass
+from fedcohort.training.programs import shared_gradients
+from fedcohort.training.programs.divided_calls import most_parts
+from fedcohort.training.scripts import call_sharing, network_scripts
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.recorded_passes import pass_by_autograd
+from fedcohort.training.scripts.scripted_passes import ScriptedPass
 from tests.training.scripted_networks import IMAGES, Residual
 from tests.training.test_client_series import facts
 from tests.training.test_scripted_passes import federation

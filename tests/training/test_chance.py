@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import fedcohort
 from fedcohort.algorithms import Algorithm, Problem, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
@@ -22,8 +22,8 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Model, as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training.random_layers import TRIES, draws_at_random
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.random_layers import TRIES, draws_at_random
+from fedcohort.training.networks.received_outputs import CHUNK
 from tests.experiments import small
 from tests.golden.test_same_bits import record
 from tests.resume.test_resume import stop_after

@@ -10,7 +10,7 @@ import torch
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms import Algorithm, Members, Problem, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fednova import FedNova
-from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fednova import FedNova
+from fedcohort.algorithms.methods.fedprox import FedProx
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.engines import work_splitting
@@ -24,7 +24,7 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from fedcohort.training import client_series
 from fedcohort.training.client_series import ClientSeries
-from fedcohort.training.plain_network import Program
+from fedcohort.training.programs.plain_network import Program
 from tests.training.networks import HeadFirst
 from tests.training.test_outputs_of_programs import SIZES, federation
 from tests.training.test_plain_network import network

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedcohort.training import recorded_passes
-from fedcohort.training.recorded_passes import pass_of_mean
+from fedcohort.training.scripts import recorded_passes
+from fedcohort.training.scripts.recorded_passes import pass_of_mean
 
 
 class Calls(TorchDispatchMode):

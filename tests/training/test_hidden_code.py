@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcohort.training import network_scripts
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.plain_network import program_of
+from fedcohort.training.scripts import network_scripts
 from tests.training import hidden_code_networks
 from tests.training.hidden_code_networks import HIDDEN, Scaled
 from tests.training.test_scripted_passes import batch, script_of

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from fedcohort.core.threads import one_thread
-from fedcohort.training.joined_passes import JOINED, JoinedPasses
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.joined_passes import JOINED, JoinedPasses
+from fedcohort.training.programs.plain_network import program_of
 
 NETWORKS = {
     "perceptron": lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms import Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
@@ -21,7 +21,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Mlp, Model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import SIZES, bits, small_federation
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.received_outputs import CHUNK
 from tests.experiments import small
 
 CLIENT, SEED = 3, 5

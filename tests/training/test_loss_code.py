@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import Loss
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.own_code import last_own_file
+from fedcohort.core.user_code.own_code import last_own_file
 from fedcohort.engines import work_splitting
 from fedcohort.engines.base import ClientError
-from fedcohort.training import network_scripts
 from fedcohort.training.client_series import ClientSeries
-from fedcohort.training.loss_code import loss_only_computes
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.scripted_passes import ScriptedPass
-from fedcohort.training.scripted_series import ScriptedSeries
+from fedcohort.training.code_reading.loss_code import loss_only_computes
+from fedcohort.training.scripts import network_scripts
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.scripted_passes import ScriptedPass
+from fedcohort.training.scripts.scripted_series import ScriptedSeries
 from tests.training import own_losses
 from tests.training.own_losses import (
     ByModule,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedcohort.core.threads import one_thread
 from fedcohort.training import matrix_products as products
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.plain_network import program_of
 
 pytestmark = pytest.mark.usefixtures("by_onednn")
 

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms import Problem, Tensors
-from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.losses import Loss
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine, Plan
 from fedcohort.federation.federation import Federation
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
-from fedcohort.training import network_scripts
-from fedcohort.training.mixed_samples import largest_pass, passes
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.mixed_samples import largest_pass, passes
+from fedcohort.training.networks.received_outputs import CHUNK
+from fedcohort.training.scripts import network_scripts
 from tests.training import own_losses
 from tests.training.own_losses import Focal, HardHalf, MixedLabels, NoisyLogits, Summed
 

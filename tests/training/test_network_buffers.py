@@ -15,7 +15,7 @@ from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training.network_buffers import NetworkBuffers
+from fedcohort.training.networks.network_buffers import NetworkBuffers
 from tests.training.scripted_networks import Base
 from tests.training.test_client_series import facts
 from tests.training.test_scripted_passes import federation

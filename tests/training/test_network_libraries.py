@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms.losses import CrossEntropy
-from fedcohort.training.forward_code import only_computes
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.random_layers import recomputes
+from fedcohort.training.code_reading.forward_code import only_computes
+from fedcohort.training.networks.random_layers import recomputes
+from fedcohort.training.scripts.network_scripts import Scripts
 from tests.training.networks import SHAPE
 from tests.training.scripted_networks import LENGTH, TOKENS
 from tests.training.test_scripted_passes import at_once, same_bits

@@ -14,20 +14,21 @@ import torch
 from torch import Tensor, nn
 
 import fedcohort
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training import local_setup, plain_network
-from fedcohort.training.forward_code import only_computes
+from fedcohort.training import local_setup
+from fedcohort.training.code_reading.forward_code import only_computes
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.network_rows import row_of
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs import plain_network
+from fedcohort.training.programs.network_rows import row_of
+from fedcohort.training.programs.plain_network import program_of
+from fedcohort.training.scripts.network_scripts import Scripts
 from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing.base import bits
-from fedcohort.training import evaluation, local_setup, plain_network
-from fedcohort.training.plain_network import program_of
+from fedcohort.training import evaluation, local_setup
+from fedcohort.training.programs import plain_network
+from fedcohort.training.programs.plain_network import program_of
 from tests.training.test_plain_network import NETWORKS, network
 
 SIZES = [5, 40, 300, 1, 131, 64, 64]

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Values
 from fedcohort.engines.base import ClientError

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcohort.algorithms import Algorithm, Problem, Tensors
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedbio import FedBiO
-from fedcohort.algorithms.fedprox import FedProx
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedbio import FedBiO
+from fedcohort.algorithms.methods.fedprox import FedProx
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.engines.base import ClientError
@@ -28,12 +28,12 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
-from fedcohort.training import plain_functions
-from fedcohort.training import plain_network as program
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.network_rewriting import relu_last
 from fedcohort.training.optimizers import build_optimizer
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs import plain_functions
+from fedcohort.training.programs import plain_network as program
+from fedcohort.training.programs.network_rewriting import relu_last
+from fedcohort.training.programs.plain_network import program_of
 from tests.repetitions import slow_unless
 
 IMAGES = (3, 12, 12)

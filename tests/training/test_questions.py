@@ -8,17 +8,17 @@ import torch
 from torch.nn import Dropout, Flatten, Linear, Module, ReLU, Sequential, Tanh, functional
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import CnnA, Mlp
 from fedcohort.rounds import play_round
 from fedcohort.selection import Cohort, GradientNorm, LocalLoss, LossChange, UpdateNorm
 from fedcohort.selection.draws import proportional
-from fedcohort.selection.ocs import approximate
+from fedcohort.selection.strategies.ocs import approximate
 from fedcohort.testing.base import bits
 from fedcohort.training.answers import answer, answers
-from fedcohort.training.plain_network import program_of
+from fedcohort.training.programs.plain_network import program_of
 from fedcohort.training.trial_training import norm_of_update
 from tests.run_states import a_run_state
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms.losses import CrossEntropy, Robust
-from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
+from fedcohort.training.scripts.recorded_passes import RecordedPass, common_batch_sizes, record_pass
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcohort.training.network_rewriting import relu_last
+from fedcohort.training.programs.network_rewriting import relu_last
 
 
 def network() -> nn.Sequential:

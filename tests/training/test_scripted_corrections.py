@@ -7,14 +7,14 @@ import torch
 from torch import nn
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.own_code import last_own_file
+from fedcohort.core.user_code.own_code import last_own_file
 from fedcohort.engines.base import ClientError
-from fedcohort.training import network_scripts
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.scripted_corrections import OwnCorrections
-from fedcohort.training.scripted_series import ScriptedSeries
+from fedcohort.training.scripts import network_scripts
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.scripted_corrections import OwnCorrections
+from fedcohort.training.scripts.scripted_series import ScriptedSeries
 from tests.training import own_corrections
 from tests.training.networks import SHAPE
 from tests.training.own_corrections import (

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms import Algorithm, Members, Problem
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
 from fedcohort.algorithms.losses import CrossEntropy
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine
@@ -21,10 +21,11 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
-from fedcohort.training import client_problem, network_scripts, scripted_passes
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.scripted_passes import ScriptedPass
-from fedcohort.training.scripted_series import ScriptedSeries
+from fedcohort.training import client_problem
+from fedcohort.training.scripts import network_scripts, scripted_passes
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.scripted_passes import ScriptedPass
+from fedcohort.training.scripts.scripted_series import ScriptedSeries
 from tests.repetitions import slow_after
 from tests.training.scripted_networks import (
     IMAGES,

@@ -19,8 +19,8 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.models import as_model
 from fedcohort.selection import Cohort
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.random_layers import recomputes
+from fedcohort.training.networks.random_layers import recomputes
+from fedcohort.training.scripts.network_scripts import Scripts
 from tests.training.scripted_networks import Base
 from tests.training.test_client_series import facts
 from tests.training.test_scripted_passes import federation

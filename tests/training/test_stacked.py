@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 import fedcohort
 from fedcohort.algorithms import Algorithm, Problem, RunningMean, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedprox import FedProx
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedprox import FedProx
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.engines import stacked_cohort
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine

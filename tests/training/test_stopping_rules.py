@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.engines.local_engine import LocalEngine

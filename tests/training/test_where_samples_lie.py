@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.fedavg import FedAvg
-from fedcohort.algorithms.fedbio import FedBiO
-from fedcohort.algorithms.rhfl import RHFL
-from fedcohort.algorithms.scaffold import Scaffold
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedbio import FedBiO
+from fedcohort.algorithms.methods.rhfl import RHFL
+from fedcohort.algorithms.methods.scaffold import Scaffold
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation, Samples
@@ -23,9 +23,9 @@ from fedcohort.selection import Cohort, Context, GradientNorm, LocalAccuracy, Lo
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training import client_problem as problem
 from fedcohort.training import local_setup as setup
-from fedcohort.training import mixed_samples
-from fedcohort.training import received_outputs as outputs
 from fedcohort.training.client_report import NO_STEP
+from fedcohort.training.networks import mixed_samples
+from fedcohort.training.networks import received_outputs as outputs
 
 CLIENTS = np.array(HEALTHY)
 EMPTY = 5

@@ -14,26 +14,26 @@ from fedcohort.core.plugins import Card
 
 if TYPE_CHECKING:
     from fedcohort.algorithms.base import Algorithm, Correction, WeightMode
-    from fedcohort.algorithms.centralised import Centralised
-    from fedcohort.algorithms.fedadagrad import FedAdagrad
-    from fedcohort.algorithms.fedadam import FedAdam
-    from fedcohort.algorithms.fedavg import FedAvg
-    from fedcohort.algorithms.fedavgm import FedAvgM
-    from fedcohort.algorithms.fedbio import FedBiO
-    from fedcohort.algorithms.feddf import FedDF
-    from fedcohort.algorithms.fednova import FedNova
-    from fedcohort.algorithms.fedprox import FedProx
-    from fedcohort.algorithms.fedsgd import FedSGD
-    from fedcohort.algorithms.fedyogi import FedYogi
-    from fedcohort.algorithms.krum import Krum
     from fedcohort.algorithms.local_problem import Problem, per_client
     from fedcohort.algorithms.losses import Loss
-    from fedcohort.algorithms.median import Median
-    from fedcohort.algorithms.rhfl import RHFL
-    from fedcohort.algorithms.scaffold import Scaffold
+    from fedcohort.algorithms.methods.centralised import Centralised
+    from fedcohort.algorithms.methods.fedadagrad import FedAdagrad
+    from fedcohort.algorithms.methods.fedadam import FedAdam
+    from fedcohort.algorithms.methods.fedavg import FedAvg
+    from fedcohort.algorithms.methods.fedavgm import FedAvgM
+    from fedcohort.algorithms.methods.fedbio import FedBiO
+    from fedcohort.algorithms.methods.feddf import FedDF
+    from fedcohort.algorithms.methods.fednova import FedNova
+    from fedcohort.algorithms.methods.fedprox import FedProx
+    from fedcohort.algorithms.methods.fedsgd import FedSGD
+    from fedcohort.algorithms.methods.fedyogi import FedYogi
+    from fedcohort.algorithms.methods.krum import Krum
+    from fedcohort.algorithms.methods.median import Median
+    from fedcohort.algorithms.methods.rhfl import RHFL
+    from fedcohort.algorithms.methods.scaffold import Scaffold
+    from fedcohort.algorithms.methods.trimmed_mean import TrimmedMean
     from fedcohort.algorithms.server_tools import ServerTools
     from fedcohort.algorithms.training_settings import Training
-    from fedcohort.algorithms.trimmed_mean import TrimmedMean
     from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
     from fedcohort.algorithms.weighted_means import RunningMean, blend
 

@@ -19,10 +19,10 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import Members, ModelState, Tensors, Update
 from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.method_signatures import check_methods
+from fedcohort.core.files.state_files import as_before
 from fedcohort.core.parameters import NotInKey, parameters
 from fedcohort.core.plugins import Card, LabelKind
-from fedcohort.core.state_files import as_before
+from fedcohort.core.user_code.method_signatures import check_methods
 
 __all__ = [
     "LARGE_WEIGHT_MODES",

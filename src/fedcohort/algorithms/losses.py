@@ -26,8 +26,8 @@ from torch.nn import functional
 
 from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
 
 __all__ = [
     "CrossEntropy",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fedcohort.core.notebook_display import Bundle
     from fedcohort.report.notebook import Page
-    from fedcohort.study.explain_decision import Explanation
+    from fedcohort.study.decisions.explain_decision import Explanation
     from fedcohort.study.summary import Summary
 
 
@@ -66,7 +66,7 @@ class Run(record.Run):
         Raises:
             UsageError: the run has no such round or client, or the client was not available in that round.
         """
-        from fedcohort.study.explain_decision import explain
+        from fedcohort.study.decisions.explain_decision import explain
 
         return explain(self, round, client)
 
@@ -98,7 +98,7 @@ class Run(record.Run):
         Raises:
             UsageError: the record has no class counts of the clients.
         """
-        from fedcohort.study.participants import participants
+        from fedcohort.study.decisions.participants import participants
 
         return participants(self)
 
@@ -167,9 +167,9 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: an argument is not valid, or the folder cannot be written.
         """
-        from fedcohort.core.paths import as_path
+        from fedcohort.core.files.paths import as_path
+        from fedcohort.report.data.report_data import gather
         from fedcohort.report.notebook import export_figures
-        from fedcohort.report.report_data import gather
 
         story = gather(self._all_runs(), self.name, self.reference, note=self.note)
         return export_figures(story, as_path(folder, "folder"), suffix, columns, only)
@@ -186,8 +186,8 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: the file cannot be written.
         """
-        from fedcohort.core.paths import as_path
-        from fedcohort.report.paper_tables import to_csv
+        from fedcohort.core.files.paths import as_path
+        from fedcohort.report.tables.paper_tables import to_csv
 
         return to_csv(self, None if file is None else as_path(file, "file"))
 
@@ -202,8 +202,8 @@ class Comparison(comparison.Comparison):
         Raises:
             UsageError: the file cannot be written.
         """
-        from fedcohort.core.paths import as_path
-        from fedcohort.report.paper_tables import to_latex
+        from fedcohort.core.files.paths import as_path
+        from fedcohort.report.tables.paper_tables import to_latex
 
         return to_latex(self, None if file is None else as_path(file, "file"))
 

@@ -9,7 +9,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment import Cell, Experiment, quickstart
 from fedcohort.experiment.given_objects import Given, GivenMeasures, PublicSamples
 from fedcohort.experiment.replaced_settings import with_objects
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.study import run_comparison as comparing
 

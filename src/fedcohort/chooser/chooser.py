@@ -33,12 +33,12 @@ from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.chooser.round_reports import RoundReports, decides, reported
 from fedcohort.chooser.saved_state import check_state, settings_of
 from fedcohort.core.arrays import Indices, read_only
-from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.paths import as_path
+from fedcohort.core.files.state_files import CorruptState, load_state, pack
 from fedcohort.core.given_values import whole_number
-from fedcohort.core.paths import as_path
 from fedcohort.core.random_streams import rng
-from fedcohort.core.state_files import CorruptState, load_state, pack
 from fedcohort.record import Reasons
 from fedcohort.rounds.client_result import ClientResult, check_results
 from fedcohort.rounds.ledger import Ledger, Stopwatch

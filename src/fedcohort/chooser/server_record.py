@@ -17,10 +17,10 @@ from fedcohort.chooser.decision_record import DecisionRecord
 from fedcohort.chooser.epochs_done import epochs_done
 from fedcohort.chooser.observed_round import ObservedRound
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.files.paths import as_path
 from fedcohort.core.given_values import as_float, whole_number
-from fedcohort.core.paths import as_path
-from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
+from fedcohort.core.words.formatted_values import counted
+from fedcohort.core.words.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow, RoundRow, Run
 from fedcohort.rounds.client_outcomes import ALWAYS
 from fedcohort.rounds.client_result import ClientResult

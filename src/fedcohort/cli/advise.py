@@ -19,7 +19,7 @@ from fedcohort.cli.play_runs import grid_of
 from fedcohort.cli.race_options import RACE_OPTIONS
 from fedcohort.cli.watch_runs import watching
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_target, check_writable
+from fedcohort.core.files.paths import check_target, check_writable
 
 __all__ = ["advise"]
 

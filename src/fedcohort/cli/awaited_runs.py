@@ -17,8 +17,8 @@ def awaited(runs: str, name: str | None) -> str:
         runs: the folder.
         name: the experiment that the page shows first; None for any.
     """
-    from fedcohort.core.formatted_values import first_in_words
-    from fedcohort.report.live_folder import scan
+    from fedcohort.core.words.formatted_values import first_in_words
+    from fedcohort.report.live.live_folder import scan
 
     names = sorted(scan(Path(runs)).counts)
     if name in names or (name is None and names):

@@ -8,7 +8,7 @@ import click
 from fedcohort.cli.json_schema import print_document
 from fedcohort.cli.options import json_option
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.synonyms import ALSO_KNOWN_AS, all_meant
+from fedcohort.core.words.synonyms import ALSO_KNOWN_AS, all_meant
 
 if TYPE_CHECKING:
     from fedcohort.core.plugins import Table

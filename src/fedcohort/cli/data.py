@@ -21,8 +21,8 @@ from fedcohort.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
-    from fedcohort.federation.cache_listing import CachedData
-    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.data.cache_listing import CachedData
+    from fedcohort.federation.data.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
 
 __all__ = ["data"]
@@ -84,8 +84,8 @@ def _is_data(name: str) -> bool:
     """Whether an argument names data, and not an experiment file or a run directory."""
     from pathlib import Path
 
-    from fedcohort.federation.load_dataset import NAMES, is_found
-    from fedcohort.federation.own_data_names import is_own
+    from fedcohort.federation.data.load_dataset import NAMES, is_found
+    from fedcohort.federation.data.own_data_names import is_own
 
     path = Path(name)
     if name.endswith(".toml") or (path / "experiment.toml").exists():
@@ -98,8 +98,8 @@ def _on(name: str, settings: "Sequence[str]") -> "Experiment":
     """The default experiment on data with this name; a text has a model for tokens."""
     from fedcohort.experiment import Experiment, parse_overrides
     from fedcohort.experiment.nested_values import merge
-    from fedcohort.federation.dialogue_data import DIALOGUES
-    from fedcohort.federation.load_dataset import is_text_file
+    from fedcohort.federation.data.dialogue_data import DIALOGUES
+    from fedcohort.federation.data.load_dataset import is_text_file
 
     values: dict[str, object] = {"data": {"name": name}}
     if name in DIALOGUES or is_text_file(name):
@@ -114,8 +114,8 @@ def list_data(data_dir: str | None, as_json: bool) -> None:
     import os
     from pathlib import Path
 
-    from fedcohort.federation.dialogue_data import DIALOGUES
-    from fedcohort.federation.load_dataset import EMBEDDED, SOURCES
+    from fedcohort.federation.data.dialogue_data import DIALOGUES
+    from fedcohort.federation.data.load_dataset import EMBEDDED, SOURCES
     from fedcohort.report import terminal
 
     mirror = data_dir or os.environ.get("FEDCOHORT_DATA")
@@ -166,8 +166,8 @@ def show_cache(verify: bool, names: tuple[str, ...], days: float | None, as_json
 
     Data sets are decoded once, and every run checks what it reads from the cache.
     """
-    from fedcohort.core import formatted_values
-    from fedcohort.federation import cache_listing
+    from fedcohort.core.words import formatted_values
+    from fedcohort.federation.data import cache_listing
 
     if days is not None and not days >= 0:
         raise UsageError(f"--clear-older-than = {days:g}: use a number of days, 0 or more")

@@ -81,7 +81,7 @@ def _places(found: "Installation") -> Iterator[tuple[str, str]]:
     if found.cache is None:
         yield "cache", "cannot be used"
     else:
-        from fedcohort.core.formatted_values import counted, size
+        from fedcohort.core.words.formatted_values import counted, size
 
         folder, entries, num_bytes, free = found.cache
         yield "cache", f"{folder}: {counted(entries, 'data set')}, {size(num_bytes)}; {size(free)} free"
@@ -106,7 +106,7 @@ def _extras(found: "Installation") -> Iterator[tuple[str, str]]:
 def _as_json(found: "Installation") -> str:
     """The facts as JSON."""
     try:
-        from fedcohort.core.formatted_values import as_json
+        from fedcohort.core.words.formatted_values import as_json
     except ImportError:  # of numpy, which is one of the problems
         import json
 

@@ -27,12 +27,12 @@ from fedcohort.cli.pages import figures, live, profile, report
 from fedcohort.cli.play_runs import compare, run, sweep
 from fedcohort.cli.race import race
 from fedcohort.cli.read_runs import diagnose, measure, why
-from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError, one_line
-from fedcohort.core.own_code import raised_in, with_place
+from fedcohort.core.files.durable_files import is_disk_full
 from fedcohort.core.signals import Signalled, handle, number_of, raise_signalled
-from fedcohort.core.synonyms import meant
+from fedcohort.core.user_code.own_code import raised_in, with_place
 from fedcohort.core.version import __version__
+from fedcohort.core.words.synonyms import meant
 from fedcohort.runs.named_warnings import name_of_run
 
 __all__ = ["cli", "main"]

@@ -240,8 +240,8 @@ def _examine_torch(found: Installation) -> None:
 def _examine_cache(found: Installation) -> None:
     """Find the size of the cache, and whether it can be written."""
     try:
-        from fedcohort.core.user_cache import cache_folder
-        from fedcohort.federation.cache_listing import cached_data
+        from fedcohort.core.files.user_cache import cache_folder
+        from fedcohort.federation.data.cache_listing import cached_data
     except ImportError:  # of a required package, so that the problem is listed already
         return
     try:
@@ -271,7 +271,7 @@ def _examine_mirror(found: Installation, data_dir: str | None) -> None:
         )
         return
     try:
-        from fedcohort.federation.load_dataset import SOURCES
+        from fedcohort.federation.data.load_dataset import SOURCES
     except ImportError:
         return
     found.mirrored = [

@@ -39,7 +39,7 @@ def document(name: str, values: Mapping[str, object]) -> dict[str, Any]:
 
 def print_document(name: str, values: Mapping[str, object]) -> None:
     """Print the document of a command as JSON; see :func:`document`."""
-    from fedcohort.core.formatted_values import as_json
+    from fedcohort.core.words.formatted_values import as_json
 
     echo(as_json(document(name, values)))
 

@@ -8,7 +8,7 @@ import click
 
 from fedcohort.cli.option_values import COUNT, POSITIVE, WHOLE, Number
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_target, check_writable
+from fedcohort.core.files.paths import check_target, check_writable
 
 __all__ = [
     "Option",

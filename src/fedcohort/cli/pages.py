@@ -38,12 +38,12 @@ from fedcohort.cli.options import (
 )
 from fedcohort.cli.output import echo
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.paths import check_target, check_writable
+from fedcohort.core.files.paths import check_target, check_writable
 
 if TYPE_CHECKING:
-    from fedcohort.report.chart_style import Look
-    from fedcohort.report.figure import Figure
-    from fedcohort.report.missing_runs import Missing
+    from fedcohort.report.data.missing_runs import Missing
+    from fedcohort.report.figures.chart_style import Look
+    from fedcohort.report.figures.figure import Figure
 
 __all__ = ["figures", "live", "profile", "report"]
 
@@ -57,9 +57,9 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     The page is one file, which needs no network. RUN is a run directory, a folder of run directories, or an experiment file with
     runs in --runs; without RUN, all runs in --runs are used. Unfinished runs can be included.
     """
+    from fedcohort.report.data.report_data import gather
+    from fedcohort.report.data.runs_on_disk import found_and_missing
     from fedcohort.report.page import page
-    from fedcohort.report.report_data import gather
-    from fedcohort.report.runs_on_disk import found_and_missing
     from fedcohort.report.write_page import write_page
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
@@ -71,7 +71,7 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
 def _say_missing(missing: "Sequence[Missing]") -> None:
     """Say on standard error which runs of experiment files have not begun, if there are any."""
-    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.data.missing_runs import in_sentences
 
     if missing:
         echo(f"fedcohort: {in_sentences(missing)}", err=True)
@@ -96,8 +96,8 @@ def figures(
     RUN is as for `fedcohort report`, or a JSON file that `fedcohort profile --json` wrote, for the charts of batch sizes. Figures have
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
-    from fedcohort.report.chart_style import paper
-    from fedcohort.report.paper_figures import CAPTIONS, export
+    from fedcohort.report.figures.chart_style import paper
+    from fedcohort.report.figures.paper_figures import CAPTIONS, export
 
     check_target(out, "--output")
     check_writable(out, "--output", folder=True)
@@ -119,13 +119,13 @@ def _figures(
     """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten; and a note
     about all charts of runs."""
     from fedcohort.report.charts.batch_sizes import profiles
-    from fedcohort.report.full_names import full_names
-    from fedcohort.report.missing_runs import in_sentences
+    from fedcohort.report.data.missing_runs import in_sentences
+    from fedcohort.report.data.report_data import gather
+    from fedcohort.report.data.runs_on_disk import found_and_missing
+    from fedcohort.report.figures.full_names import full_names
     from fedcohort.report.page_sections import about_single_rows
     from fedcohort.report.page_sections import figures as figures_of_runs
-    from fedcohort.report.report_data import gather
-    from fedcohort.report.runs_on_disk import found_and_missing
-    from fedcohort.study.batch_size_profile import Profile
+    from fedcohort.study.profile.batch_size_profile import Profile
 
     measured = [path for path in paths if Path(path).suffix.lower() == ".json"]
     if len(measured) > 1:
@@ -162,8 +162,8 @@ def live(
     """
     import threading
 
-    from fedcohort.report.live import serve
-    from fedcohort.report.live_progress import Planned
+    from fedcohort.report.live.live_progress import Planned
+    from fedcohort.report.live.live_server import serve
 
     if Path(runs).is_file():
         raise UsageError(
@@ -222,8 +222,8 @@ def profile(
     mini-batch of each client, samples per second, peak memory, and the accuracy after a few rounds.
     """
     from fedcohort.report import terminal
-    from fedcohort.study.batch_size_profile import SIZES
-    from fedcohort.study.batch_size_profile import profile as measure
+    from fedcohort.study.profile.batch_size_profile import SIZES
+    from fedcohort.study.profile.batch_size_profile import profile as measure
 
     measured = measure(
         experiment_of(file, settings, trust), sizes=sizes or SIZES, rounds=rounds, seconds=seconds, precision=precision,
@@ -237,8 +237,8 @@ def profile(
             screen.print(terminal.profile(measured, screen.width))
     finally:  # also if the program that reads the table has ended
         if output is not None:
-            from fedcohort.report.chart_style import PAGE
             from fedcohort.report.charts.batch_sizes import profiles
+            from fedcohort.report.figures.chart_style import PAGE
             from fedcohort.report.page import gallery
             from fedcohort.report.write_page import write_page
 

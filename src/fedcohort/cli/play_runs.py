@@ -172,7 +172,7 @@ def compare(
         raise UsageError(
             f"--set {settings[0]!r}: run directories are only read; leave it out, or give an experiment file"
         )
-    from fedcohort.report.runs_on_disk import expanded
+    from fedcohort.report.data.runs_on_disk import expanded
     from fedcohort.study.compare_existing_runs import read
 
     _print_comparison(read(expanded(folders), partial=partial, reference=reference_label()), measures, as_json)
@@ -308,7 +308,7 @@ def _check_exists(paths: Sequence[str]) -> None:
 
 def _write_tables(compared: "Comparison") -> list[UsageError]:
     """Write the files that --latex and --csv name; the errors of those that cannot be written."""
-    from fedcohort.report.paper_tables import to_csv, to_latex
+    from fedcohort.report.tables.paper_tables import to_csv, to_latex
 
     options = click.get_current_context().meta
     problems = []

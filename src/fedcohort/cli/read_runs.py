@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from fedcohort.record import Run
     from fedcohort.study.conformal_coverage import Conformal
-    from fedcohort.study.diagnose_run import Diagnosis
+    from fedcohort.study.decisions.diagnose_run import Diagnosis
     from fedcohort.study.summary import Summary
 
 __all__ = ["diagnose", "measure", "why"]
@@ -55,8 +55,8 @@ def measure(
     a folder of run directories, or an experiment file with runs in --runs; without RUN, all runs in --runs are used.
     """
     from fedcohort.report import terminal
-    from fedcohort.report.missing_runs import in_sentences
-    from fedcohort.report.runs_on_disk import found_and_missing
+    from fedcohort.report.data.missing_runs import in_sentences
+    from fedcohort.report.data.runs_on_disk import found_and_missing
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
@@ -112,7 +112,7 @@ def _table(
     from fedcohort.report import terminal
     from fedcohort.report.terminal.measures_notes import about_rows
     from fedcohort.study.comparison import Comparison, Row
-    from fedcohort.study.equal_labels import distinct_labels
+    from fedcohort.study.rows.equal_labels import distinct_labels
     from fedcohort.study.summary import over_seeds
 
     columns = _columns(runs, single=bool(sets))
@@ -162,11 +162,11 @@ def why(
     clients with their cost and what clients disclosed. RUN is a run directory, a folder with one run, or an experiment file with one
     run in --runs. The run is not changed.
     """
-    from fedcohort.core import formatted_values
     from fedcohort.core.errors import UsageError
+    from fedcohort.core.words import formatted_values
     from fedcohort.report import terminal
-    from fedcohort.report.runs_on_disk import single_run
-    from fedcohort.study.explain_decision import explain
+    from fedcohort.report.data.runs_on_disk import single_run
+    from fedcohort.study.decisions.explain_decision import explain
 
     if len(paths) > 1:
         names = formatted_values.first_in_words(paths, 4, "more run")
@@ -190,10 +190,10 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     in --runs are used. Several runs become one table of means over seeds. Runs are not changed.
     """
     from fedcohort.report import terminal
-    from fedcohort.report.missing_runs import in_sentences
-    from fedcohort.report.runs_on_disk import found_and_missing
+    from fedcohort.report.data.missing_runs import in_sentences
+    from fedcohort.report.data.runs_on_disk import found_and_missing
     from fedcohort.report.terminal.layout import dimmed
-    from fedcohort.study import diagnose_run
+    from fedcohort.study.decisions import diagnose_run
 
     all_found, missing = found_and_missing(paths, runs, settings)
     found = _with_rounds(all_found)
@@ -210,8 +210,8 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
 def _diagnoses(runs: "Sequence[Run]", each: "Sequence[Diagnosis]", width: int) -> "RenderableType":
     """The diagnosis of one run, or a table of the rows of several runs."""
     from fedcohort.report import terminal
-    from fedcohort.study import diagnose_run
-    from fedcohort.study.equal_labels import distinct_labels
+    from fedcohort.study.decisions import diagnose_run
+    from fedcohort.study.rows.equal_labels import distinct_labels
 
     if len(each) == 1:
         return terminal.diagnosis(each[0], width)

@@ -3,7 +3,7 @@
 import click
 
 from fedcohort.cli.options import Option, remember
-from fedcohort.core.paths import check_target, check_writable
+from fedcohort.core.files.paths import check_target, check_writable
 
 __all__ = ["csv_option", "latex_option"]
 

@@ -64,9 +64,9 @@ def _live_page(cells: "Sequence[Cell]", at_most: bool, most_runs: int | None) ->
     if not context.meta.get("fedcohort.live"):
         yield
         return
-    from fedcohort.report.live import beside
-    from fedcohort.report.live_progress import Planned
-    from fedcohort.study.references import differences_of_cells
+    from fedcohort.report.live.live_progress import Planned
+    from fedcohort.report.live.live_server import beside
+    from fedcohort.study.rows.references import differences_of_cells
 
     rounds = sorted((cell.experiment.rounds for cell in cells), reverse=True)
     longest = rounds[:most_runs]  # if not all are played

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from itertools import accumulate, islice
 
-from fedcohort.core.synonyms import meant
+from fedcohort.core.words.synonyms import meant
 
 __all__ = ["LONGEST", "UsageError", "nearest", "one_line", "shown", "without_addresses"]
 

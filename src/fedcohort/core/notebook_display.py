@@ -9,7 +9,7 @@ from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, TypeAlias
 
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.words.formatted_values import counted
 
 if TYPE_CHECKING:
     from PIL import ImageFont

@@ -23,8 +23,8 @@ from pydantic_core import ArgsKwargs, ErrorDetails
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.given_values import plain_numbers
-from fedcohort.core.own_code import place_of
-from fedcohort.core.setting_words import Place, expected, place_in
+from fedcohort.core.user_code.own_code import place_of
+from fedcohort.core.words.setting_words import Place, expected, place_in
 
 __all__ = ["NotInKey", "Parameter", "defaults", "describe", "docstring", "explain", "in_key", "make", "parameters"]
 

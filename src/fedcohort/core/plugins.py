@@ -16,10 +16,10 @@ from typing import Any, Literal
 from zlib import crc32
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.own_code import about_missing_file, with_place
-from fedcohort.core.own_imports import check_imports_of_own_folder
-from fedcohort.core.paths import is_file, kind_of, resolved
-from fedcohort.core.python_plugins import is_python_plugin, name_of_class, python_plugin
+from fedcohort.core.files.paths import is_file, kind_of, resolved
+from fedcohort.core.user_code.own_code import about_missing_file, with_place
+from fedcohort.core.user_code.own_imports import check_imports_of_own_folder
+from fedcohort.core.user_code.python_plugins import is_python_plugin, name_of_class, python_plugin
 
 __all__ = [
     "Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "is_ours", "put_module_of_file", "short_name",
@@ -154,7 +154,7 @@ class Table:
         return f"extends {self.base.replace(':', '.')}" if self.base else f"defines {', '.join(self.defines)}"
 
     def stored(self, given: object) -> object:
-        """What is kept of a class or an object from Python, see :func:`fedcohort.core.python_plugins.keep`."""
+        """What is kept of a class or an object from Python, see :func:`fedcohort.core.user_code.python_plugins.keep`."""
         return given
 
     def builtin_name(self, cls: type) -> str:

@@ -5,8 +5,8 @@ from typing import Protocol
 from torch import device, dtype, nn
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import raised_in
 from fedcohort.core.random_streams import integer, torch_seeded
+from fedcohort.core.user_code.own_code import raised_in
 from fedcohort.models import Model
 
 __all__ = ["SampleKind", "build_module"]

@@ -44,10 +44,10 @@ from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memories, Memory
 from fedcohort.training.evaluation import Evaluation, blocks, evaluate_blocks
-from fedcohort.training.model_states import DTYPES, state_of
-from fedcohort.training.omitted_entries import omitted_entries
+from fedcohort.training.networks.model_states import DTYPES, state_of
+from fedcohort.training.networks.omitted_entries import omitted_entries
+from fedcohort.training.networks.random_layers import recomputes
 from fedcohort.training.partial_upload import partial_upload
-from fedcohort.training.random_layers import recomputes
 from fedcohort.training.stack import Stack, cannot_stack
 from fedcohort.training.trainer import Trainer
 
@@ -85,7 +85,7 @@ class LocalEngine:
 
     Attributes:
         plan: how clients are trained.
-        omitted: see above, and :func:`~fedcohort.training.omitted_entries.omitted_entries`.
+        omitted: see above, and :func:`~fedcohort.training.networks.omitted_entries.omitted_entries`.
         draws: whether the model draws random numbers in training.
         takes_turns: whether threads take turns in its forward passes, because it does, and can have neither a program nor scripts.
         groups: trains clients in stacks; None for the other plans.

@@ -28,9 +28,9 @@ from fedcohort.algorithms import Algorithm, ModelState
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Indices
-from fedcohort.core.durable_files import replace_file
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.user_cache import cache_folder
 from fedcohort.core.processor import processor
-from fedcohort.core.user_cache import cache_folder
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine, Plan
@@ -39,8 +39,8 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort
 from fedcohort.training.client_hooks import settings_under
-from fedcohort.training.model_states import DTYPES
-from fedcohort.training.network_rows import is_sequence, row_of
+from fedcohort.training.networks.model_states import DTYPES
+from fedcohort.training.programs.network_rows import is_sequence, row_of
 from fedcohort.training.stack import cannot_stack
 
 __all__ = ["CLEARLY", "Choice", "choose_plan"]

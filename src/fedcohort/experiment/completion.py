@@ -9,9 +9,9 @@ from typing import Any
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.files.paths import is_folder, resolved
 from fedcohort.core.given_values import plain_numbers
 from fedcohort.core.parameters import make
-from fedcohort.core.paths import is_folder, resolved
 from fedcohort.core.plugins import from_file, is_file_name
 from fedcohort.experiment.nested_values import flattened
 from fedcohort.experiment.own_measures import complete_names
@@ -29,7 +29,7 @@ from fedcohort.experiment.sections import (
     Selection,
     Variant,
 )
-from fedcohort.federation.own_data_names import is_own, is_table, is_text
+from fedcohort.federation.data.own_data_names import is_own, is_table, is_text
 
 __all__ = ["NOT_IN_ROWS", "choices", "completed", "plug_in_sections"]
 

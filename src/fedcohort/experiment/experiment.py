@@ -19,10 +19,10 @@ from pydantic import BaseModel, Field, ValidationError
 
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import counted
 from fedcohort.core.notebook_display import Bundle, bundle
 from fedcohort.core.parameters import NotInKey, explain
 from fedcohort.core.plugins import is_ours, short_name
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.experiment.client_counts import is_capped
 from fedcohort.experiment.completion import completed
 from fedcohort.experiment.handed_over import comments

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.identity import identity
+from fedcohort.core.files.paths import as_path
 from fedcohort.core.parameters import make
-from fedcohort.core.paths import as_path
 from fedcohort.core.plugins import is_ours
+from fedcohort.core.user_code.identity import identity
 from fedcohort.experiment.handed_over import comments
 from fedcohort.experiment.own_measures import OwnMeasure, check_names
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

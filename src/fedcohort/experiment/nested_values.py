@@ -9,7 +9,7 @@ from typing import Any
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.experiment.plain_values import check_values, parsed
 from fedcohort.experiment.sections import Algorithm
-from fedcohort.federation.own_data_names import has_columns
+from fedcohort.federation.data.own_data_names import has_columns
 
 __all__ = ["flattened", "merge", "nested", "parse_overrides", "without_none"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.core.formatted_values import by_dotted_key, counted, setting
 from fedcohort.core.plugins import short_name
+from fedcohort.core.words.formatted_values import by_dotted_key, counted, setting
 from fedcohort.experiment.sections import Choice
 
 __all__ = ["overview"]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.paths import resolved
+from fedcohort.core.files.paths import resolved
 from fedcohort.core.plugins import from_file, is_file_name, short_name
 
 __all__ = ["RESERVED", "OwnMeasure", "by_name", "check_names", "complete_names"]

@@ -4,8 +4,8 @@ from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.base import LARGE_WEIGHT_MODES, check_hooks
 from fedcohort.core.errors import UsageError
 from fedcohort.selection import Selector
-from fedcohort.selection.all_available import All
-from fedcohort.selection.uniform import Uniform
+from fedcohort.selection.strategies.all_available import All
+from fedcohort.selection.strategies.uniform import Uniform
 
 __all__ = ["NEEDED_FROM_STRATEGY", "check", "check_row"]
 

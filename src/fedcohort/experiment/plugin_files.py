@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.core.own_imports import content_with_imports, imported_files
-from fedcohort.core.paths import is_file, resolved
+from fedcohort.core.files.paths import is_file, resolved
 from fedcohort.core.plugins import is_file_name
-from fedcohort.federation.own_data_names import content_of, is_table, is_text
+from fedcohort.core.user_code.own_imports import content_with_imports, imported_files
+from fedcohort.federation.data.own_data_names import content_of, is_table, is_text
 
 __all__ = ["PLUGIN_SECTIONS", "anchored", "by_content", "copied", "named_files", "plugin_files", "with_copies"]
 

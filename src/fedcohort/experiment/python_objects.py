@@ -1,15 +1,15 @@
 """Classes and objects in an experiment from Python: each becomes a plug-in's name and its parameters.
 
 A built-in class becomes its own name, so that ``UCB(c=0.1)`` and ``{"name": "ucb", "c": 0.1}`` are the same run. Any other class or
-object gets a name from :mod:`fedcohort.core.python_plugins`.
+object gets a name from :mod:`fedcohort.core.user_code.python_plugins`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import large
-from fedcohort.core.python_plugins import is_python_plugin, keep, name_of_class
+from fedcohort.core.user_code.python_plugins import is_python_plugin, keep, name_of_class
+from fedcohort.core.words.formatted_values import large
 from fedcohort.experiment.completion import choices, plug_in_sections
 from fedcohort.experiment.sections import Choice, Variant
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import as_path, is_folder, kind_of, resolved
+from fedcohort.core.files.paths import as_path, is_folder, kind_of, resolved
 from fedcohort.experiment.experiment import Experiment
 from fedcohort.experiment.handed_over import read_comments
 from fedcohort.experiment.nested_values import merge, parse_overrides
 from fedcohort.experiment.plain_values import MAX_CHARACTERS, check_values, parsed
 from fedcohort.experiment.plugin_files import anchored, named_files
-from fedcohort.federation.own_data_names import is_table
+from fedcohort.federation.data.own_data_names import is_table
 
 __all__ = ["in_run_directory", "load"]
 
@@ -141,7 +141,7 @@ def _anchor(
 
 def _is_data(path: Path) -> bool:
     """Whether a path is that of data: a folder, unless it has a built-in name, a table, or a text."""
-    from fedcohort.federation.load_dataset import NAMES, is_text_file
+    from fedcohort.federation.data.load_dataset import NAMES, is_text_file
 
     return path.name not in NAMES and (is_folder(path) or is_table(path.name) or is_text_file(str(path)))
 

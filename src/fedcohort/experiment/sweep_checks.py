@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import by_dotted_key
+from fedcohort.core.words.formatted_values import by_dotted_key
 from fedcohort.experiment.completion import NOT_IN_ROWS
 
 __all__ = ["about_unknown_key", "check_number_of_rows", "check_sweep"]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedcohort.core.paths import is_folder
-from fedcohort.federation.own_data_names import is_own, is_text
+from fedcohort.core.files.paths import is_folder
+from fedcohort.federation.data.own_data_names import is_own, is_text
 
 __all__ = ["SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
 

@@ -14,12 +14,12 @@ from fedcohort.federation.partitions import PARTITIONS
 
 if TYPE_CHECKING:
     from fedcohort.federation.availability import Availability, Presence
-    from fedcohort.federation.datasets import Dataset, from_arrays
+    from fedcohort.federation.data.datasets import Dataset, from_arrays
+    from fedcohort.federation.data.load_dataset import load
     from fedcohort.federation.featureshift import FeatureShift, Space
     from fedcohort.federation.federation import Federation, Samples
     from fedcohort.federation.labelnoise import LabelNoise
     from fedcohort.federation.latency import Communication, Latency, Network, Times
-    from fedcohort.federation.load_dataset import load
     from fedcohort.federation.partition import Partition, Rule
 
 __all__ = [
@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "Availability": "availability:Availability",
         "Communication": "latency:Communication",
-        "Dataset": "datasets:Dataset",
+        "Dataset": "data.datasets:Dataset",
         "FeatureShift": "featureshift:FeatureShift",
         "Federation": "federation:Federation",
         "LabelNoise": "labelnoise:LabelNoise",
@@ -44,7 +44,7 @@ __getattr__, __dir__ = lazy_names(
         "Samples": "federation:Samples",
         "Space": "featureshift:Space",
         "Times": "latency:Times",
-        "from_arrays": "datasets:from_arrays",
-        "load": "load_dataset:load",
+        "from_arrays": "data.datasets:from_arrays",
+        "load": "data.load_dataset:load",
     },
 )

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
-from fedcohort.core.method_signatures import check_methods, not_defined
+from fedcohort.core.files.paths import kind_of
 from fedcohort.core.parameters import parameters
-from fedcohort.core.paths import kind_of
 from fedcohort.core.random_streams import rng
-from fedcohort.federation.array_checks import brief
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
+from fedcohort.core.words.formatted_values import counted
+from fedcohort.federation.data.array_checks import brief
 
 __all__ = ["Always", "Availability", "Bernoulli", "Diurnal", "GivenShares", "Markov", "Mask", "Presence", "Trace"]
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.paths import as_path, is_file, kind_of
-from fedcohort.federation.array_checks import brief
-from fedcohort.federation.table_columns import check_column_names, check_separator
-from fedcohort.federation.table_files import read_table
+from fedcohort.core.files.paths import as_path, is_file, kind_of
+from fedcohort.federation.data.array_checks import brief
+from fedcohort.federation.data.table_columns import check_column_names, check_separator
+from fedcohort.federation.data.table_files import read_table
 
 if TYPE_CHECKING:
     import pandas as pd

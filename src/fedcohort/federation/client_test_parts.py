@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 from fedcohort.federation.partition import Partition
 
 __all__ = ["accuracy_by_client", "clients_of_test_samples"]

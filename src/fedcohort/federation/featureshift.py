@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 
 __all__ = [
     "BrightnessContrast", "DeadPixels", "FeatureShift", "Gauss", "NoFeatureShift", "Rotate", "Space", "in_words",

@@ -17,9 +17,9 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.method_signatures import check_methods, not_defined
 from fedcohort.core.parameters import parameters
 from fedcohort.core.random_streams import rng
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
 
 __all__ = ["Communication", "Latency", "LogNormalBandwidth", "Network", "Share", "ShiftedExponential", "Times"]
 

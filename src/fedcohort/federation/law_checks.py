@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.unseeded_draws import is_own, warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import is_own, warning_of_draws
 
 if TYPE_CHECKING:
     from fedcohort.federation.availability import Availability, Mask, Presence

@@ -20,8 +20,8 @@ import numpy as np
 from fedcohort.core import random_streams
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
-from fedcohort.core.method_signatures import check_methods
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.method_signatures import check_methods
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.federation.infeasible_partition import Infeasible
 from fedcohort.federation.partition_chance import (
     AssignsOnDemand,

@@ -18,8 +18,8 @@ from torch import Tensor
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
-from fedcohort.federation.array_checks import as_array
-from fedcohort.federation.datasets import Dataset, from_arrays
+from fedcohort.federation.data.array_checks import as_array
+from fedcohort.federation.data.datasets import Dataset, from_arrays
 
 __all__ = ["PublicSet", "choose_public", "take_away", "unlabeled_dataset"]
 

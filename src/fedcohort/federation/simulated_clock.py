@@ -23,7 +23,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.random_streams import rng
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.federation.availability import Always, Availability
 from fedcohort.federation.latency import Latency, Network, Share, ShiftedExponential
 from fedcohort.federation.law_checks import presence_of, times_of

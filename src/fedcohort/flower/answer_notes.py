@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedcohort.core.formatted_values import counted, in_words
+from fedcohort.core.words.formatted_values import counted, in_words
 
 __all__ = ["first_notes", "unanswered"]
 

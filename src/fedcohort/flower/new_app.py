@@ -10,9 +10,9 @@ from string import Template
 
 import tomli_w
 
-from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_writable, resolved
+from fedcohort.core.files.durable_files import is_disk_full
+from fedcohort.core.files.paths import check_writable, resolved
 from fedcohort.flower.addresses import port_of
 
 __all__ = ["new_app"]

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, one_line
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.flower.exchange import exchange
 from fedcohort.flower.wire import Introduction, MalformedReply, hello_message, introduction_of
 

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from fedcohort.algorithms import Algorithm, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
 from fedcohort.chooser.epochs_done import epochs_done

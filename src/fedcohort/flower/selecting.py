@@ -17,8 +17,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from fedcohort.chooser import Chooser
 from fedcohort.chooser.argument_checks import at_most_one
 from fedcohort.core.errors import UsageError, nearest, shown
+from fedcohort.core.files.paths import as_path, check_writable
 from fedcohort.core.given_values import flag, seconds, whole_number
-from fedcohort.core.paths import as_path, check_writable
 from fedcohort.experiment.pairings import check as check_pairing
 from fedcohort.flower.exchange import ChosenGrid, TimedGrid
 from fedcohort.flower.federation import FlowerClients

@@ -7,7 +7,7 @@ module returns logits [batch, K].
 
 from typing import TYPE_CHECKING, ClassVar
 
-from fedcohort.core.method_signatures import not_defined
+from fedcohort.core.user_code.method_signatures import not_defined
 
 if TYPE_CHECKING:
     from torch import nn

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fedcohort.core.errors import UsageError, one_line, shown
-from fedcohort.core.own_code import is_of_package, raised_in, with_place
+from fedcohort.core.user_code.own_code import is_of_package, raised_in, with_place
 from fedcohort.models.base import Model
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted, in_words
-from fedcohort.core.own_code import place_of
 from fedcohort.core.random_streams import torch_seeded
 from fedcohort.core.token_shape import TokenShape
-from fedcohort.core.unseeded_draws import drawn_since, unseeded_states
+from fedcohort.core.user_code.own_code import place_of
+from fedcohort.core.user_code.unseeded_draws import drawn_since, unseeded_states
+from fedcohort.core.words.formatted_values import counted, in_words
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

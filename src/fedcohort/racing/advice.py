@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import counted, in_words, number
+from fedcohort.core.words.formatted_values import counted, in_words, number
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.client_table import ClientTable
 from fedcohort.racing.likeness import DIFFERS, MATCHED, NOT_GIVEN, ROUGH, Trait, likeness

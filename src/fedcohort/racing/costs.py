@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.report_names import MEASURED_BY_ALL
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.report_names import MEASURED_BY_ALL
 from fedcohort.selection import LossChange
 from fedcohort.study.run_measures import Measured
 

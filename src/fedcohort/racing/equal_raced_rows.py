@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from fedcohort.core.score_style import ScoreStyle
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.racing.row_results import RacedRow
-from fedcohort.study.equal_rows import equal_findings
-from fedcohort.study.failing_rows import Checked, Finding
+from fedcohort.study.rows.equal_rows import equal_findings
+from fedcohort.study.rows.failing_rows import Checked, Finding
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import Target
 

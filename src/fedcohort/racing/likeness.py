@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.formatted_values import number
+from fedcohort.core.words.formatted_values import number
 from fedcohort.federation.describe_federation import Survey
 from fedcohort.racing.twin import Twin
 

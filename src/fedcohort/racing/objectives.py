@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.formatted_values import counted
-from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.formatted_values import counted
+from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.racing.costs import COSTS, MAY_BE_NONE, amount, cost_of, relative, score_of, spent
 from fedcohort.record import Run

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import counted, first_in_words
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.formatted_values import counted, first_in_words
 from fedcohort.racing.costs import cost_of
 from fedcohort.racing.equal_raced_rows import about_equal_rows
 from fedcohort.racing.objectives import Objective

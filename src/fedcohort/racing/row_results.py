@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import counted, in_words, simulated_time
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.formatted_values import counted, in_words, simulated_time
 from fedcohort.record import Run
 
 __all__ = ["BEST", "DROPPED", "FRONT", "NOT_BETTER", "UNDECIDED", "Cost", "RacedRow"]

@@ -9,15 +9,15 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import count, number
-from fedcohort.core.paths import resolved
+from fedcohort.core.files.paths import resolved
+from fedcohort.core.words.formatted_values import count, number
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.nested_values import merge
 from fedcohort.experiment.plain_values import MAX_CHARACTERS
 from fedcohort.federation.client_table import ClientTable
-from fedcohort.federation.datasets import Dataset
-from fedcohort.federation.own_data_names import is_table
+from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.data.own_data_names import is_table
 from fedcohort.racing.scaled_counts import scaled_counts, scaled_sizes
 from fedcohort.runs.run_data import load_data
 

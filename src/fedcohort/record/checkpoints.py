@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.stamped_entries import Stamp, StampedEntries
-from fedcohort.core.state_files import CorruptState, load_state, save_state
+from fedcohort.core.files.stamped_entries import Stamp, StampedEntries
+from fedcohort.core.files.state_files import CorruptState, load_state, save_state
 from fedcohort.record.round_rows import Saved
 
 __all__ = ["CheckpointFiles", "check_own_checkpoints", "last_valid", "removed_on_error"]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.user_cache import cache_folder
+from fedcohort.core.files.user_cache import cache_folder
 from fedcohort.core.version import __version__
 from fedcohort.record.database import file_hash
 

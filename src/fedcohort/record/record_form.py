@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import kind_of
+from fedcohort.core.files.paths import kind_of
 from fedcohort.record.database import SEALED, TABLES, damaged
 
 if TYPE_CHECKING:

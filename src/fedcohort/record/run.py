@@ -12,9 +12,9 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.files.paths import as_path
 from fedcohort.core.given_values import whole_number
-from fedcohort.core.paths import as_path
-from fedcohort.core.score_style import score_style
+from fedcohort.core.words.score_style import score_style
 from fedcohort.record.checkpoints import last_valid
 from fedcohort.record.database import FORMAT, client_accuracies, numbers_of, own_measures
 from fedcohort.record.equal_decisions import decision_table, number_of_decisions

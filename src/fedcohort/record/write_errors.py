@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from fedcohort.core.durable_files import is_disk_full
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import is_disk_full
 
 __all__ = ["cannot_create", "disk_is_full"]
 

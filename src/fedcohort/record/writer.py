@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.core.durable_files import sync_directory, sync_file, write_file
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import sync_directory, sync_file, write_file
 from fedcohort.record.checkpoints import CheckpointFiles, removed_on_error
 from fedcohort.record.database import (
     FORMAT,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.report.charts.shown_clients import Clients, drawn_clients
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
 
 __all__ = ["client_orders"]
 

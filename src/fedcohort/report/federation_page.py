@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.federation import federation
 from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page import gallery
-from fedcohort.report.shortened_names import short
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
-    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.data.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
 
 __all__ = ["pictures"]

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core import formatted_values
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.notebook_display import Bundle, bundle
-from fedcohort.core.score_style import score_style
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
-from fedcohort.report.compared_rows import compared_rows
-from fedcohort.report.failed_training import about_judged
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.notes.failed_training import about_judged
+from fedcohort.report.notes.seed_notes import over_seeds
+from fedcohort.report.notes.unranked_rows import about_planned
+from fedcohort.report.notes.worst_clients import in_comparison
+from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
-from fedcohort.report.paper_tables import measured_columns
-from fedcohort.report.report_data import Story, gather
-from fedcohort.report.seed_notes import over_seeds
+from fedcohort.report.tables.compared_rows import compared_rows
+from fedcohort.report.tables.paper_tables import measured_columns
 from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_references
-from fedcohort.report.unranked_rows import about_planned
-from fedcohort.report.worst_clients import in_comparison
-from fedcohort.report.worst_clients import worst as worst_of
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
@@ -55,9 +55,9 @@ def report(runs: Sequence[Run], name: str | None = None, reference: str = "", no
 
 def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: Sequence[str]) -> list[Path]:
     """Write charts of the report as files; see :meth:`fedcohort.Comparison.figures`."""
-    from fedcohort.report.chart_style import WIDTHS, paper
+    from fedcohort.report.figures.chart_style import WIDTHS, paper
+    from fedcohort.report.figures.paper_figures import FORMATS, export
     from fedcohort.report.page_sections import figures
-    from fedcohort.report.paper_figures import FORMATS, export
 
     if suffix not in FORMATS:
         raise UsageError(f"suffix = {shown(suffix)}: {nearest(str(suffix), FORMATS)}")
@@ -191,9 +191,9 @@ def _with_chart(content: Bundle, runs: Sequence[Run], name: str | None, referenc
 def _chart(runs: Sequence[Run], name: str | None, reference: str, note: str) -> bytes:
     """The chart of the test accuracy over rounds as PNG; empty if the runs have no test accuracy or cannot be drawn together, or if
     the chart is too large."""
-    from fedcohort.report.chart_style import paper
     from fedcohort.report.charts.accuracy import accuracy
-    from fedcohort.report.paper_figures import composed, draw
+    from fedcohort.report.figures.chart_style import paper
+    from fedcohort.report.figures.paper_figures import composed, draw
 
     look = paper(2)
     try:

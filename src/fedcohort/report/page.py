@@ -7,25 +7,27 @@ from html import escape
 from typing import Any
 
 from fedcohort.record.personal_results import personal_data
-from fedcohort.report.admitted_updates import about_admitted
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.cost import of_server, whole_runs
 from fedcohort.report.client_orders import client_orders
-from fedcohort.report.compared_rows import compared_rows
-from fedcohort.report.cost_notes import MESSAGES, PASSES, about_questions
-from fedcohort.report.detail_rows import PARTS, class_rows, wall_rows
-from fedcohort.report.failed_training import about_failed, about_judged
-from fedcohort.report.fairness_rows import fairness_rows
-from fedcohort.report.figure import Figure, Spec, columns, spec
-from fedcohort.report.headline import answers
-from fedcohort.report.missing_runs import SO_FAR, UNPLANNED, about_missing, without_premature
+from fedcohort.report.data.missing_runs import SO_FAR, UNPLANNED, about_missing, without_premature
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.figure import Figure, Spec, columns, spec
+from fedcohort.report.figures.panel_rows import about_lines, about_panels
+from fedcohort.report.figures.quick_drawing import quick_drawing
+from fedcohort.report.headline.headline import answers
+from fedcohort.report.notes.admitted_updates import about_admitted
+from fedcohort.report.notes.cost_notes import MESSAGES, PASSES, about_questions
+from fedcohort.report.notes.failed_training import about_failed, about_judged
+from fedcohort.report.notes.seed_notes import counted, mean_over
+from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned, about_unmarked
+from fedcohort.report.notes.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.report.page_assets import environment, page_script, scripts, style
 from fedcohort.report.page_sections import SEEDS, parts, sections
-from fedcohort.report.panel_rows import about_lines, about_panels
-from fedcohort.report.quick_drawing import quick_drawing
-from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import counted, mean_over
-from fedcohort.report.table_rows import (
+from fedcohort.report.tables.compared_rows import compared_rows
+from fedcohort.report.tables.detail_rows import PARTS, class_rows, wall_rows
+from fedcohort.report.tables.fairness_rows import fairness_rows
+from fedcohort.report.tables.table_rows import (
     chart_names,
     how,
     ledger_rows,
@@ -34,8 +36,6 @@ from fedcohort.report.table_rows import (
     unfinished,
 )
 from fedcohort.report.terminal.comparison_notes import about_federations, about_references
-from fedcohort.report.unranked_rows import about_different_seeds, about_planned, about_unmarked
-from fedcohort.report.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals

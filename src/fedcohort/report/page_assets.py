@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
-from fedcohort.report.chart_style import CLASSES, ink_on
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.report.figures.chart_style import CLASSES, ink_on
 from fedcohort.report.screen_words import for_screens
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def scripts() -> str:
     """
     import vl_convert
 
-    from fedcohort.core.user_cache import cache_folder
+    from fedcohort.core.files.user_cache import cache_folder
 
     cached = None
     with suppress(UsageError, OSError):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedcohort.report.chart_style import PAGE, Look
 from fedcohort.report.charts import (
     accuracy,
     accuracy_and_cost,
@@ -26,12 +25,13 @@ from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.shown_clients import Clients
 from fedcohort.report.charts.shown_seeds import chosen_seed, in_title
-from fedcohort.report.figure import Figure
-from fedcohort.report.file_names import distinct, file_name
-from fedcohort.report.panel_rows import about_colors, about_gray_panels, about_panels
-from fedcohort.report.quick_drawing import quick_drawing
-from fedcohort.report.report_data import Story
-from fedcohort.study.unfinished_rows import about_unfinished
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import PAGE, Look
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.file_names import distinct, file_name
+from fedcohort.report.figures.panel_rows import about_colors, about_gray_panels, about_panels
+from fedcohort.report.figures.quick_drawing import quick_drawing
+from fedcohort.study.rows.unfinished_rows import about_unfinished
 
 __all__ = ["SEEDS", "Part", "Section", "about_single_rows", "at_point", "figures", "parts", "sections"]
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from fedcohort.core import formatted_values
-from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_target
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.paths import check_target
+from fedcohort.core.words import formatted_values
 
 __all__ = ["write_page"]
 

@@ -12,8 +12,8 @@ from fedcohort.algorithms.base import LARGE_WEIGHT_MODES
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.core.sums import for_sums
+from fedcohort.core.words.report_names import NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
 

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.formatted_values import first_in_words, in_words
 from fedcohort.core.given_values import as_float
+from fedcohort.core.words.formatted_values import first_in_words, in_words
 
 __all__ = ["ClientResult", "check_results"]
 

@@ -15,7 +15,7 @@ from fedcohort.core.arrays import Values, read_only
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.core.tensor_sizes import num_bytes
-from fedcohort.core.unseeded_draws import is_own, warning_of_draws, warning_of_draws_in
+from fedcohort.core.user_code.unseeded_draws import is_own, warning_of_draws, warning_of_draws_in
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.own_code import about_missing_file, last_own_file, place_of, raised_in, with_place
+from fedcohort.core.user_code.own_code import about_missing_file, last_own_file, place_of, raised_in, with_place
 
 __all__ = ["ProgressError", "naming_own_code", "passed_on"]
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import as_path
+from fedcohort.core.files.paths import as_path
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.plugin_files import copied

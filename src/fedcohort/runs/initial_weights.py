@@ -51,7 +51,7 @@ def check_finished_weights(record: Run, experiment: Experiment, given: Given) ->
     if WEIGHTS not in record.meta or not _builds(experiment, given):
         return
     from fedcohort.engines.initial_network import build_module
-    from fedcohort.training.model_states import DTYPES, state_of
+    from fedcohort.training.networks.model_states import DTYPES, state_of
 
     samples, model = _kind_of_samples(experiment, given), model_of(experiment, given)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.own_code import with_place
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.own_code import with_place
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.own_measures import OwnMeasure, by_name, check_names

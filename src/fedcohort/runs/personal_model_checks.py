@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.runs.run_data import has_own_model
@@ -30,7 +30,7 @@ def check_personal_models(experiment: Experiment, given: Given, model: "Model", 
 
     from fedcohort.engines.initial_network import build_module
     from fedcohort.training.evaluation import BLOCK
-    from fedcohort.training.model_states import DTYPES
+    from fedcohort.training.networks.model_states import DTYPES
     from fedcohort.training.personal_models import measured_samples
 
     epochs = experiment.measures.personal_epochs

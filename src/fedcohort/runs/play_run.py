@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcohort.core.python_plugins import check_unchanged
+from fedcohort.core.user_code.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.python_objects import names_in

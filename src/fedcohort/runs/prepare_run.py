@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcohort.core.unseeded_draws import warning_of_draws
+from fedcohort.core.user_code.unseeded_draws import warning_of_draws
 from fedcohort.experiment import Cell, Experiment, Systems
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import check_labels, check_task
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 from fedcohort.record import Portrait
 from fedcohort.runs.errors_in_own_code import naming_own_code
 from fedcohort.runs.personal_model_checks import check_personal_models
@@ -58,9 +58,9 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
 
     The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
     """
+    from fedcohort.federation.data.position_labels import strata
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
-    from fedcohort.federation.position_labels import strata
     from fedcohort.runs.sequence_checks import check_sequences
 
     seed, data = experiment.seed, experiment.data
@@ -105,8 +105,8 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
     from fedcohort.models import check_network, refuse_complex
-    from fedcohort.training.forward_code import names_kept
-    from fedcohort.training.model_states import DTYPES
+    from fedcohort.training.code_reading.forward_code import names_kept
+    from fedcohort.training.networks.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
         return []
@@ -133,8 +133,8 @@ def look(experiment: Experiment, given: Given) -> "tuple[Dataset, Survey]":
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.models import refuse_lazy
     from fedcohort.training.image_augmentation import check_images
-    from fedcohort.training.model_states import DTYPES, state_of
-    from fedcohort.training.omitted_entries import omitted_entries
+    from fedcohort.training.networks.model_states import DTYPES, state_of
+    from fedcohort.training.networks.omitted_entries import omitted_entries
 
     experiment = on_data(Cell("", experiment.seed, experiment), given).experiment
     federated, seed = federate(experiment, given), experiment.seed
@@ -164,9 +164,9 @@ def prepare(experiment: Experiment, given: Given) -> "Iterator[tuple[RunState, s
     from fedcohort.federation.pooled_federation import pooled
     from fedcohort.federation.simulated_clock import Clock
     from fedcohort.rounds import RunState
-    from fedcohort.selection.all_available import All
+    from fedcohort.selection.strategies.all_available import All
     from fedcohort.training.client_hooks import settings_under
-    from fedcohort.training.mixed_samples import drawn_by_loss
+    from fedcohort.training.networks.mixed_samples import drawn_by_loss
     from fedcohort.training.personal_models import personal_data
 
     seed, federated = experiment.seed, federate(experiment, given, driver_device(experiment))

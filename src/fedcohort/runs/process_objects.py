@@ -11,12 +11,12 @@ from typing import Any
 import cloudpickle
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.python_plugins import kept, name_of_class, put
+from fedcohort.core.user_code.python_plugins import kept, name_of_class, put
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.python_objects import names_in
-from fedcohort.federation.datasets import Dataset
-from fedcohort.federation.own_data import Stored, shared, stored
+from fedcohort.federation.data.datasets import Dataset
+from fedcohort.federation.data.own_data import Stored, shared, stored
 
 __all__ = ["Parcel", "packed", "unpacked"]
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import HANDED_OVER, Given
 from fedcohort.experiment.handed_over import check_handed_over
-from fedcohort.federation.datasets import Dataset, standardised
-from fedcohort.federation.own_data_names import is_own
+from fedcohort.federation.data.datasets import Dataset, standardised
+from fedcohort.federation.data.own_data_names import is_own
 
 if TYPE_CHECKING:
     from fedcohort.federation.public_samples import PublicSet
@@ -29,8 +29,8 @@ def fingerprint_of(experiment: Experiment, given: Given) -> str:
 
 def load_data(experiment: Experiment, given: Given) -> "tuple[Dataset, PublicSet]":
     """The data set of an experiment, and its public part."""
-    from fedcohort.federation import datasets
-    from fedcohort.federation.class_subset import first_classes
+    from fedcohort.federation.data import datasets
+    from fedcohort.federation.data.class_subset import first_classes
     from fedcohort.federation.public_samples import choose_public
 
     public = experiment.public
@@ -69,7 +69,7 @@ def _dataset(experiment: Experiment, given: Given) -> Dataset:
 
 def _loaded(given: Given, name: str, **settings: Any) -> Dataset:
     """A data set by its name. A user's own function or table is loaded once for all runs of a call."""
-    from fedcohort.federation import load_dataset
+    from fedcohort.federation.data import load_dataset
 
     if not is_own(name):
         return load_dataset.load(name, data_dir=given.data_dir, **settings)
@@ -144,7 +144,7 @@ def _say_unknown_clients(given: Given, dataset: Dataset) -> None:
 
 def _is_found(experiment: Experiment) -> bool:
     """Whether the data are a folder or a text, and settings are left to them."""
-    from fedcohort.federation.load_dataset import is_found
+    from fedcohort.federation.data.load_dataset import is_found
 
     return bool(experiment.unnamed) and is_found(experiment.data.name)
 

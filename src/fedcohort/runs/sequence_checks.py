@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.plugins import short_name
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.token_data import TokenDataset
+from fedcohort.federation.data.token_data import TokenDataset
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
-    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.data.datasets import Dataset
 
 __all__ = ["BY_CLASS", "NEED_CLASSES", "SEQUENCE_MODELS", "check_sequences"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.formatted_values import by_dotted_key
-from fedcohort.core.paths import check_writable
+from fedcohort.core.files.paths import check_writable
+from fedcohort.core.words.formatted_values import by_dotted_key
 from fedcohort.experiment import Cell
 from fedcohort.record import RoundRow
 

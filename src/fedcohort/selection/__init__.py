@@ -14,32 +14,9 @@ from fedcohort.selection.catalogue import STRATEGIES
 if TYPE_CHECKING:
     from fedcohort.core.arrays import Indices, Values
     from fedcohort.core.parameters import parameters
-    from fedcohort.selection.active import ActiveFL
-    from fedcohort.selection.all_available import All
-    from fedcohort.selection.cluster_survey import ClusterSurvey
-    from fedcohort.selection.clustered_similarity import ClusteredSimilarity
-    from fedcohort.selection.clustered_size import ClusteredSize
     from fedcohort.selection.cohort import Cohort, Why
     from fedcohort.selection.cohort_checks import choose
-    from fedcohort.selection.conformal_participation import Conformal
-    from fedcohort.selection.cs_ucb import CSUCB
-    from fedcohort.selection.divfl import DivFL
     from fedcohort.selection.draws import successive
-    from fedcohort.selection.eiffel import Eiffel
-    from fedcohort.selection.fedcbs import FedCBS
-    from fedcohort.selection.fedcor import FedCor
-    from fedcohort.selection.fedcs import FedCS
-    from fedcohort.selection.feel import FEEL
-    from fedcohort.selection.flash import Flash, FlashLinUCB, FlashPrinted
-    from fedcohort.selection.gpfl import GPFL
-    from fedcohort.selection.haccs import HACCS
-    from fedcohort.selection.loss_proportional import LossProportional
-    from fedcohort.selection.md import MD
-    from fedcohort.selection.neural import Neural
-    from fedcohort.selection.ocs import AOCS, OCS
-    from fedcohort.selection.oort import Oort
-    from fedcohort.selection.power_of_choice import CommunicationPowerOfChoice, ComputationPowerOfChoice, PowerOfChoice
-    from fedcohort.selection.pyramidfl import PyramidFL
     from fedcohort.selection.questions import (
         QUESTIONS,
         Context,
@@ -52,19 +29,46 @@ if TYPE_CHECKING:
         UpdateNorm,
     )
     from fedcohort.selection.ranking import best, rank_losses, top
-    from fedcohort.selection.restless import Restless
-    from fedcohort.selection.rizk import Rizk
-    from fedcohort.selection.round_robin import RoundRobin
-    from fedcohort.selection.select_by_loss import SelectByLoss
     from fedcohort.selection.selector import Selector
-    from fedcohort.selection.size import BySize
     from fedcohort.selection.stopping_rule import Progress, StoppingRule
+    from fedcohort.selection.strategies.active import ActiveFL
+    from fedcohort.selection.strategies.all_available import All
+    from fedcohort.selection.strategies.cluster_survey import ClusterSurvey
+    from fedcohort.selection.strategies.clustered_similarity import ClusteredSimilarity
+    from fedcohort.selection.strategies.clustered_size import ClusteredSize
+    from fedcohort.selection.strategies.conformal_participation import Conformal
+    from fedcohort.selection.strategies.cs_ucb import CSUCB
+    from fedcohort.selection.strategies.divfl import DivFL
+    from fedcohort.selection.strategies.eiffel import Eiffel
+    from fedcohort.selection.strategies.fedcbs import FedCBS
+    from fedcohort.selection.strategies.fedcor import FedCor
+    from fedcohort.selection.strategies.fedcs import FedCS
+    from fedcohort.selection.strategies.feel import FEEL
+    from fedcohort.selection.strategies.flash import Flash, FlashLinUCB, FlashPrinted
+    from fedcohort.selection.strategies.gpfl import GPFL
+    from fedcohort.selection.strategies.haccs import HACCS
+    from fedcohort.selection.strategies.loss_proportional import LossProportional
+    from fedcohort.selection.strategies.md import MD
+    from fedcohort.selection.strategies.neural import Neural
+    from fedcohort.selection.strategies.ocs import AOCS, OCS
+    from fedcohort.selection.strategies.oort import Oort
+    from fedcohort.selection.strategies.power_of_choice import (
+        CommunicationPowerOfChoice,
+        ComputationPowerOfChoice,
+        PowerOfChoice,
+    )
+    from fedcohort.selection.strategies.pyramidfl import PyramidFL
+    from fedcohort.selection.strategies.restless import Restless
+    from fedcohort.selection.strategies.rizk import Rizk
+    from fedcohort.selection.strategies.round_robin import RoundRobin
+    from fedcohort.selection.strategies.select_by_loss import SelectByLoss
+    from fedcohort.selection.strategies.size import BySize
+    from fedcohort.selection.strategies.stratified import Stratified
+    from fedcohort.selection.strategies.tifl import TiFL
+    from fedcohort.selection.strategies.ucb import UCB
+    from fedcohort.selection.strategies.uniform import Uniform
+    from fedcohort.selection.strategies.utility_time import UtilityTime
     from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round
-    from fedcohort.selection.stratified import Stratified
-    from fedcohort.selection.tifl import TiFL
-    from fedcohort.selection.ucb import UCB
-    from fedcohort.selection.uniform import Uniform
-    from fedcohort.selection.utility_time import UtilityTime
 
 __all__ = [
     "AOCS", "CSUCB", "FEEL", "GPFL", "HACCS", "MD", "OCS", "QUESTIONS", "STRATEGIES", "UCB", "ActiveFL", "All",

@@ -122,7 +122,7 @@ def fit(
         log_scale: initial ln s.
         changes: one record per row, [n, m]; NaN for clients without a value.
         weights: weights of the records, [n].
-        kernel, degree, noise, lr, steps, objective: see :class:`fedcohort.selection.fedcor.FedCor`.
+        kernel, degree, noise, lr, steps, objective: see :class:`fedcohort.selection.strategies.fedcor.FedCor`.
 
     Returns:
         X and ln s; if a step is not finite, their values before that step.

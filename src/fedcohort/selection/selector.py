@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, TypeVar
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.method_signatures import check_methods, not_defined
+from fedcohort.core.files.state_files import as_before
 from fedcohort.core.plugins import Card, LabelKind
-from fedcohort.core.state_files import as_before
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.joining import extended_state
 from fedcohort.selection.strategy_inputs import Census, Outcome, Reported, Round

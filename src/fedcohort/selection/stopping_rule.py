@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.core.method_signatures import check_methods, not_defined
+from fedcohort.core.user_code.method_signatures import check_methods, not_defined
 
 __all__ = ["Progress", "StoppingRule"]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted, first_in_words
-from fedcohort.core.score_style import score_style
+from fedcohort.core.words.formatted_values import counted, first_in_words
+from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run, open_run
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.equal_labels import distinct_rows
-from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.study.rows.equal_labels import distinct_rows
+from fedcohort.study.rows.failing_rows import seeds_in_words
+from fedcohort.study.rows.unfinished_rows import about_unfinished
 from fedcohort.study.run_measures import how_to_go_on
-from fedcohort.study.unfinished_rows import about_unfinished
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,19 +11,19 @@ import numpy as np
 
 from fedcohort import measures
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
 from fedcohort.core.plugins import short_name
-from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.core.words.formatted_values import counted
+from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.study.chance import about_chance
-from fedcohort.study.comparison_row import Row, about_times, rounds_of
-from fedcohort.study.equal_rows import equal_rows
 from fedcohort.study.health import Checked, Finding, findings
 from fedcohort.study.measure_differences import ACCURACY, Measure, MeasureDifferences, measure_of, value_of
 from fedcohort.study.measured_values import AVERAGED, Result, own_measure_columns, plain, result_of
-from fedcohort.study.references import Entry, Group, grouped, names_at_points
+from fedcohort.study.rows import unfinished_rows
+from fedcohort.study.rows.comparison_row import Row, about_times, rounds_of
+from fedcohort.study.rows.equal_rows import equal_rows
+from fedcohort.study.rows.references import Entry, Group, grouped, names_at_points
 from fedcohort.study.run_measures import Measured, after_last_tests, measured_of
 from fedcohort.study.targets import FOR_EACH, TO_TARGET, Target, about_targets, costs_of_target, group_targets
-from fedcohort.study.unfinished_rows import about_counted, counted_runs, rounds_left, uneven_rows, without_difference
 from fedcohort.study.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -234,24 +234,24 @@ class Comparison:
 
     @cached_property
     def uneven(self) -> frozenset[int]:
-        """The positions of rows that are not ranked yet, see :func:`~fedcohort.study.unfinished_rows.uneven_rows`."""
-        return uneven_rows(self.groups, [list(row.runs.values()) for row in self.rows])
+        """The positions of rows that are not ranked yet, see :func:`~fedcohort.study.rows.unfinished_rows.uneven_rows`."""
+        return unfinished_rows.uneven_rows(self.groups, [list(row.runs.values()) for row in self.rows])
 
     @cached_property
     def without_difference(self) -> frozenset[int]:
-        """The positions of rows that cannot be compared with their reference yet, see
-        :func:`~fedcohort.study.unfinished_rows.without_difference`."""
-        return without_difference(self.groups, [row.runs for row in self.rows])
+        """The positions of rows that cannot be compared with their reference yet."""
+        return unfinished_rows.without_difference(self.groups, [row.runs for row in self.rows])
 
     @cached_property
     def counted(self) -> list[Row]:
-        """The rows with the runs that their means cover, see :func:`~fedcohort.study.unfinished_rows.counted_runs`."""
-        return [Row(row.label, row.experiment, counted_runs(row.runs)) for row in self.rows]
+        """The rows with the runs that their means cover, see :func:`~fedcohort.study.rows.unfinished_rows.counted_runs`."""
+        return [Row(row.label, row.experiment, unfinished_rows.counted_runs(row.runs)) for row in self.rows]
 
     @property
     def about_counted(self) -> str:
         """Which runs are not in the means of their rows yet, in words; empty if all are."""
-        return about_counted({row.label: (self.counted[i].runs, row.runs) for i, row in enumerate(self.rows)})
+        runs = {row.label: (self.counted[i].runs, row.runs) for i, row in enumerate(self.rows)}
+        return unfinished_rows.about_counted(runs)
 
     @property
     def when(self) -> str:
@@ -261,7 +261,7 @@ class Comparison:
             return "after the last round of each run so far"
         if self.note:
             return after_last_tests(runs)
-        return f"after the last round{' so far' * any(rounds_left(run) for run in runs)}"
+        return f"after the last round{' so far' * any(unfinished_rows.rounds_left(run) for run in runs)}"
 
     @property
     def about_verdicts(self) -> str:
@@ -330,7 +330,7 @@ class Comparison:
             **{name: values.pop(name) for name in ("best_accuracy", "early_stop_accuracy", "local_accuracy")},
             **self._accuracies.columns(position),
             **costs_of_target(runs, self._target_of(position).accuracy),
-            "unfinished": sum(rounds_left(run) > 0 for run in row.runs.values()),
+            "unfinished": sum(unfinished_rows.rounds_left(run) > 0 for run in row.runs.values()),
             **values,
             **own_measure_columns(self.own_measures, results),
         }
@@ -342,7 +342,7 @@ class Comparison:
         return list(dict.fromkeys(name for result in results for name in result.own_measures))
 
     def are_equal(self, position: int, other: int) -> bool:
-        """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.equal_rows.equal_rows`."""
+        """Whether two rows have the same seeds, clients and accuracies, see :func:`~fedcohort.study.rows.equal_rows.equal_rows`."""
         return bool(equal_rows([self.measured(i) for i in (position, other)]))
 
     def paired(self, position: int, reference: int) -> tuple[list[float], list[float]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import value_range
 

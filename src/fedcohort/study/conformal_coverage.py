@@ -61,7 +61,7 @@ def predict(run: Run, given: Given, *, trust: bool = False) -> tuple[Predictions
     from fedcohort.core.threads import one_thread
     from fedcohort.engines.initial_network import build_module
     from fedcohort.training.evaluation import probabilities
-    from fedcohort.training.model_states import DTYPES
+    from fedcohort.training.networks.model_states import DTYPES
 
     if not run.finished:
         raise UsageError(f"{run.path}: is not finished and has no final model yet; `fedcohort run` resumes it")

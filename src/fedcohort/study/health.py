@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from fedcohort.core.formatted_values import counted, p_value
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.study.equal_rows import equal_findings
-from fedcohort.study.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
+from fedcohort.core.words.formatted_values import counted, p_value
+from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.study.rows.equal_rows import equal_findings
+from fedcohort.study.rows.failing_rows import AT_CHANCE, CHECKS, LARGE_LOSS, NOT_BETTER, Checked, Finding, failing_rows
+from fedcohort.study.rows.unfinished_rows import rounds_left
 from fedcohort.study.targets import Target
-from fedcohort.study.unfinished_rows import rounds_left
 from fedcohort.study.verdicts import (
     BASELINE,
     FEWEST,

@@ -11,15 +11,15 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.plugins import short_name
-from fedcohort.core.score_style import ScoreStyle
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.tasks import label_kind
-from fedcohort.study.comparison_row import Row
 from fedcohort.study.measured_values import Result, plain
-from fedcohort.study.references import Group
+from fedcohort.study.rows.comparison_row import Row
+from fedcohort.study.rows.references import Group
+from fedcohort.study.rows.unfinished_rows import without_difference
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.targets import TO_TARGET
-from fedcohort.study.unfinished_rows import without_difference
 from fedcohort.study.verdicts import (
     ABOUT_NO_RESULT,
     BETTER,

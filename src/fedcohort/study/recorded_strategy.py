@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from fedcohort.core.cohort_sizes import k_in_round
-from fedcohort.core.formatted_values import number, setting
 from fedcohort.core.parameters import defaults
 from fedcohort.core.plugins import short_name
+from fedcohort.core.words.formatted_values import number, setting
 from fedcohort.experiment.plugin_facts import as_recorded
 from fedcohort.record import Run
 

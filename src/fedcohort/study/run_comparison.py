@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.python_plugins import check_unchanged
+from fedcohort.core.user_code.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.pairings import check_row
@@ -19,7 +19,7 @@ from fedcohort.runs.play_run import Progress, run_cell
 from fedcohort.runs.run_data import on_data
 from fedcohort.runs.shared_runs import in_turn
 from fedcohort.study.comparison import Comparison, Row
-from fedcohort.study.references import check_reference
+from fedcohort.study.rows.references import check_reference
 
 if TYPE_CHECKING:
     from fedcohort.algorithms import Algorithm

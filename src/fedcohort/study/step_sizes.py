@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.study.run_measures import Measured
 
 __all__ = ["hardly_changed", "rates", "smaller_steps", "too_large_steps", "unsettled_loss", "value_range"]

@@ -13,10 +13,10 @@ from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.measures import JainReference, Participation
 from fedcohort.record import Run
-from fedcohort.study.references import Entry, grouped
+from fedcohort.study.rows.references import Entry, grouped
+from fedcohort.study.rows.unfinished_rows import rounds_left
 from fedcohort.study.run_measures import Cost, Measured
 from fedcohort.study.targets import TO_TARGET, Target, group_targets
-from fedcohort.study.unfinished_rows import rounds_left
 
 __all__ = ["OverSeeds", "Summary", "over_seeds", "summaries", "summary"]
 

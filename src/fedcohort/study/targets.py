@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ACCURACY, ScoreStyle
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
 from fedcohort.study.guessing import diverged_seeds, guessing
-from fedcohort.study.references import Group
+from fedcohort.study.rows.references import Group
 from fedcohort.study.run_measures import Measured, level_below
 
 __all__ = [

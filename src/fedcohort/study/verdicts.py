@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.measures.seeds import least_p_value
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 Call these checks from the tests of your plug-in. They need no test framework, and raise an ``AssertionError`` that says what is wrong.
 
->>> from fedcohort.selection.uniform import Uniform
+>>> from fedcohort.selection.strategies.uniform import Uniform
 >>> check_selector(Uniform)
 
 ``make`` is called several times without arguments, and must return a new object each time: a class whose parameters have defaults, or

@@ -15,7 +15,7 @@ from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.base import adds_correction, check_hooks
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.initial_network import build_module
 from fedcohort.engines.local_engine import LocalEngine

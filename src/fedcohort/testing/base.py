@@ -12,11 +12,11 @@ from fedcohort.algorithms import Algorithm, Members, ModelState, Problem, Runnin
 from fedcohort.algorithms.server_tools import ServerTools
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import shown
-from fedcohort.core.own_code import ends_in_own_code, with_place
+from fedcohort.core.files.state_files import pack
 from fedcohort.core.parameters import describe, parameters
 from fedcohort.core.plugins import Card
 from fedcohort.core.random_streams import rng
-from fedcohort.core.state_files import pack
+from fedcohort.core.user_code.own_code import ends_in_own_code, with_place
 from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.models import Model

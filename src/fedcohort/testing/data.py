@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
 from fedcohort.core.random_streams import rng
 from fedcohort.core.token_shape import TokenShape
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.engines.initial_network import build_module
 from fedcohort.federation.federation import Samples
 from fedcohort.federation.partition import Rule, describe, partition

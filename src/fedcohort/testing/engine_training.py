@@ -11,9 +11,9 @@ import numpy as np
 
 from fedcohort.algorithms import Algorithm, ModelState, Problem, Tensors
 from fedcohort.algorithms.updates import is_finite
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.core.parameters import parameters
 from fedcohort.core.plugins import Card
-from fedcohort.core.state_files import pack, unpack
 from fedcohort.engines.base import ClientError, Engine
 from fedcohort.selection import Cohort, LocalLoss
 from fedcohort.testing.base import (

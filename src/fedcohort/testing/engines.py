@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.engines.base import Engine
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.federation.federation import Federation

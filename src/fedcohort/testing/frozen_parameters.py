@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms import ModelState
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
+from fedcohort.core.files.state_files import pack
 from fedcohort.core.parameters import parameters
-from fedcohort.core.state_files import pack
 from fedcohort.engines.base import Engine
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, LocalLoss

@@ -9,10 +9,10 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.core.random_streams import rng
-from fedcohort.core.state_files import pack, unpack
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, Why, choose
-from fedcohort.selection.all_available import All
+from fedcohort.selection.strategies.all_available import All
 from fedcohort.testing.base import check_card, check_described, during, new_from, require
 
 __all__ = ["check_selector"]

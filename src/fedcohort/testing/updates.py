@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms import ModelState, Update
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.engines.base import Engine
 from fedcohort.selection import Cohort
 from fedcohort.testing.base import (

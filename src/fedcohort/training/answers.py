@@ -2,7 +2,7 @@
 
 Every answer depends only on the client's own samples. Blocks have a fixed size and never mix clients, so that answers have the same
 bits for any number of threads and processes. The samples of several clients are standardized together, and a program may pass several
-blocks through the network together, where the bits are those of one pass for each (:mod:`fedcohort.training.joined_passes`).
+blocks through the network together, where the bits are those of one pass for each (:mod:`fedcohort.training.programs.joined_passes`).
 """
 
 import itertools
@@ -23,8 +23,8 @@ from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Federation, Samples
 from fedcohort.selection import Context, GradientNorm, LocalAccuracy, LocalLoss, Question
 from fedcohort.training.evaluation import BLOCK, blocks
-from fedcohort.training.forward_functions import aligned_part
-from fedcohort.training.plain_network import Program
+from fedcohort.training.programs.forward_functions import aligned_part
+from fedcohort.training.programs.plain_network import Program
 
 __all__ = ["TOGETHER", "Outputs", "accuracies", "answer", "answers", "outputs_of"]
 

@@ -9,7 +9,7 @@ from fedcohort.algorithms import Algorithm, Problem, Tensors
 from fedcohort.algorithms.base import Correction
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, shown
-from fedcohort.core.report_names import MEASURED_BY_ALL
+from fedcohort.core.words.report_names import MEASURED_BY_ALL
 from fedcohort.selection import Progress, StoppingRule
 
 __all__ = [

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors, Update
-from fedcohort.core.durable_files import reserve
 from fedcohort.core.errors import UsageError
-from fedcohort.core.stamped_entries import Stamp, StampedEntries, new_version
+from fedcohort.core.files.durable_files import reserve
+from fedcohort.core.files.stamped_entries import Stamp, StampedEntries, new_version
 from fedcohort.core.tensor_sizes import num_bytes
 
 __all__ = ["LIMIT", "Memories", "Memory", "Trained"]

@@ -18,18 +18,18 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer, rng, torch_seeded
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.federation.federation import Samples
-from fedcohort.training.batch_outputs import outputs_of
 from fedcohort.training.client_hooks import Gradients
 from fedcohort.training.draws_by_loss import chances_by_loss
 from fedcohort.training.evaluation import probabilities
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
-from fedcohort.training.memory_layouts import channels_last
-from fedcohort.training.plain_network import Program
-from fedcohort.training.random_layers import step_generator, step_seed
-from fedcohort.training.received_outputs import CHUNK
-from fedcohort.training.recorded_passes import pass_of_mean, reported
-from fedcohort.training.scripted_passes import OwnCorrection, ScriptedPass
+from fedcohort.training.networks.batch_outputs import outputs_of
+from fedcohort.training.networks.memory_layouts import channels_last
+from fedcohort.training.networks.random_layers import step_generator, step_seed
+from fedcohort.training.networks.received_outputs import CHUNK
+from fedcohort.training.programs.plain_network import Program
+from fedcohort.training.scripts.recorded_passes import pass_of_mean, reported
+from fedcohort.training.scripts.scripted_passes import OwnCorrection, ScriptedPass
 from fedcohort.training.summed_gradients import summed_gradients
 
 __all__ = ["AT_ONCE", "ClientProblem"]

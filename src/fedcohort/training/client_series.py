@@ -24,13 +24,13 @@ from fedcohort.training.client_memories import Memory, Trained
 from fedcohort.training.client_problem import AT_ONCE, ClientProblem
 from fedcohort.training.client_report import training_report
 from fedcohort.training.local_setup import LocalSetup
-from fedcohort.training.memory_layouts import channels_last
-from fedcohort.training.plain_network import Program, Series
-from fedcohort.training.random_layers import step_generator
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.memory_layouts import channels_last
+from fedcohort.training.networks.random_layers import step_generator
+from fedcohort.training.networks.received_outputs import CHUNK
+from fedcohort.training.programs.plain_network import Program, Series
 from fedcohort.training.reused_memory import Buffers
-from fedcohort.training.scripted_passes import OwnCorrection
-from fedcohort.training.scripted_series import ScriptedSeries
+from fedcohort.training.scripts.scripted_passes import OwnCorrection
+from fedcohort.training.scripts.scripted_series import ScriptedSeries
 from fedcohort.training.stack.stack_setup import client_half_stacks
 
 __all__ = ["ClientSeries"]

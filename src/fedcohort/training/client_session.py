@@ -19,8 +19,8 @@ from fedcohort.training.client_problem import ClientProblem
 from fedcohort.training.client_report import NO_STEP, training_report
 from fedcohort.training.image_augmentation import Changes
 from fedcohort.training.local_setup import LocalSetup
-from fedcohort.training.model_states import to_device
-from fedcohort.training.scripted_passes import OwnCorrection
+from fedcohort.training.networks.model_states import to_device
+from fedcohort.training.scripts.scripted_passes import OwnCorrection
 
 __all__ = ["Session"]
 

@@ -20,7 +20,7 @@ from fedcohort.algorithms.sample_measures import sample_losses
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.sums import for_sums
 from fedcohort.federation.federation import Federation, Samples
-from fedcohort.training.plain_network import Program
+from fedcohort.training.programs.plain_network import Program
 
 __all__ = [
     "BLOCK",

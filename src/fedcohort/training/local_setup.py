@@ -16,21 +16,21 @@ from fedcohort.federation.federation import Federation, Samples
 from fedcohort.training.client_hooks import settings_under
 from fedcohort.training.image_augmentation import check_images
 from fedcohort.training.matrix_products import quick_products
-from fedcohort.training.memory_layouts import channels_last, in_fast_layout
-from fedcohort.training.mixed_samples import largest_pass, loss_draws, passes
-from fedcohort.training.model_states import DTYPES, copied
-from fedcohort.training.network_buffers import NetworkBuffers
-from fedcohort.training.network_rewriting import GivenOrder, relu_last
-from fedcohort.training.network_scripts import Scripts
-from fedcohort.training.omitted_entries import FrozenParameters
+from fedcohort.training.networks.memory_layouts import channels_last, in_fast_layout
+from fedcohort.training.networks.mixed_samples import largest_pass, loss_draws, passes
+from fedcohort.training.networks.model_states import DTYPES, copied
+from fedcohort.training.networks.network_buffers import NetworkBuffers
+from fedcohort.training.networks.omitted_entries import FrozenParameters
+from fedcohort.training.networks.random_layers import draws_at_random
+from fedcohort.training.networks.received_outputs import CHUNK, received_outputs
 from fedcohort.training.optimizers import build_optimizer
-from fedcohort.training.plain_network import Program, program_of
-from fedcohort.training.random_layers import draws_at_random
-from fedcohort.training.received_outputs import CHUNK, received_outputs
-from fedcohort.training.recorded_passes import RecordedPass, common_batch_sizes, record_pass
-from fedcohort.training.scripted_corrections import OwnCorrections
-from fedcohort.training.scripted_passes import ScriptedPass
-from fedcohort.training.scripted_series import ScriptedSeries
+from fedcohort.training.programs.network_rewriting import GivenOrder, relu_last
+from fedcohort.training.programs.plain_network import Program, program_of
+from fedcohort.training.scripts.network_scripts import Scripts
+from fedcohort.training.scripts.recorded_passes import RecordedPass, common_batch_sizes, record_pass
+from fedcohort.training.scripts.scripted_corrections import OwnCorrections
+from fedcohort.training.scripts.scripted_passes import ScriptedPass
+from fedcohort.training.scripts.scripted_series import ScriptedSeries
 
 __all__ = ["LocalSetup"]
 
@@ -46,10 +46,10 @@ class LocalSetup:
         training: the experiment's settings.
         algorithm: its client half adapts the settings.
         seed: the experiment's seed.
-        draws: whether the model or the loss draws random numbers in training, see :mod:`fedcohort.training.random_layers`; None means
-            that a trial run decides.
+        draws: whether the model or the loss draws random numbers in training, see
+            :mod:`fedcohort.training.networks.random_layers`; None means that a trial run decides.
         omitted: names of the entries of the module's state dictionary that models do not have, see
-            :func:`~fedcohort.training.omitted_entries.omitted_entries`.
+            :func:`~fedcohort.training.networks.omitted_entries.omitted_entries`.
         threads_per_client: number of intra-op threads with which a client is trained, on which the bits depend.
 
     Attributes:
@@ -63,7 +63,7 @@ class LocalSetup:
         parameters: the trainable entries.
         program: the steps of the network as one program; None if there is no program for this network and this loss.
         recordings: passes of the network on a GPU of CUDA, by batch size, for the sizes of
-            :func:`~fedcohort.training.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
+            :func:`~fedcohort.training.scripts.recorded_passes.common_batch_sizes`; empty if passes cannot be recorded.
         scripts: passes of the network on a CPU as scripts; None on other devices.
         own_corrections: scripts of what an algorithm of a user does with gradients.
         stream: the stream of a GPU that has the work of this thread, see :mod:`fedcohort.engines.device`; None means the usual one.
@@ -152,12 +152,12 @@ class LocalSetup:
 
     def passes(self, samples: int) -> list[slice]:
         """The samples of each forward pass of a training; a single pass if they depend on each other, see
-        :mod:`fedcohort.training.mixed_samples`."""
+        :mod:`fedcohort.training.networks.mixed_samples`."""
         return passes(samples, self._largest_pass, self.smallest_batch)
 
     def share_work(self, idle: Tensor) -> None:
         """Give work to other threads, if there are any and the network has enough of it, see :meth:`Program.share_work
-        <fedcohort.training.plain_network.Program.share_work>`. They have one intra-op thread each, so clients with more share
+        <fedcohort.training.programs.plain_network.Program.share_work>`. They have one intra-op thread each, so clients with more share
         nothing."""
         threads = int(idle)
         if threads > 1 and self.threads_per_client == 1:
@@ -185,7 +185,7 @@ class LocalSetup:
 
     def received_outputs(self, data: Samples) -> Tensor:
         """Softmax outputs [n, K] of the model that the module holds on these samples, see
-        :func:`~fedcohort.training.received_outputs.received_outputs`; the module is in training mode afterwards."""
+        :func:`~fedcohort.training.networks.received_outputs.received_outputs`; the module is in training mode afterwards."""
         module, program = self.module.eval(), self.outputs_program()
 
         def logits(raw: Tensor) -> Tensor:

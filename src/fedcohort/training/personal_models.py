@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.algorithms import ModelState, Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.random_streams import integer
@@ -26,7 +26,7 @@ from fedcohort.federation.federation import Federation, Samples, split_locally
 from fedcohort.selection import Question
 from fedcohort.training.answers import Outputs, accuracies, outputs_of
 from fedcohort.training.evaluation import BLOCK
-from fedcohort.training.forward_functions import aligned_part
+from fedcohort.training.programs.forward_functions import aligned_part
 from fedcohort.training.trainer import Trainer
 
 __all__ = [

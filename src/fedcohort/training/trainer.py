@@ -18,8 +18,8 @@ from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.client_session import Session
 from fedcohort.training.local_setup import LocalSetup
 from fedcohort.training.reused_memory import Buffers
-from fedcohort.training.scripted_corrections import OwnCorrections
-from fedcohort.training.scripted_passes import ScriptError
+from fedcohort.training.scripts.scripted_corrections import OwnCorrections
+from fedcohort.training.scripts.scripted_passes import ScriptError
 
 __all__ = ["Trainer"]
 

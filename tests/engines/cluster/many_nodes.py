@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from fedcohort.algorithms import Algorithm
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.processor import processor
 from fedcohort.engines.cluster.host_pool import HostPool

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.processor import processor
 from fedcohort.engines.cluster import host_pool

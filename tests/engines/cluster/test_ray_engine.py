@@ -25,8 +25,8 @@ from torch import Tensor
 
 import fedcohort
 from fedcohort.algorithms import ALGORITHMS, Algorithm, Loss, ModelState, Tensors, Update
-from fedcohort.algorithms.fedavg import FedAvg
 from fedcohort.algorithms.local_problem import Problem
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
 from fedcohort.core.parameters import parameters
@@ -39,9 +39,9 @@ from fedcohort.engines.cluster.own_modules import OwnModules, load_modules, own_
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
+from fedcohort.federation.data.position_labels import strata
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import Iid, partition
-from fedcohort.federation.position_labels import strata
 from fedcohort.models import MODELS, Mlp
 from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run
@@ -478,7 +478,7 @@ def test_means_are_named_in_the_hash_of_a_run_and_hosts_are_not(tmp_path: Path) 
 
 PLUGIN = """
 from fedcohort.algorithms import Algorithm, Loss, parameters
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from torch import nn
 
 def net(shape, classes):
@@ -629,7 +629,7 @@ def test_a_loss_that_was_given_in_python_reaches_the_hosts(loss: Any, tmp_path: 
 
 FAILS = """
 import sys
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 
 class Raises(FedAvg):
     def finish(self, problem):

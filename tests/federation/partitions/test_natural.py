@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedcohort.core.errors import UsageError
-from fedcohort.federation import load_dataset
+from fedcohort.federation.data import load_dataset
 from fedcohort.federation.partition import Iid, describe, partition
 from fedcohort.federation.partitions.dominant_class import DominantClass
 from fedcohort.federation.partitions.natural import Natural

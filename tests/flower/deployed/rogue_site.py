@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.flower.sites import serve
 from fedcohort.flower.sites.site import Site
 

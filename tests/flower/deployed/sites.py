@@ -8,7 +8,7 @@ from flwr.app import Context, Message
 
 from fedcohort.algorithms import Algorithm
 from fedcohort.algorithms.training_settings import Training
-from fedcohort.core.state_files import unpack
+from fedcohort.core.files.state_files import unpack
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.deployed.grid_link import GridLink

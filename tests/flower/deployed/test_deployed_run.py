@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import fedcohort
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.federation.federation import Federation, Samples

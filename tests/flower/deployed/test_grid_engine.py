@@ -11,11 +11,11 @@ import torch
 from flwr.app import Error, Message, RecordDict
 
 from fedcohort.algorithms import Update
-from fedcohort.algorithms.fedavg import FedAvg
+from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.flower.deployed.grid_engine import GridEngine
 from fedcohort.flower.sites.envelope import reply_message
 from fedcohort.flower.sites.memory_versions import MemoryVersions

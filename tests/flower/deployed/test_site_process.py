@@ -21,7 +21,7 @@ from flwr.app import Context, RecordDict
 
 from fedcohort.cli.entry import cli
 from fedcohort.core.errors import UsageError
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.flower.new_app import new_app
 from fedcohort.flower.sites import serve
 from fedcohort.flower.sites.answer_log import budget_words

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flwr.app import Message
 
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.sites.envelope import reply_message

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedcohort import measures
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy_and_cost import HEIGHT, accuracy_and_cost, front
 from fedcohort.report.charts.cost_caption import ALL_NAMED
 from fedcohort.report.charts.names_beside_points import WIDTHS
-from fedcohort.report.paper_figures import composed, draw, drawn_to_width
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.paper_figures import composed, draw, drawn_to_width
 from tests.experiments import UCB
 from tests.records import exchange
 from tests.report.test_answers import runs_of

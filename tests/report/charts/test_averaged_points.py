@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.averaged_points import about_points, each_is_mean
 from fedcohort.report.charts.means_and_bands import thinned
-from fedcohort.report.figure import Figure
+from fedcohort.report.data.report_data import POINTS, blocks, gather
+from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.figure import Figure
 from fedcohort.report.page_sections import figures
-from fedcohort.report.report_data import POINTS, blocks, gather
 from tests.experiments import UCB
 from tests.records import played, written
 

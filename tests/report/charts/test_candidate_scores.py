@@ -8,13 +8,13 @@ import pytest
 
 import fedcohort
 from fedcohort.record import ClientRow, RoundRow
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.candidate_scores import candidates
 from fedcohort.report.charts.selection_reasons import reasons
 from fedcohort.report.charts.shown_clients import SHOWN
-from fedcohort.report.figure import Figure
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.records import played, written
 from tests.report.pages import caption
 

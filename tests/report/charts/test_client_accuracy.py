@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.client_accuracy import client_accuracy
-from fedcohort.report.figure import Figure
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, Look, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.experiments import UCB
 from tests.records import played, written
 

@@ -8,9 +8,9 @@ from typing import Any
 import altair as alt
 import pytest
 
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.cost import _bars, cost, wall
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
 from tests.records import exchange, played, written
 
 PARTS = {"training": 16.0, "selection": 1.0, "aggregation": 2.0, "evaluation": 4.0, "recording": 8.0, "total": 32.0}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fedcohort.record import ClientRow, Run
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.client_reports import reported
 from fedcohort.report.charts.client_traits import sizes
@@ -18,11 +17,12 @@ from fedcohort.report.charts.line_axes import Axes, ending_at_ticks
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
 from fedcohort.report.charts.shown_clients import Clients
-from fedcohort.report.figure import Figure
+from fedcohort.report.data.report_data import Reading, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.paper_figures import composed, draw
+from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page_sections import figures
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import Reading, gather
-from fedcohort.report.shortened_names import short
 from tests.experiments import UCB
 from tests.records import exchange, played, written
 

@@ -9,11 +9,11 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.layers import INDEPENDENT_X, Layers, constant, decided, layered, with_properties
+from fedcohort.report.data.report_data import find_runs, gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.quick_drawing import quick_drawing
 from fedcohort.report.page_sections import figures
-from fedcohort.report.quick_drawing import quick_drawing
-from fedcohort.report.report_data import find_runs, gather
 
 TABLE, OTHER = alt.NamedData(name="table"), alt.NamedData(name="other")
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedcohort.core.score_style import ACCURACY, R_SQUARED
+from fedcohort.core.words.score_style import ACCURACY, R_SQUARED
 from fedcohort.record import Run
 from fedcohort.report import terminal
-from fedcohort.report.chart_style import PAGE
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.means_and_bands import SHARES, by_round
 from fedcohort.report.charts.sweeps import studies
-from fedcohort.report.headline import answers
-from fedcohort.report.paper_tables import to_latex
-from fedcohort.report.report_data import Story, gather
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.headline.headline import answers
+from fedcohort.report.tables.paper_tables import to_latex
 from fedcohort.study.compare_existing_runs import side_by_side
 from fedcohort.study.comparison import Comparison
 from tests.records import exchange, played, written

@@ -9,12 +9,12 @@ import pytest
 
 import fedcohort
 from fedcohort.record import ClientRow
-from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.loss import loss
-from fedcohort.report.figure import Figure, View
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.cached_run import CachedRun
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.figure import Figure, View
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.records import played, written
 from tests.report.pages import caption
 

@@ -10,12 +10,12 @@ import pytest
 
 from fedcohort import measures
 from fedcohort.record import ClientRow, Run
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.participation import fairness, participation
 from fedcohort.report.charts.selection_counts import selections
 from fedcohort.report.charts.selection_raster import raster
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.records import played, written
 
 

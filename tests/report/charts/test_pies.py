@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedcohort.record import Portrait
-from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.classes import class_shares
 from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.figures.chart_style import PAGE, Look, paper
 
 
 @pytest.mark.parametrize("look", [PAGE, paper(1)])

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.report.chart_style import PAGE, Look, RowLooks, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import LISTED, NAMED, color, rows_height
@@ -21,13 +20,14 @@ from fedcohort.report.charts.names_beside_ends import names_beside_ends
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, overlap
 from fedcohort.report.charts.seen_ends import Edges
 from fedcohort.report.charts.strategy_lines import LEADER, Axes, lines
-from fedcohort.report.figure import records, spec
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, Look, RowLooks, paper
+from fedcohort.report.figures.figure import records, spec
+from fedcohort.report.figures.panel_rows import NAMES
+from fedcohort.report.figures.paper_figures import composed, draw
+from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page_sections import figures
-from fedcohort.report.panel_rows import NAMES
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
-from fedcohort.report.shortened_names import short
-from fedcohort.report.table_rows import strategies
+from fedcohort.report.tables.table_rows import strategies
 from tests.records import exchange
 from tests.report.test_answers import runs_of
 

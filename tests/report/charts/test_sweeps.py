@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedcohort.record import Run
-from fedcohort.report.chart_style import PAGE, paper
 from fedcohort.report.charts.sweeps import STEP, studies
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.experiments import UCB
 from tests.report.test_answers import runs_of
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import fedcohort
-from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.accuracy import accuracy
 from fedcohort.report.charts.axes_and_legends import NAMED
-from fedcohort.report.figure import Figure
-from fedcohort.report.paper_figures import composed, draw
-from fedcohort.report.report_data import gather
+from fedcohort.report.data.report_data import gather
+from fedcohort.report.figures.chart_style import PAGE, Look, paper
+from fedcohort.report.figures.figure import Figure
+from fedcohort.report.figures.paper_figures import composed, draw
 from tests.records import exchange, played, written
 from tests.report.pages import caption
 

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 
 import fedcohort
-from fedcohort.report.cached_run import CachedRun
-from fedcohort.report.chart_style import PAGE, Look, paper
 from fedcohort.report.charts.accuracy import accuracy, differences
 from fedcohort.report.charts.accuracy_and_cost import accuracy_and_cost
 from fedcohort.report.charts.axes_and_legends import DENSE
 from fedcohort.report.charts.final_accuracy import bars
 from fedcohort.report.charts.loss import loss
 from fedcohort.report.charts.means_and_bands import domain, span_of
-from fedcohort.report.paper_figures import composed, draw, drawn_in_parts
-from fedcohort.report.report_data import Story, gather
+from fedcohort.report.data.cached_run import CachedRun
+from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.figures.chart_style import PAGE, Look, paper
+from fedcohort.report.figures.paper_figures import composed, draw, drawn_in_parts
 from tests.records import played, written
 from tests.repetitions import slow_after
 from tests.report.test_answers import runs_of

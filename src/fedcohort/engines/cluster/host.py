@@ -23,10 +23,10 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.algorithms.weighted_means import RunningMean
 from fedcohort.core.arrays import Values
 from fedcohort.core.freed_memory import keep_freed_memory
-from fedcohort.core.own_code import ends_in_own_code
 from fedcohort.core.processor import processor
-from fedcohort.core.python_plugins import put
 from fedcohort.core.tensor_sizes import num_bytes
+from fedcohort.core.user_code.own_code import ends_in_own_code
+from fedcohort.core.user_code.python_plugins import put
 from fedcohort.engines import device
 from fedcohort.engines.client_answers import forward_answers, trial_answers
 from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays, ReusedRows, as_arrays, as_tensors
@@ -49,7 +49,7 @@ from fedcohort.federation.federation import Federation
 from fedcohort.models import Model
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.client_memories import Memory
-from fedcohort.training.model_states import DTYPES
+from fedcohort.training.networks.model_states import DTYPES
 from fedcohort.training.stack import Stack
 from fedcohort.training.trainer import Trainer
 

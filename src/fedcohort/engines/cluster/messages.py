@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.own_code import place_of, raised_in, with_place
+from fedcohort.core.user_code.own_code import place_of, raised_in, with_place
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
 from fedcohort.engines.cluster.own_modules import OwnModules

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from fedcohort.core.own_code import is_of_user
-from fedcohort.core.own_imports import imported_files
 from fedcohort.core.plugins import is_file_name, put_module_of_file
+from fedcohort.core.user_code.own_code import is_of_user
+from fedcohort.core.user_code.own_imports import imported_files
 
 __all__ = ["OwnModules", "load_modules", "own_modules"]
 

@@ -29,8 +29,8 @@ from fedcohort.algorithms import Algorithm, ModelState, Tensors, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.plugins import is_file_name
-from fedcohort.core.python_plugins import is_python_plugin, kept
 from fedcohort.core.threads import one_thread
+from fedcohort.core.user_code.python_plugins import is_python_plugin, kept
 from fedcohort.engines.base import Later
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member

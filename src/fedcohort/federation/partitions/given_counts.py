@@ -9,8 +9,8 @@ from annotated_types import Ge
 
 from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
-from fedcohort.core.formatted_values import counted
 from fedcohort.core.parameters import parameters
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.federation.partitions.pools import deal, shuffled_by_class
 
 __all__ = ["GivenCounts", "check_given"]

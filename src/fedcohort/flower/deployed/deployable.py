@@ -6,7 +6,7 @@ import time
 from fedcohort.core.errors import UsageError
 from fedcohort.core.plugins import is_file_name
 from fedcohort.experiment import Experiment
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.site_roster import SiteRoster
 from fedcohort.flower.rehearsal import requirements

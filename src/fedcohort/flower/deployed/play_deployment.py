@@ -9,8 +9,8 @@ from typing import get_args
 from flwr.serverapp import Grid
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.files.paths import as_path, check_writable
 from fedcohort.core.given_values import flag, seconds, whole_number
-from fedcohort.core.paths import as_path, check_writable
 from fedcohort.experiment import Experiment, load
 from fedcohort.flower.deployed.grid_link import GridLink
 from fedcohort.flower.deployed.prepare_deployment import Deployed, Deployment, Time

@@ -16,7 +16,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.datasets import Dataset
+from fedcohort.federation.data.datasets import Dataset
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Partition
 from fedcohort.flower.deployed.deployable import check_data, check_experiment, check_sites, gather_clients

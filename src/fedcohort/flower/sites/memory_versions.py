@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from fedcohort.core.durable_files import replace_file
-from fedcohort.core.state_files import CorruptState, load_state, pack
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.state_files import CorruptState, load_state, pack
 from fedcohort.flower.sites.protocol import BadMessage
 from fedcohort.training.client_memories import Memory
 
@@ -88,7 +88,7 @@ def _check(name: str) -> None:
 
 
 def _parsed(data: bytes) -> Memory:
-    from fedcohort.core.state_files import unpack
+    from fedcohort.core.files.state_files import unpack
 
     return _memory(unpack(data))
 

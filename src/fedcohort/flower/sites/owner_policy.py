@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from fedcohort.core.durable_files import replace_file
 from fedcohort.core.errors import UsageError, nearest
-from fedcohort.core.report_names import REPORTS
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.words.report_names import REPORTS
 from fedcohort.selection import QUESTIONS, Question
 
 __all__ = ["Allowed", "Budget", "Refused", "Spent"]

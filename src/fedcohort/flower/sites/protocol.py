@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcohort.algorithms import Tensors
 from fedcohort.core.errors import one_line
-from fedcohort.core.state_files import pack, unpack
+from fedcohort.core.files.state_files import pack, unpack
 
 __all__ = ["ASK", "HELLO", "LONGEST", "TRAIN", "VERSION", "BadMessage", "Words", "packed", "unpacked"]
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
-from fedcohort.core.paths import check_writable
+from fedcohort.core.files.paths import check_writable
 from fedcohort.flower.addresses import port_of
 from fedcohort.flower.sites import kept_process
 from fedcohort.flower.sites.answer_log import budget_words

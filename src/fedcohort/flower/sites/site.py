@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError, one_line
-from fedcohort.core.state_files import pack
+from fedcohort.core.files.state_files import pack
 from fedcohort.core.threads import one_thread, usual_settings
 from fedcohort.engines.base import ClientError
 from fedcohort.engines.local_engine import LocalEngine

@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from fedcohort.algorithms import ALGORITHMS
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.paths import check_writable, kind_of
 from fedcohort.core.parameters import explain, make
-from fedcohort.core.paths import check_writable, kind_of
 from fedcohort.core.plugins import Table
 from fedcohort.experiment import load
 from fedcohort.experiment.given_objects import Given

@@ -1,1 +1,2 @@
-"""Define every chart once: each function takes the runs and a :class:`~fedcohort.report.chart_style.Look`, and returns figures."""
+"""Define every chart once: each function takes the runs and a look (:mod:`fedcohort.report.figures.chart_style`), and returns
+figures."""

@@ -10,9 +10,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import UNCLEAR, Look, tick
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
     NAMED,
@@ -34,10 +33,11 @@ from fedcohort.report.charts.low_scores import about_far_below, far_below, held_
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.charts.target_marks import about_marks, about_tips, when_reached
-from fedcohort.report.cost_notes import NO_TIME, about_questions
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.full_names import names_by_label
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.report.figures.chart_style import UNCLEAR, Look, tick
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.notes.cost_notes import NO_TIME, about_questions
 from fedcohort.report.screen_words import CONTAINS_0, CORRECTED, EVEN_CORRECTED
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.step_sizes import value_range

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import REST, SYMBOLS, Look, tick
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.charts.axes_and_legends import (
     LISTED,
     color,
@@ -32,13 +31,14 @@ from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
 from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT, front_of_shown_rows
-from fedcohort.report.cost_notes import NO_TIME, about_questions
-from fedcohort.report.failed_training import failed
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.full_names import names_by_label
-from fedcohort.report.panel_rows import FRONT
-from fedcohort.report.report_data import Story
-from fedcohort.report.unranked_rows import DIFFERENT, unranked, with_different_seeds
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import REST, SYMBOLS, Look, tick
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.figures.panel_rows import FRONT
+from fedcohort.report.notes.cost_notes import NO_TIME, about_questions
+from fedcohort.report.notes.failed_training import failed
+from fedcohort.report.notes.unranked_rows import DIFFERENT, unranked, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fedcohort.core.formatted_values import first_in_words
+from fedcohort.core.words.formatted_values import first_in_words
 
 __all__ = ["about_points", "each_is_mean"]
 

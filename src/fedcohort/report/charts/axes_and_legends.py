@@ -8,12 +8,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.report.chart_style import REST, UNCLEAR, Look
+from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.layers import with_properties
-from fedcohort.report.figure import Drawing
-from fedcohort.report.panel_rows import LINES
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.report.figures.chart_style import REST, UNCLEAR, Look
+from fedcohort.report.figures.figure import Drawing
+from fedcohort.report.figures.panel_rows import LINES
 
 __all__ = [
     "LISTED",
@@ -323,5 +323,5 @@ def text_tooltip(name: str, title: str) -> alt.Tooltip:
 
 
 def number_tooltip(name: str, kind: str, title: str | None = None) -> alt.Tooltip:
-    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.formatted_values.D3_FORMATS`."""
+    """A line of a tooltip: a number that the browser writes, by a kind of :data:`fedcohort.core.words.formatted_values.D3_FORMATS`."""
     return alt.Tooltip(f"{name}:Q", title=name if title is None else title, format=formatted_values.D3_FORMATS[kind])

@@ -7,16 +7,16 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import score_style
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import score_style
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
 from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import thinned
-from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.chart_style import Look, tick
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 
 if TYPE_CHECKING:
-    from fedcohort.study.batch_size_profile import Profile
+    from fedcohort.study.profile.batch_size_profile import Profile
 
 __all__ = ["profiles"]
 

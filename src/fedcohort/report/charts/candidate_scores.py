@@ -8,10 +8,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
+from fedcohort.core.words import formatted_values
 from fedcohort.record import KEPT
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.norms import about_norm
@@ -25,8 +24,9 @@ from fedcohort.report.charts.shown_clients import (
     names_for_charts,
     with_names,
 )
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.report_data import Reading, blocks
+from fedcohort.report.data.report_data import Reading, blocks
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 
 __all__ = ["candidates"]
 
@@ -40,7 +40,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     Args:
         row: name of the strategy in the figure's key.
         reading: the run.
-        frame: every candidate of every round, from :meth:`~fedcohort.report.reading.Reading.decisions`.
+        frame: every candidate of every round, from :meth:`~fedcohort.report.data.reading.Reading.decisions`.
         terms: the terms to show.
         look: how charts look.
     """

@@ -8,9 +8,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
-from fedcohort.report.chart_style import WIDTHS, Look
+from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, sized, text_tooltip, with_texts
 from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import tick_step
@@ -25,7 +24,8 @@ from fedcohort.report.charts.shown_clients import (
     sample_note,
     with_names,
 )
-from fedcohort.report.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.chart_style import WIDTHS, Look
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 
 __all__ = ["class_counts", "class_shares"]
 

@@ -8,9 +8,8 @@ import pandas as pd
 
 from fedcohort import measures
 from fedcohort.core.arrays import Values
-from fedcohort.core.formatted_values import in_words
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look
+from fedcohort.core.words.formatted_values import in_words
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import (
@@ -34,11 +33,12 @@ from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.shown_clients import CLASS_LABEL
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
 from fedcohort.report.charts.strategy_lines import Axes, lines
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.full_names import names_by_label
-from fedcohort.report.report_data import Reading, Story, blocks
-from fedcohort.report.seed_notes import listed, over_seeds
-from fedcohort.report.worst_clients import about_worst, worst
+from fedcohort.report.data.report_data import Reading, Story, blocks
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.notes.seed_notes import listed, over_seeds
+from fedcohort.report.notes.worst_clients import about_worst, worst
 
 __all__ = ["class_accuracy", "client_accuracy"]
 

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Values
+from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.shown_seeds import about_seeds, seeds_of
-from fedcohort.report.figure import Figure
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.report.figures.figure import Figure
 
 __all__ = ["MOST", "client_table"]
 

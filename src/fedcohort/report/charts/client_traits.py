@@ -8,9 +8,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
 from fedcohort.report.charts.layers import constant, layered
 from fedcohort.report.charts.shown_clients import (
@@ -23,7 +22,8 @@ from fedcohort.report.charts.shown_clients import (
     paper_height,
     with_names,
 )
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figures.chart_style import Look, tick
+from fedcohort.report.figures.figure import Figure, Panel, View
 
 __all__ = ["noise", "presence", "sizes", "speed"]
 
@@ -174,7 +174,7 @@ class _Bars:
         order: how clients are ordered if there are many.
         parts: values of the parts by name, float64 [m] each.
         number: d3 format of the axis.
-        kind: how tooltips write values, by :data:`fedcohort.core.formatted_values.D3_FORMATS`.
+        kind: how tooltips write values, by :data:`fedcohort.core.words.formatted_values.D3_FORMATS`.
     """
 
     name: str

@@ -11,9 +11,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.core.report_names import exchange_in_words
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.report_names import exchange_in_words
 from fedcohort.report.charts.axes_and_legends import (
     hideable,
     legend_columns,
@@ -27,10 +26,11 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.means_and_bands import to_ticks
-from fedcohort.report.cost_notes import PASSES
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import counted, mean_over
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import Look, tick
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.notes.cost_notes import PASSES
+from fedcohort.report.notes.seed_notes import counted, mean_over
 
 __all__ = ["OVERLAPPING", "WALL", "cost", "ledger", "of_server", "wall", "whole_runs"]
 

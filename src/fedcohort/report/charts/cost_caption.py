@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from fedcohort import measures
-from fedcohort.core.formatted_values import count, first_in_words
-from fedcohort.report.chart_style import Look
-from fedcohort.report.failed_training import about_failed
-from fedcohort.report.report_data import Story
+from fedcohort.core.words.formatted_values import count, first_in_words
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.notes.failed_training import about_failed
+from fedcohort.report.notes.seed_notes import counted, mean_over
+from fedcohort.report.notes.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.report.screen_words import POINT_AT_ROW
-from fedcohort.report.seed_notes import counted, mean_over
-from fedcohort.report.unranked_rows import about_different_seeds, unranked, why_unranked
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import pandas as pd
 
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import outlined
 from fedcohort.report.charts.layers import constant
 from fedcohort.report.charts.seen_ends import Edges, any_seen
+from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["words_without_lines"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core.arrays import Values
-from fedcohort.report.chart_style import Look
-from fedcohort.report.report_data import Story
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["about_equal", "shown_together"]
 

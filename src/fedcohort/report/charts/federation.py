@@ -1,10 +1,10 @@
 """Draw what a federation looks like: all figures of its clients."""
 
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.classes import class_counts, class_shares
 from fedcohort.report.charts.client_traits import noise, presence, sizes, speed
 from fedcohort.report.charts.shown_clients import Clients, drawn_clients
-from fedcohort.report.figure import Figure
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Figure
 
 __all__ = ["federation"]
 

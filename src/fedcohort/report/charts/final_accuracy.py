@@ -6,8 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.chart_style import Look, tick
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.charts.axes_and_legends import (
     color,
     hideable,
@@ -23,12 +22,13 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import INDEPENDENT_X, layered
 from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import to_ticks
-from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.full_names import names_by_label
-from fedcohort.report.panel_rows import about_colors
-from fedcohort.report.report_data import Story
-from fedcohort.report.seed_notes import counted, mean_with_deviation
-from fedcohort.report.unranked_rows import about_different_seeds
+from fedcohort.report.data.report_data import Story
+from fedcohort.report.figures.chart_style import Look, tick
+from fedcohort.report.figures.figure import Figure, Panel, View
+from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.figures.panel_rows import about_colors
+from fedcohort.report.notes.seed_notes import counted, mean_with_deviation
+from fedcohort.report.notes.unranked_rows import about_different_seeds
 
 __all__ = ["bars", "mean_and_deviation"]
 

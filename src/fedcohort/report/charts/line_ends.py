@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import NAMED
 from fedcohort.report.charts.line_axes import Axes
+from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["BESIDE", "apart", "name_positions", "names_at_ends"]
 

@@ -9,11 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Values
-from fedcohort.core.formatted_values import first_in_words
-from fedcohort.report.chart_style import Look
+from fedcohort.core.words.formatted_values import first_in_words
 from fedcohort.report.charts.seen_ends import Edges, inside, seen_end, under_each_other
-from fedcohort.report.report_data import Reading
-from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.report.data.report_data import Reading
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.study.rows.failing_rows import seeds_in_words
 from fedcohort.study.run_measures import measured_of
 
 __all__ = ["LISTED", "Lost", "about_lost", "crosses", "last_points", "lost_rows"]

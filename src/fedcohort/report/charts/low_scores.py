@@ -7,8 +7,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ScoreStyle
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.report.charts.lost_losses import LISTED
 
 __all__ = ["LOWEST", "about_far_below", "far_below", "held_within", "only_within", "without_the_worst"]
@@ -24,7 +24,7 @@ def far_below(differences: Mapping[str, float], score: ScoreStyle) -> list[str]:
     """The rows whose difference to the reference is so low that it is left off the axis. There are none if scores have a lower limit,
     such as accuracies, or if the differences of most rows are low. The reference counts as a row with the difference 0.
 
-    >>> from fedcohort.core.score_style import R_SQUARED
+    >>> from fedcohort.core.words.score_style import R_SQUARED
     >>> far_below({"a": 0.1, "b": -1e9}, R_SQUARED), far_below({"a": 0.1, "b": -1e9, "c": -1e9}, R_SQUARED)
     (['b'], [])
     """

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Indices, Values
-from fedcohort.report.report_data import POINTS, Reading, blocks
+from fedcohort.report.data.report_data import POINTS, Reading, blocks
 
 __all__ = [
     "ANY_NUMBER",

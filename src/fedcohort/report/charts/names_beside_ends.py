@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.core.arrays import Values
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import outlined
 from fedcohort.report.charts.line_ends import BESIDE, apart
 from fedcohort.report.charts.names_beside_points import BESIDE as NEXT_TO
 from fedcohort.report.charts.names_beside_points import FAR, LED, Box, leader_boxes, overlap
 from fedcohort.report.charts.seen_ends import Edges, scaled, seen_end
+from fedcohort.report.figures.chart_style import Look
 
 __all__ = ["names_beside_ends", "names_inside"]
 

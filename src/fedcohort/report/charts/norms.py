@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from fedcohort.report.report_data import Reading
+from fedcohort.report.data.report_data import Reading
 
 __all__ = ["ABOUT_REPORTED", "about_norm"]
 

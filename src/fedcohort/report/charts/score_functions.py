@@ -4,12 +4,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.measures import conformal
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import SWATCH, sized
 from fedcohort.report.charts.layers import layered
-from fedcohort.report.figure import Figure, Panel, View
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Figure, Panel, View
 
 __all__ = ["score_functions"]
 

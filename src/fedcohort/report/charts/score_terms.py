@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.core.report_names import is_random
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.report_names import is_random
 from fedcohort.report.charts.selection_raster import CELLS
-from fedcohort.report.report_data import Reading, blocks
-from fedcohort.report.shortened_names import drawable
+from fedcohort.report.data.report_data import Reading, blocks
+from fedcohort.report.figures.shortened_names import drawable
 
 __all__ = ["GROUPS", "about_random", "by_block", "named", "random_rounds", "term_names", "untried"]
 
@@ -36,7 +36,7 @@ def term_names(decisions: pd.DataFrame) -> list[str]:
 
 def untried(decisions: pd.DataFrame) -> "pd.Series[bool]":
     """Whether the bonus in each score only says that its client was never selected before; see
-    :data:`~fedcohort.core.formatted_values.UNTRIED`."""
+    :data:`~fedcohort.core.words.formatted_values.UNTRIED`."""
     if "bonus" not in decisions:
         return pd.Series(data=False, index=decisions.index)
     return decisions["bonus"] >= formatted_values.UNTRIED

@@ -8,9 +8,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
+from fedcohort.core.words import formatted_values
 from fedcohort.measures import JainReference
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.axes_and_legends import (
     beside,
     marks,
@@ -25,8 +24,9 @@ from fedcohort.report.charts.axes_and_legends import (
 from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.shown_clients import client_tooltips, name_labels, names_for_charts, with_names
 from fedcohort.report.charts.shown_seeds import about_absent, about_seeds, beside_name, in_title, seeds_of
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 from fedcohort.study.chance import about_chance
 from fedcohort.study.run_measures import evenness
 

@@ -8,8 +8,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.core import formatted_values
-from fedcohort.report.chart_style import Look
+from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import (
     marks,
     number_tooltip,
@@ -31,8 +30,9 @@ from fedcohort.report.charts.shown_clients import (
     with_names,
 )
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
-from fedcohort.report.figure import Drawing, Figure, Panel, View
-from fedcohort.report.report_data import Reading, Story, blocks
+from fedcohort.report.data.report_data import Reading, Story, blocks
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
 
 __all__ = ["CELLS", "block_in_words", "client_scale", "raster"]
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.record import KEPT
-from fedcohort.report.chart_style import Look
 from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, round_axis, sized, whole_ticks
 from fedcohort.report.charts.candidate_scores import candidates
@@ -23,9 +22,10 @@ from fedcohort.report.charts.score_terms import (
     term_names,
     untried,
 )
-from fedcohort.report.figure import Figure, Panel, View
-from fedcohort.report.file_names import of_rows
-from fedcohort.report.report_data import Reading, Story
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.figure import Figure, Panel, View
+from fedcohort.report.figures.file_names import of_rows
 
 __all__ = ["reasons"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import altair as alt
 import numpy as np
 
-from fedcohort.core import formatted_values
 from fedcohort.core.arrays import Indices
-from fedcohort.federation.array_checks import brief
+from fedcohort.core.words import formatted_values
+from fedcohort.federation.data.array_checks import brief
 from fedcohort.record import Portrait
-from fedcohort.report.chart_style import Look
-from fedcohort.report.shortened_names import short
+from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.shortened_names import short
 
 __all__ = [
     "CLASS_LABEL",

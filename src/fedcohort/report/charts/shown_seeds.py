@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from fedcohort.core.formatted_values import first_in_words
-from fedcohort.report.report_data import Reading, Story
-from fedcohort.study.failing_rows import seeds_in_words
+from fedcohort.core.words.formatted_values import first_in_words
+from fedcohort.report.data.report_data import Reading, Story
+from fedcohort.study.rows.failing_rows import seeds_in_words
 
 __all__ = ["about_absent", "about_seeds", "beside_name", "chosen_seed", "in_title", "seeds_of"]
 

@@ -7,8 +7,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.core.score_style import ACCURACY, R_SQUARED
-from fedcohort.report.chart_style import REST, Look, tick
+from fedcohort.core.words.score_style import ACCURACY, R_SQUARED
 from fedcohort.report.charts.axes_and_legends import (
     color,
     crowded,
@@ -29,7 +28,8 @@ from fedcohort.report.charts.names_beside_ends import names_beside_ends, names_i
 from fedcohort.report.charts.seen_ends import NARROW, Edges
 from fedcohort.report.charts.target_marks import tips, triangles
 from fedcohort.report.charts.target_names import FreePlaces
-from fedcohort.report.figure import Drawing
+from fedcohort.report.figures.chart_style import REST, Look, tick
+from fedcohort.report.figures.figure import Drawing
 from fedcohort.study.targets import Target
 
 __all__ = ["Axes", "lines", "log_ticks"]

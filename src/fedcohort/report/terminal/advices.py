@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, share, size
+from fedcohort.core.words.formatted_values import count, counted, number, share, size
 from fedcohort.racing.likeness import NOT_GIVEN, range_in_words
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 from fedcohort.report.terminal.races import race_details

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import (
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.formatted_values import (
     about_of_seeds,
     count,
     duration,
@@ -24,8 +24,8 @@ from fedcohort.core.formatted_values import (
     size,
     time_on,
 )
-from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.cost_notes import PASSES
+from fedcohort.core.words.score_style import ScoreStyle, score_style
+from fedcohort.report.notes.cost_notes import PASSES
 from fedcohort.report.terminal.layout import WIDE, Column, dimmed, fitting_table, natural_width, plain_table
 from fedcohort.report.terminal.measures_notes import UNKNOWN, about_targets
 

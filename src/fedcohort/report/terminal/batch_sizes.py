@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, number, share, size
-from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.core.words.formatted_values import count, number, share, size
+from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, one_line
 
 if TYPE_CHECKING:
-    from fedcohort.study.batch_size_profile import Profile
+    from fedcohort.study.profile.batch_size_profile import Profile
 
 __all__ = ["profile"]
 

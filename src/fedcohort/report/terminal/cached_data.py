@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, size
+from fedcohort.core.words.formatted_values import count, counted, size
 from fedcohort.report.terminal.layout import (
     Column,
     about_hidden,
@@ -17,7 +17,7 @@ from fedcohort.report.terminal.layout import (
 )
 
 if TYPE_CHECKING:
-    from fedcohort.federation.cache_listing import CachedData
+    from fedcohort.federation.data.cache_listing import CachedData
 
 __all__ = ["cache_table", "cached_paths"]
 

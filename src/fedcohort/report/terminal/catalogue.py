@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import setting
+from fedcohort.core.words.formatted_values import setting
 
 __all__ = ["plug_in_list", "plug_ins"]
 

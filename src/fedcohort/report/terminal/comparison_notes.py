@@ -4,16 +4,16 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedcohort.core.formatted_values import first_in_words, in_words, index
-from fedcohort.core.score_style import ScoreStyle
+from fedcohort.core.words.formatted_values import first_in_words, in_words, index
+from fedcohort.core.words.score_style import ScoreStyle
 from fedcohort.record.personal_results import personal_data
-from fedcohort.report.cost_notes import PASSES, about_questions
-from fedcohort.report.failed_training import about_judged
-from fedcohort.report.own_versions import about_own_versions
-from fedcohort.report.seed_notes import listed, over_seeds
-from fedcohort.report.unranked_rows import about_different_seeds, about_planned
-from fedcohort.report.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
-from fedcohort.study.references import clients_data_and_systems
+from fedcohort.report.notes.cost_notes import PASSES, about_questions
+from fedcohort.report.notes.failed_training import about_judged
+from fedcohort.report.notes.own_versions import about_own_versions
+from fedcohort.report.notes.seed_notes import listed, over_seeds
+from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned
+from fedcohort.report.notes.worst_clients import about_diverged, about_worst, in_comparison, numbers_of_clients
+from fedcohort.study.rows.references import clients_data_and_systems
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import BASELINE, UNCLEAR, about_cut, with_intervals
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core import formatted_values
-from fedcohort.core.formatted_values import (
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.formatted_values import (
     count,
     duration,
     index,
@@ -20,9 +20,10 @@ from fedcohort.core.formatted_values import (
     size,
     time_on,
 )
-from fedcohort.core.score_style import ScoreStyle, score_style
-from fedcohort.report.compared_rows import compared_rows
-from fedcohort.report.seed_notes import listed
+from fedcohort.core.words.score_style import ScoreStyle, score_style
+from fedcohort.report.notes.seed_notes import listed
+from fedcohort.report.notes.worst_clients import in_comparison
+from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -34,7 +35,6 @@ from fedcohort.report.terminal.layout import (
     label_width,
     one_line,
 )
-from fedcohort.report.worst_clients import in_comparison
 from fedcohort.study.targets import shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 

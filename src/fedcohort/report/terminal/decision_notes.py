@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedcohort.core.formatted_values import in_words
-from fedcohort.report.cost_notes import MESSAGES
+from fedcohort.core.words.formatted_values import in_words
+from fedcohort.report.notes.cost_notes import MESSAGES
 
 if TYPE_CHECKING:
-    from fedcohort.study.explain_decision import Explanation
+    from fedcohort.study.decisions.explain_decision import Explanation
 
 __all__ = ["TRAINING_SCORE", "about_columns", "about_messages", "beside_terms"]
 

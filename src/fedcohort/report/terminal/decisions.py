@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, size, weight_percent
-from fedcohort.core.report_names import disclosed, exchange_in_words
-from fedcohort.federation.array_checks import brief
-from fedcohort.report.cost_notes import PASSES
+from fedcohort.core.words.formatted_values import count, counted, number, size, weight_percent
+from fedcohort.core.words.report_names import disclosed, exchange_in_words
+from fedcohort.federation.data.array_checks import brief
+from fedcohort.report.notes.cost_notes import PASSES
 from fedcohort.report.terminal.decision_notes import TRAINING_SCORE, about_columns, about_messages, beside_terms
 from fedcohort.report.terminal.federations import SHOWN_CLIENTS
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table
 
 if TYPE_CHECKING:
-    from fedcohort.study.explain_decision import Candidate, Explanation
+    from fedcohort.study.decisions.explain_decision import Candidate, Explanation
 
 __all__ = ["explanation"]
 

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, number, rounds, setting, share, simulated_time
-from fedcohort.federation.array_checks import brief
+from fedcohort.core.words.formatted_values import count, counted, number, rounds, setting, share, simulated_time
+from fedcohort.federation.data.array_checks import brief
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
@@ -24,7 +24,7 @@ from fedcohort.report.terminal.layout import (
 
 if TYPE_CHECKING:
     from fedcohort.experiment import Choice, Experiment
-    from fedcohort.federation.datasets import Dataset
+    from fedcohort.federation.data.datasets import Dataset
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.partition import PartitionReport
 

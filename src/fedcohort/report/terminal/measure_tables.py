@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from fedcohort.core import formatted_values
-from fedcohort.core.score_style import ScoreStyle
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.report.notes.worst_clients import about_worst, numbers_of_clients
 from fedcohort.report.terminal.comparison_notes import about_intervals, difference_to_references
 from fedcohort.report.terminal.layout import (
     WIDE,
@@ -21,7 +22,6 @@ from fedcohort.report.terminal.layout import (
     natural_width,
     plain_table,
 )
-from fedcohort.report.worst_clients import about_worst, numbers_of_clients
 from fedcohort.study.targets import TO_TARGET
 from fedcohort.study.verdicts import BASELINE, BETTER, WORSE, with_intervals
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fedcohort.core.score_style import ScoreStyle
-from fedcohort.report.failed_training import about_failed, about_judged
-from fedcohort.report.unranked_rows import about_different_seeds, about_planned, with_rounds
-from fedcohort.report.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
+from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.report.notes.failed_training import about_failed, about_judged
+from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned, with_rounds
+from fedcohort.report.notes.worst_clients import ABOUT_ONE, ONE, about_worst, numbers_of_clients
+from fedcohort.study.rows.unfinished_rows import UNEQUAL, about_unfinished
 from fedcohort.study.targets import NOT_YET, about_reached
-from fedcohort.study.unfinished_rows import UNEQUAL, about_unfinished
 
 if TYPE_CHECKING:
     from fedcohort.study.comparison import Comparison

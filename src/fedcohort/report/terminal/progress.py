@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from fedcohort.core.formatted_values import clock, count, simulated_time
-from fedcohort.core.score_style import ScoreStyle, score_style
+from fedcohort.core.words.formatted_values import clock, count, simulated_time
+from fedcohort.core.words.score_style import ScoreStyle, score_style
 from fedcohort.report.terminal.layout import Screen, harmless
 
 if TYPE_CHECKING:

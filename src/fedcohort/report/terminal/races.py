@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fedcohort import measures
-from fedcohort.core.formatted_values import count, percent
+from fedcohort.core.words.formatted_values import count, percent
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fedcohort.core.formatted_values import count, counted, percent, share
-from fedcohort.core.score_style import score_style
+from fedcohort.core.words.formatted_values import count, counted, percent, share
+from fedcohort.core.words.score_style import score_style
 from fedcohort.record import KEPT
 from fedcohort.report.terminal.layout import WIDE, Column, about_hidden, dimmed, fitting_table, label_width
-from fedcohort.study.diagnose_run import MANY, SCORE
+from fedcohort.study.decisions.diagnose_run import MANY, SCORE
 
 if TYPE_CHECKING:
-    from fedcohort.study.diagnose_run import Correlation, Diagnosis
+    from fedcohort.study.decisions.diagnose_run import Correlation, Diagnosis
 
 __all__ = ["diagnoses", "diagnosis"]
 

@@ -6,8 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.training.model_states import to_device
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.model_states import to_device
+from fedcohort.training.networks.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.linear_chain_descent import Descent, Models, Samples, Visits, Weights
 from fedcohort.training.stack.logit_gradient import LossSlope

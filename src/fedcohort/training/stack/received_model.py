@@ -10,8 +10,8 @@ from torch.nn import functional
 from fedcohort.algorithms import ModelState
 from fedcohort.algorithms.losses import losses_of_rows
 from fedcohort.core.sums import for_sums
-from fedcohort.training.model_states import to_device
-from fedcohort.training.received_outputs import CHUNK, received_outputs
+from fedcohort.training.networks.model_states import to_device
+from fedcohort.training.networks.received_outputs import CHUNK, received_outputs
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.stack_setup import StackSetup
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.random_streams import integer
 from fedcohort.core.sums import sum_type
-from fedcohort.training.model_states import to_device
-from fedcohort.training.random_layers import step_generator
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.model_states import to_device
+from fedcohort.training.networks.random_layers import step_generator
+from fedcohort.training.networks.received_outputs import CHUNK
 from fedcohort.training.stack.batch_plan import Plan
 from fedcohort.training.stack.logit_gradient import LossSlope
 from fedcohort.training.stack.received_model import ReceivedModel

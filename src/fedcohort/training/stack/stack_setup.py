@@ -16,9 +16,9 @@ from fedcohort.core.arrays import Flags, Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.federation import Federation
 from fedcohort.training.client_hooks import settings_under
-from fedcohort.training.mixed_samples import why_loss_cannot_stack
-from fedcohort.training.model_states import DTYPES, state_of, to_device
-from fedcohort.training.received_outputs import CHUNK
+from fedcohort.training.networks.mixed_samples import why_loss_cannot_stack
+from fedcohort.training.networks.model_states import DTYPES, state_of, to_device
+from fedcohort.training.networks.received_outputs import CHUNK
 from fedcohort.training.reused_memory import Buffers
 from fedcohort.training.stack.linear_chain_descent import Extent, few_samples
 from fedcohort.training.stack.stacked_networks import Chain, Network, network_of

@@ -19,9 +19,9 @@ from torch.func import functional_call, vmap
 
 from fedcohort.algorithms import ModelState, Tensors
 from fedcohort.core.network_copies import copy_of
-from fedcohort.training.network_rows import is_sequence, row_of
-from fedcohort.training.plain_network import program_of
-from fedcohort.training.random_layers import recomputes
+from fedcohort.training.networks.random_layers import recomputes
+from fedcohort.training.programs.network_rows import is_sequence, row_of
+from fedcohort.training.programs.plain_network import program_of
 from fedcohort.training.stack.dropout_factors import Dropouts, GivenDropout, replace_dropouts
 
 __all__ = ["Chain", "Linear", "Network", "Slope", "Vectorized", "network_of", "outputs"]

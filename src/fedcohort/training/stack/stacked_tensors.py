@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import Tensors, per_client
-from fedcohort.training.model_states import to_device
+from fedcohort.training.networks.model_states import to_device
 
 __all__ = ["Memory", "clip", "cut", "of_client", "padded", "sample_mask", "stacked_memories"]
 

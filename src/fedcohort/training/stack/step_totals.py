@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcohort.core.sums import for_sums, sum_type
 from fedcohort.training.client_report import training_report
-from fedcohort.training.model_states import to_device
+from fedcohort.training.networks.model_states import to_device
 from fedcohort.training.stack.batch_plan import Plan, sample_counts
 from fedcohort.training.stack.stack_setup import StackSetup
 

@@ -1,0 +1,1 @@
+"""The built-in algorithms, one file each; :mod:`fedcohort.algorithms` exports their classes."""

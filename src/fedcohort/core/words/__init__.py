@@ -1,0 +1,1 @@
+"""Numbers, settings and names as text, and the synonyms of names."""

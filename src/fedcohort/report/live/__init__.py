@@ -1,0 +1,1 @@
+"""The live page: a small server that shows runs while they are still going on."""

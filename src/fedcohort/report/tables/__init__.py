@@ -1,0 +1,1 @@
+"""The rows of tables on pages, in papers and in notebooks."""

@@ -1,0 +1,304 @@
+"""Tables of comparisons as files: LaTeX for papers, in the style of booktabs, and CSV."""
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedcohort.core.errors import UsageError
+from fedcohort.core.files.durable_files import replace_file
+from fedcohort.core.files.paths import check_target
+from fedcohort.core.words import formatted_values
+from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.notes.failed_training import about_judged
+from fedcohort.report.notes.own_versions import about_own_versions
+from fedcohort.report.notes.seed_notes import over_seeds
+from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned
+from fedcohort.report.notes.worst_clients import in_comparison
+from fedcohort.report.tables.compared_rows import compared_rows
+from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_scores, own_samples
+from fedcohort.study.comparison import Comparison
+from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
+from fedcohort.study.verdicts import about_cut, with_intervals
+
+__all__ = ["escaped", "latex_table", "measured_columns", "to_csv", "to_latex"]
+
+_CHARACTERS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    '"': "''", "[": "{[}", "]": "{]}", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''",
+    "−": "$-$", "±": r"$\pm$", "×": r"$\times$", "·": r"$\cdot$", "∞": r"$\infty$", "≤": r"$\le$", "≥": r"$\ge$",
+    "→": r"$\to$", "√": r"$\surd$", "²": "$^2$",
+    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\varepsilon$", "η": r"$\eta$",
+    "θ": r"$\theta$", "κ": r"$\kappa$", "λ": r"$\lambda$", "μ": r"$\mu$", "π": r"$\pi$", "ρ": r"$\rho$", "σ": r"$\sigma$",
+    "τ": r"$\tau$", "φ": r"$\varphi$", "ω": r"$\omega$",
+}  # fmt: skip
+"""Characters that LaTeX does not print as they are, and what prints them with pdfLaTeX and its default fonts."""
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it is; line breaks become spaces, and straight quotation marks closing ones. LaTeX has no control
+    characters, and they are left out.
+
+    >>> print(escaped("50% of k_max"))
+    50\\% of k\\_max
+    """
+    line = " ".join(text.split())
+    return "".join(_CHARACTERS.get(letter, letter) for letter in line if unicodedata.category(letter) != "Cc")
+
+
+def to_csv(compared: Comparison, file: str | Path | None = None) -> str:
+    """The table of a comparison as CSV; see :meth:`fedcohort.Comparison.to_csv`."""
+    table = compared.table.map(lambda value: as_text(value) if isinstance(value, str) else value)
+    return _written(table.to_csv(index=False, lineterminator="\n"), file)
+
+
+def as_text(text: str) -> str:
+    """A text that spreadsheets show as it is: with an apostrophe before it, if they would take it for a formula.
+
+    >>> as_text("=1+1"), as_text("UCB")
+    ("'=1+1", 'UCB')
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
+def to_latex(compared: Comparison, file: str | Path | None = None) -> str:
+    """The table of a comparison for a paper; see :meth:`fedcohort.Comparison.to_latex`."""
+    table = compared_rows(compared)
+    records = [table[i] for i in compared.in_groups]
+    about_targets = compared.about_targets if records and not math.isnan(compared.targets[0].accuracy) else ""
+    about_targets += about_reached(numbers_reached(records)) + about_not_reached(records)
+    notes = [
+        about_error(compared.own_measures, compared.score),
+        about_different_seeds(compared),
+        about_federations(compared),
+        about_planned(compared),
+        about_own_versions(compared),
+        about_judged(compared),
+        about_targets,
+        compared.note,
+        compared.about_counted,
+    ]
+    text = latex_table(
+        compared.name, records, compared.seeds, compared.goal, notes, compared.own_measures, compared.score,
+        own=own_samples(compared), worst=in_comparison(compared), when=compared.when, comparisons=compared.comparisons,
+    )  # fmt: skip
+    return _written(text, file)
+
+
+def latex_table(
+    name: str,
+    rows: Sequence[Mapping[str, object]],
+    seeds: Sequence[int],
+    goal: str,
+    notes: Sequence[str] = (),
+    own_measures: Sequence[str] = (),
+    score: ScoreStyle = ACCURACY,
+    *,
+    own: str = "data",
+    worst: str = "worst tenth",
+    when: str = "after the last round",
+    comparisons: int = 0,
+) -> str:
+    """A comparison as a ``table`` environment. A table that is wider than the text is scaled down to its width.
+
+    Args:
+        name: name of the comparison.
+        rows: the rows of :attr:`fedcohort.Comparison.table`.
+        seeds: the seeds of all rows.
+        goal: the target as headings name it.
+        notes: more sentences for the caption; empty ones are left out.
+        own_measures: names of own measures, each of which is a column.
+        score: how the score is named and written.
+        own: the samples of clients on which their accuracy is measured.
+        worst: what the tenth of the clients with the lowest accuracy is called.
+        when: after which round accuracies are compared, in words.
+        comparisons: number of comparisons that p-values are corrected for, see :attr:`fedcohort.Comparison.comparisons`.
+    """
+    columns = _columns(rows, goal, own_measures, score, worst)
+    about = _caption(f"{name}: test {score.name} {when}", rows, seeds, notes, score, own, worst, comparisons)
+    lines = [" & ".join(cells) for cells in zip(*(cells for _, _, cells in columns), strict=True)]
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs,graphicx}",
+            r"\begin{table}",
+            r"  \centering",
+            rf"  \caption{{{about}}}",
+            rf"  \label{{tab:{_key(name)}}}",
+            r"  \footnotesize\setlength{\tabcolsep}{4pt}",
+            rf"  \sbox0{{\begin{{tabular}}{{{''.join(align for _, align, _ in columns)}}}",
+            r"    \toprule",
+            f"    {' & '.join(heading for heading, _, _ in columns)} \\\\",
+            r"    \midrule",
+            *(f"    {line} \\\\" for line in lines),
+            r"    \bottomrule",
+            r"  \end{tabular}}",
+            r"  \ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+Column = tuple[str, str, list[str]]
+"""Heading, alignment and cells of a column."""
+
+
+def measured_columns(
+    rows: Sequence[Mapping[str, object]], own_measures: Sequence[str], score: ScoreStyle, worst: str
+) -> list[Column]:
+    """The columns of what only some experiments measure: accuracies of clients and of personal models, and own measures."""
+    own = [_own_measure(name, rows) for name in own_measures]
+    return [*_client_columns(rows, score, worst), *_personal_columns(rows, score, worst), *own]
+
+
+def _client_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
+    """The accuracy on the clients' own samples, if it was measured."""
+    if not _measured(rows, "client_accuracy"):
+        return []
+    means = [score.spread(row["client_accuracy"], row["client_accuracy_sd"]) for row in rows]
+    return [
+        ("Over clients", "r", means),
+        (worst.capitalize(), "r", [score.value(row["worst_client_accuracy"]) for row in rows]),
+    ]
+
+
+def _measured(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return any(math.isfinite(row[name]) for row in rows)
+
+
+def _personal_columns(rows: Sequence[Mapping[str, Any]], score: ScoreStyle, worst: str) -> list[Column]:
+    """The accuracy of personal models, if it was measured."""
+    if not _measured(rows, "personal_accuracy"):
+        return []
+    headings = {
+        "Personal (%)" if score.unit else "Personal": "personal_accuracy",
+        f"Personal, {worst}" if _measured(rows, "client_accuracy") else worst.capitalize(): "worst_personal_accuracy",
+    }
+    return [(text, "r", [score.value(row[name]) for row in rows]) for text, name in headings.items()]
+
+
+def _columns(
+    rows: Sequence[Mapping[str, Any]], goal: str, own_measures: Sequence[str], score: ScoreStyle, worst: str
+) -> list[Column]:
+    """The columns of a paper's table."""
+    several = len({row["algorithm"] for row in rows}) > 1
+    columns: list[Column] = [("Strategy", "l", [row["label"] for row in rows])]
+    if several:
+        columns.append(("Algorithm", "l", [row["algorithm"] for row in rows]))
+    columns.append(_score(rows, score))
+    if rows[1:]:
+        columns.append(
+            (f"Difference{' [95% CI]' * with_intervals(rows)}", "r", [_difference(row, score) for row in rows])
+        )
+        columns.append(("Verdict, p", "l", [formatted_values.verdict(row["verdict"], row["p_holm"]) for row in rows]))
+    columns += measured_columns(rows, own_measures, score, worst)
+    columns += _costs(rows, goal, score)
+    return [(_with_p(escaped(heading)), align, [escaped(cell) for cell in cells]) for heading, align, cells in columns]
+
+
+def _costs(rows: Sequence[Mapping[str, Any]], goal: str, score: ScoreStyle) -> list[Column]:
+    targets = [score.value(row["target_accuracy"]) for row in rows]
+    return [
+        *([("Target", "r", targets)] if len(set(targets)) > 1 else []),
+        (
+            f"Rounds to {goal}",
+            "r",
+            [
+                formatted_values.rounds(shown_cost(row, "rounds_to_target"), row["reached"], row["seeds"])
+                for row in rows
+            ],
+        ),
+        ("Jain", "r", [formatted_values.index(row["jain"]) for row in rows]),
+        ("Bytes", "r", [formatted_values.size(row["bytes"]) for row in rows]),
+    ]
+
+
+def _score(rows: Sequence[Mapping[str, object]], score: ScoreStyle) -> Column:
+    """The column of the score."""
+    heading = f"{score.title} (%)" if score.unit else score.title
+    return heading, "r", score.means(rows)
+
+
+def _own_measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Column:
+    """The column of an own measure."""
+    return name, "r", [formatted_values.number_spread(row[name], row[f"{name}_sd"]) for row in rows]
+
+
+def _with_p(heading: str) -> str:
+    return heading.replace("Verdict, p", "Verdict, $p$")
+
+
+def _difference(row: Mapping[str, Any], score: ScoreStyle) -> str:
+    if row["reference"] == row["label"]:
+        return "–"
+    return score.difference(row["difference"], row["difference_low"], row["difference_high"])
+
+
+def _caption(
+    what: str,
+    rows: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    notes: Sequence[str],
+    score: ScoreStyle,
+    own: str,
+    worst: str,
+    comparisons: int,
+) -> str:
+    """What the table shows, and how its intervals and p-values are made."""
+    several = over_seeds(seeds, (row["seeds"] for row in rows))
+    over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean and standard deviation {several}"
+    sentences = [f"{what}, {over}."]
+    if rows[1:]:
+        references = list(dict.fromkeys(row["reference"] for row in rows))
+        first = references[0] if len(references) == 1 else "the reference with the same settings"
+        sentences.append(
+            f"Difference to {first}:{f'{score.points},' if score.points else ''} paired over seeds{_about_interval(rows)}."
+        )
+    if any(math.isfinite(row["p_holm"]) for row in rows):
+        corrected = f", p corrected by Holm for {comparisons} comparisons" if comparisons > 1 else ""
+        sentences.append(f"Verdict: two-sided permutation test of the paired differences{corrected}.")
+    if _measured(rows, "client_accuracy"):
+        sentences.append(_about_clients(score, own, worst))
+    return escaped(" ".join([*sentences, *(note for note in notes if note)]))
+
+
+def _about_interval(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the intervals of differences are, or why there are none, after a comma or a semicolon; empty without differences."""
+    if with_intervals(rows):
+        return f", with a 95% interval (Student's t){about_cut(rows)}"
+    one_seed = any(row["paired_seeds"] == 1 for row in rows if row["reference"] != row["label"])
+    return "; one seed gives no interval" if one_seed else ""
+
+
+def _about_clients(score: ScoreStyle, own: str, worst: str) -> str:
+    """What the columns about the accuracy of clients on their ``own`` samples are, in sentences."""
+    name = "score" if score.numeric else score.name
+    lowest = "mean of the tenth of the clients" if worst == "worst tenth" else "that of the client"
+    return (
+        f"Over clients: {name} on each client's own {own}, mean and standard deviation over clients; {worst}: {lowest} with the "
+        f"lowest {name}.{about_scores(score)}"
+    )
+
+
+def _key(name: str) -> str:
+    """A name for ``\\label``: letters and digits, with hyphens between words."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "comparison"
+
+
+def _written(text: str, file: str | Path | None) -> str:
+    """``text``, after writing it to ``file`` if one is given.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if file is not None:
+        check_target(file, "file =")
+        try:
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            replace_file(Path(file), text.encode(errors="backslashreplace"))
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written ({error.strerror}); give another file") from None
+    return text

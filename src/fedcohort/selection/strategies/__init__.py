@@ -1,0 +1,1 @@
+"""The built-in selection strategies, one file each; :mod:`fedcohort.selection` exports their classes."""

@@ -1,0 +1,1 @@
+"""Scripts (TorchScript) of all other networks: their calls are recorded once, and then made without Python and autograd."""
