@@ -11,13 +11,13 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.federation.data.datasets import part
-from fedcohort.federation.data.position_labels import by_position, label_counts, strata
 from fedcohort.federation.data.token_data import TokenDataset, from_tokens
 from fedcohort.federation.describe_federation import portrait, survey
 from fedcohort.federation.federation import gather
 from fedcohort.federation.latency import Share, ShiftedExponential
 from fedcohort.federation.partition import Iid, partition
 from fedcohort.federation.partitions.natural import Natural
+from fedcohort.federation.position_labels import by_position, label_counts, strata
 
 TOKENS = np.array([[0, 1, 2], [2, 1, 0], [3, 3, 3], [1, 1, 2]])
 NEXT = np.array([[1, 2, 3], [1, 0, 0], [3, 3, 0], [1, 2, 2]])

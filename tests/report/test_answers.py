@@ -17,10 +17,10 @@ from fedcohort.record import ClientRow, Run
 from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.screen_words import CONTAINS_0
 from fedcohort.report.headline import headline_costs
 from fedcohort.report.headline.headline import answers
 from fedcohort.report.page import page
-from fedcohort.report.screen_words import CONTAINS_0
 from fedcohort.report.tables.table_rows import ledger_rows
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.verdicts import about_more_seeds, most_advised, needed_seeds, rounded_seeds, seeds_to_be_clear

@@ -12,7 +12,7 @@ from jinja2.utils import htmlsafe_json_dumps
 import fedcohort
 from fedcohort.experiment import Cell
 from fedcohort.experiment.given_objects import Given
-from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.data.hidden_paths import without_paths
 from fedcohort.report.live.live_server import Live
 from fedcohort.runs.play_run import run_cell
 from tests.experiments import small

@@ -16,10 +16,10 @@ from fedcohort.report.data.report_data import gather
 from fedcohort.report.figures.chart_style import PAGE, STRATEGIES, paper
 from fedcohort.report.figures.paper_figures import composed, draw
 from fedcohort.report.notebook import comparison_in_notebook
+from fedcohort.report.notes.comparison_notes import about_federations
 from fedcohort.report.notes.cost_notes import HIDDEN_BYTES, NO_TIME, TWO_DOWNLOADS
 from fedcohort.report.page import page
 from fedcohort.report.tables.paper_tables import to_latex
-from fedcohort.report.terminal.comparison_notes import about_federations
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB, small

@@ -9,8 +9,9 @@ import pytest
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.figures.chart_style import PAGE, STRATEGIES, UNCLEAR, paper
-from fedcohort.report.figures.panel_rows import NAMES, PANELS, SWEEP_PANELS, about_panels
+from fedcohort.report.figures.panel_rows import NAMES, PANELS, SWEEP_PANELS
 from fedcohort.report.figures.paper_figures import composed, draw
+from fedcohort.report.notes.shown_rows import about_panels
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.tables.table_rows import strategies

@@ -14,7 +14,7 @@ from fedcohort.core.words.score_style import ACCURACY
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.data.report_data import gather
-from fedcohort.report.headline.headline_doubts import problem
+from fedcohort.report.notes.failed_training import problem
 from fedcohort.report.page import page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison, Row

@@ -119,10 +119,10 @@ def _figures(
     """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten; and a note
     about all charts of runs."""
     from fedcohort.report.charts.batch_sizes import profiles
+    from fedcohort.report.charts.full_names import full_names
     from fedcohort.report.data.missing_runs import in_sentences
     from fedcohort.report.data.report_data import gather
     from fedcohort.report.data.runs_on_disk import found_and_missing
-    from fedcohort.report.figures.full_names import full_names
     from fedcohort.report.page_sections import about_single_rows
     from fedcohort.report.page_sections import figures as figures_of_runs
     from fedcohort.study.profile.batch_size_profile import Profile

@@ -12,6 +12,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_references
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_planned
@@ -20,7 +21,6 @@ from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.tables.paper_tables import measured_columns
-from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_references
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 

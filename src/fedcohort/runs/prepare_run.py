@@ -58,9 +58,9 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
 
     The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
     """
-    from fedcohort.federation.data.position_labels import strata
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
+    from fedcohort.federation.position_labels import strata
     from fedcohort.runs.sequence_checks import check_sequences
 
     seed, data = experiment.seed, experiment.data

@@ -9,9 +9,9 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from fedcohort.report.charts.layers import INDEPENDENT_X, Layers, constant, decided, layered, with_properties
 from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.layers import INDEPENDENT_X, Layers, constant, decided, layered, with_properties
 from fedcohort.report.figures.quick_drawing import quick_drawing
 from fedcohort.report.page_sections import figures
 

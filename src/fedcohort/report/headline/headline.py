@@ -20,11 +20,10 @@ from fedcohort.report.headline.headline_doubts import (
     doubts_about_clear_rows,
     never_trained,
     none_learned,
-    problem,
     unranked,
-    untrained,
 )
 from fedcohort.report.headline.lead_words import clearness, differ, difference, too_few, without_difference
+from fedcohort.report.notes.failed_training import problem, untrained
 from fedcohort.report.notes.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.guessing import diverged_seeds
