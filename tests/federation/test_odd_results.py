@@ -28,6 +28,7 @@ RESULTS = {
     "return np.float64(3), Y": "features: are no array but float64",
     "return np.ma.array(X, mask=X > 0), Y": r"features: \d+ values are masked; drop or replace them$",
     "return X, np.ma.array(Y, mask=Y > 0)": r"labels: \d+ values are masked",
+    "z = X[0]; return {'train': (X[:3], np.ma.array(z, mask=[1, 0, 0])), 'test': (X[:3], z), 'numeric': True}": "labels: 1 .* masked",
     "return {'train': (X, Y), 'test': (X, Y), 'classes': 5}": r"classes = 5: should be a list with the name of each class$",
     "return {'features': X, 'labels': Y, 'classes': 'ab'}": r"classes must be texts \[K\], one name for each class",
     "return Exits(), Y": r"returned an object that raised SystemExit: 5 \(.*mine\.py:\d+\)$",

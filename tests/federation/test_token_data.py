@@ -67,6 +67,8 @@ def test_the_fingerprint_is_that_of_the_content() -> None:
         ((TOKENS.astype(float), NEXT), {}, r"train tokens: float64 \[4, 3\]; must be integers 0..V-1 \[N, L\]"),
         ((TOKENS[0], NEXT[0]), {}, r"train tokens: int64 \[3\]; must be"),
         (([[1, 2], [3]], [0, 1]), {}, "train tokens: not an array .*cut or pad all sequences to the same length"),
+        ((np.ma.array(TOKENS, mask=TOKENS == 1), NEXT), {}, r"train tokens: \d values? (is|are) masked; drop or replace"),
+        ((TOKENS, np.ma.array(NEXT, mask=NEXT == 1)), {}, r"train labels: \d values? (is|are) masked; drop or replace"),
         ((TOKENS, NEXT[:, :2]), {}, r"train labels: \[4, 2\] for tokens \[4, 3\]; give one label for each sequence"),
         ((TOKENS, NEXT[:3]), {}, "train has 4 sequences but 3 labels"),
         ((TOKENS, np.where(NEXT == 0, -100, NEXT)), {}, r"train labels: -100 with 4 tokens; must be 0..3; no value marks padding"),
