@@ -37,7 +37,7 @@ from fedcohort.cli.options import (
     with_options,
 )
 from fedcohort.cli.output import echo
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError
 from fedcohort.core.files.paths import check_target, check_writable
 
 if TYPE_CHECKING:
@@ -97,18 +97,13 @@ def figures(
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
     from fedcohort.report.figures.chart_style import paper
-    from fedcohort.report.figures.paper_figures import CAPTIONS, export
+    from fedcohort.report.figures.paper_figures import CAPTIONS, chosen_figures, export
 
     check_target(out, "--output")
     check_writable(out, "--output", folder=True)
     look = paper(columns)
     charts, names, note = _figures(paths, runs, settings, look)
-    keys = sorted({name for figure in charts for name in figure.names})
-    for name in only:
-        if name not in keys:
-            raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
-    chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    for file in export(chosen, Path(out), format_, look, names, note):
+    for file in export(chosen_figures(charts, only, "--only "), Path(out), format_, look, names, note):
         echo(str(file))
     echo(str(Path(out) / CAPTIONS))
 

@@ -56,7 +56,7 @@ def report(runs: Sequence[Run], name: str | None = None, reference: str = "", no
 def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: Sequence[str]) -> list[Path]:
     """Write charts of the report as files; see :meth:`fedcohort.Comparison.figures`."""
     from fedcohort.report.figures.chart_style import WIDTHS, paper
-    from fedcohort.report.figures.paper_figures import FORMATS, export
+    from fedcohort.report.figures.paper_figures import FORMATS, chosen_figures, export
     from fedcohort.report.page_sections import figures
 
     if suffix not in FORMATS:
@@ -69,11 +69,7 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
         raise UsageError(
             f"only = {shown(only)}: give a list of figures, such as ['accuracy']; valid: {', '.join(keys)}"
         )
-    for key in only:
-        if key not in keys:
-            raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(str(key), keys)}")
-    chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    return export(chosen, folder, suffix, paper(columns))
+    return export(chosen_figures(charts, list(only), "only = "), folder, suffix, paper(columns))
 
 
 def _verdict_head(records: Sequence[Mapping[str, Any]]) -> str:

@@ -32,6 +32,7 @@ from fedcohort.core.plugins import is_file_name
 from fedcohort.core.threads import one_thread
 from fedcohort.core.user_code.python_plugins import is_python_plugin, kept
 from fedcohort.engines.base import Later
+from fedcohort.engines.client_answers import as_answers, received_for
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
@@ -167,8 +168,7 @@ class RayEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`~fedcohort.engines.base.Engine`."""
-        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
-        refs = self._broadcast(model, broadcast)
+        refs = self._broadcast(model, received_for(question, algorithm))
         calls = []
         for piece in question_pieces(self._sizes[clients], self._hosts, ASKED):
             asked: list[int] = clients[piece].tolist()
@@ -176,8 +176,7 @@ class RayEngine:
             cost = float(self._sizes[asked].sum())
             calls.append(Call("ask", (self._name, refs, t, question, asked, memories), asked, cost))
         rows = [row for result in self._results(calls, AHEAD) for row in result.value]
-        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
-        return values[:, 0] if question.numbers == 1 else values
+        return as_answers(rows, clients, question)
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """See :class:`~fedcohort.engines.base.Engine`."""
