@@ -277,3 +277,19 @@ def test_random_draws_use_explicit_generators_and_files_no_pickle(file: str) -> 
             if name in ("torch.save", "torch.load") or "allow_pickle" in keywords:
                 wrong.append(f"{file}:{node.lineno}: {name} pickles")
     assert not wrong
+
+
+# --- where tests lie ----------------------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+
+
+def test_a_test_of_one_module_lies_in_the_folder_of_its_package() -> None:
+    """``tests/training/networks/test_mixed_samples.py`` tests ``training/networks/mixed_samples.py``."""
+    folders: dict[tuple[str, str], set[Path]] = {}
+    for path in map(Path, files()):
+        folders.setdefault((path.parts[0], path.stem), set()).add(path.parent)
+    found = [path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py"))]
+    own = {test: folders.get((test.parts[0], test.stem.removeprefix("test_"))) for test in found}
+    assert sum(folder is not None for folder in own.values()) > 100
+    assert not [str(test) for test, folder in own.items() if folder is not None and test.parent not in folder]

@@ -33,7 +33,7 @@ from fedcohort.training.stack import stacked_networks
 from fedcohort.training.stack.stacked_networks import Chain, Vectorized, network_of
 from tests.experiments import small
 from tests.repetitions import slow_after, slow_unless
-from tests.training.networks import (
+from tests.training.example_networks import (
     HIDDEN,
     KEPT,
     OTHERS,
@@ -49,7 +49,7 @@ from tests.training.networks import (
     Residual,
     Viewing,
 )
-from tests.training.test_plain_network import by_autograd
+from tests.training.programs.test_plain_network import by_autograd
 
 
 def laid(module: nn.Module) -> nn.Module:

@@ -6,7 +6,7 @@ without control characters. Nothing of the data is run, and nothing is printed.
 
 As a program it plays many cases and prints a table by kind; the exit code is 1 if any failed::
 
-    python -m tests.federation.hostile_files --count 2000 --seed 1
+    python -m tests.federation.data.hostile_files --count 2000 --seed 1
 """
 
 import argparse

@@ -17,8 +17,8 @@ from fedcohort.selection import Cohort
 from fedcohort.testing.base import bits
 from fedcohort.training.networks.network_buffers import NetworkBuffers
 from tests.training.scripted_networks import Base
+from tests.training.scripts.test_scripted_passes import federation
 from tests.training.test_client_series import facts
-from tests.training.test_scripted_passes import federation
 
 
 class Averaging(Base):

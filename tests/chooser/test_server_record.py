@@ -21,9 +21,9 @@ from fedcohort.selection.strategies.power_of_choice import PowerOfChoice
 from fedcohort.selection.strategies.ucb import UCB
 from fedcohort.selection.strategies.uniform import Uniform
 from fedcohort.study.decisions.explain_decision import explain
+from tests.chooser.test_chooser import CENSUS, K, M, answer, refuses, results_of
 from tests.cli.test_cli import call
 from tests.selection.fakes import the_why
-from tests.test_chooser import CENSUS, K, M, answer, refuses, results_of
 
 NAMES = [f"clinic-{letter}" for letter in "abcdefghijkl"]
 

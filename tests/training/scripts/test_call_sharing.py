@@ -28,8 +28,8 @@ from fedcohort.training.scripts.network_scripts import Scripts
 from fedcohort.training.scripts.recorded_passes import pass_by_autograd
 from fedcohort.training.scripts.scripted_passes import ScriptedPass
 from tests.training.scripted_networks import IMAGES, Residual
+from tests.training.scripts.test_scripted_passes import federation
 from tests.training.test_client_series import facts
-from tests.training.test_scripted_passes import federation
 
 SIZE = 6
 

@@ -291,7 +291,7 @@ def kill_creation(folder: Path, seconds: float) -> int:
 @pytest.mark.skipif(os.name == "nt", reason="no SIGKILL")
 @pytest.mark.slow  # a small part of the campaign kills creations as well
 def test_killed_creations_leave_an_entry_that_is_whole_or_missing(tmp_path, own_cache):
-    from tests.federation.test_datasets import image_folder
+    from tests.federation.data.test_datasets import image_folder
 
     folder = image_folder(tmp_path / "pets", per_class=40)
     good = load(str(folder)).fingerprint
@@ -306,7 +306,7 @@ def test_killed_creations_leave_an_entry_that_is_whole_or_missing(tmp_path, own_
 
 
 def test_two_processes_heal_one_entry_at_once(tmp_path, own_cache):
-    from tests.federation.test_datasets import image_folder
+    from tests.federation.data.test_datasets import image_folder
 
     folder = image_folder(tmp_path / "pets", per_class=20)
     good = load(str(folder)).fingerprint

@@ -10,7 +10,7 @@ from fedcohort.training.programs.plain_network import program_of
 from fedcohort.training.scripts import network_scripts
 from tests.training import hidden_code_networks
 from tests.training.hidden_code_networks import HIDDEN, Scaled
-from tests.training.test_scripted_passes import batch, script_of
+from tests.training.scripts.test_scripted_passes import batch, script_of
 
 
 @pytest.fixture(autouse=True)

@@ -32,11 +32,11 @@ from tests.training.own_losses import (
     Smoothed,
     WeighedClasses,
 )
+from tests.training.programs.test_plain_network import network
 from tests.training.scripted_networks import Normed
+from tests.training.scripts.test_scripted_passes import batch, built, counted, learned
 from tests.training.test_client_series import OWN
 from tests.training.test_client_series import learned as series_learned
-from tests.training.test_plain_network import network
-from tests.training.test_scripted_passes import batch, built, counted, learned
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import fedcohort
 from fedcohort.core.errors import UsageError
 from fedcohort.models import check_network
 from tests.experiments import IID, blobs, small
-from tests.training.networks import Looked
+from tests.training.example_networks import Looked
 
 SAMPLES = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -12,9 +12,9 @@ from fedcohort.algorithms.losses import CrossEntropy
 from fedcohort.training.code_reading.forward_code import only_computes
 from fedcohort.training.networks.random_layers import recomputes
 from fedcohort.training.scripts.network_scripts import Scripts
-from tests.training.networks import SHAPE
+from tests.training.example_networks import SHAPE
 from tests.training.scripted_networks import LENGTH, TOKENS
-from tests.training.test_scripted_passes import at_once, same_bits
+from tests.training.scripts.test_scripted_passes import at_once, same_bits
 
 __all__ = ["at_once"]  # a fixture of all tests here
 

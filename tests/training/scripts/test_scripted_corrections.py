@@ -16,7 +16,7 @@ from fedcohort.training.scripts.network_scripts import Scripts
 from fedcohort.training.scripts.scripted_corrections import OwnCorrections
 from fedcohort.training.scripts.scripted_series import ScriptedSeries
 from tests.training import own_corrections
-from tests.training.networks import SHAPE
+from tests.training.example_networks import SHAPE
 from tests.training.own_corrections import (
     Beyond,
     Branching,
@@ -47,7 +47,7 @@ from tests.training.own_corrections import (
     Variates,
 )
 from tests.training.scripted_networks import Normed
-from tests.training.test_scripted_passes import built, counted, learned
+from tests.training.scripts.test_scripted_passes import built, counted, learned
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {"momentum": 0.0},

@@ -13,8 +13,8 @@ from fedcohort.federation.data.datasets import Dataset, from_arrays
 from fedcohort.federation.data.folder_checks import files_in
 from fedcohort.federation.data.load_dataset import load
 from tests.cli.test_cli import call, refused
-from tests.federation.hostile_files import KINDS, cases, problem
-from tests.federation.test_datasets import cells, hub_folder, image_folder, png
+from tests.federation.data.hostile_files import KINDS, cases, problem
+from tests.federation.data.test_datasets import cells, hub_folder, image_folder, png
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_cases_are_those_of_their_seed():
 
 
 def test_the_harness_sees_tracebacks_long_messages_and_code_that_ran(tmp_path):
-    from tests.federation.hostile_files import MARKER, HostileCase, _wrong_message
+    from tests.federation.data.hostile_files import MARKER, HostileCase, _wrong_message
 
     def raising(error):
         def write(folder, draws):
