@@ -194,7 +194,7 @@ def test_a_network_for_a_number_of_inputs_is_told_what_it_gets() -> None:
             self.layer = nn.Linear(n_in, n_out)
 
     told = (
-        r"^model: test_a_network.*Table\.__init__ raised TypeError: .*test_models.py:\d+\); it is called with the shape of a sample "
+        r"^model: test_a_network.*Table\.__init__ raised TypeError: .*test_networks.py:\d+\); it is called with the shape of a sample "
         r"and the number of classes, here \(\(5,\), 3\)$"
     )
     with pytest.raises(UsageError, match=told):
