@@ -24,7 +24,7 @@ from fedcohort.selection.strategies.ucb import UCB
 from tests.cli.test_cli import call, refused
 from tests.experiments import blobs, small
 
-PLACE = r" \(\S*test_own_code\.py:\d+\)$"
+PLACE = r" \(\S*test_errors_in_own_code\.py:\d+\)$"
 
 x, y = np.zeros((60, 4), np.float32), np.zeros(60, int)
 tensors = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
