@@ -295,6 +295,13 @@ def test_updates_with_nan_did_not_train() -> None:
     ("make", "message"),
     [
         (lambda: Chooser("uniform", CENSUS), r"selector = 'uniform': is not a strategy"),  # type: ignore[arg-type]
+        (
+            lambda: Chooser(
+                Uniform(),
+                dataclasses.replace(CENSUS, num_samples=np.ma.masked_less_equal(SIZES, SIZES.min())),
+            ),
+            r"census.num_samples: \d+ values are masked; must be numbers, all of them known",
+        ),
         (lambda: Chooser(Uniform(), CENSUS, -1), r"seed = -1: should be a whole number of at least 0"),
         (lambda: Chooser(Uniform(), CENSUS, k=0), "k = 0: should be a whole number of at least 1"),
         (lambda: Chooser(Uniform(), CENSUS, k=13), r"k = 13: should be at most the number of clients, 12"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values, num_masked
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
@@ -92,6 +92,8 @@ def _array(given: object, name: str, wanted: str = "numbers") -> NDArray[Any]:
     Raises:
         UsageError: it is none.
     """
+    if hidden := num_masked(given):
+        raise UsageError(f"{name}: {hidden} values are masked; must be {wanted}, all of them known")
     plain: Any = given.detach().cpu() if hasattr(given, "detach") else given
     try:
         values = np.asarray(plain)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values, as_values
 from fedcohort.core.errors import UsageError
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 
 def as_series(values: ArrayLike, name: str) -> Values:
     """A one-dimensional array that is not empty."""
-    x = np.asarray(values, np.float64)
+    x = as_values(values)
     if x.ndim != 1 or not x.size:
         raise UsageError(f"{name} has the shape {x.shape}; it must be one-dimensional and not empty")
     return x
@@ -51,7 +51,7 @@ def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
 
 def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[Indices]]:
     """The reward matrix, and the distinct clients of each round."""
-    matrix = np.asarray(rewards, np.float64)
+    matrix = as_values(rewards)
     if matrix.ndim != 2 or not matrix.size:
         raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
     if len(selections) != len(matrix):

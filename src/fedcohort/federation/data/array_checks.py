@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import num_masked
 from fedcohort.core.errors import UsageError, shown, without_addresses
 
 __all__ = [
@@ -329,7 +330,7 @@ def as_array(values: object, where: str) -> NDArray[Any]:
         raise UsageError(
             f"{where}: is a sparse matrix ({type(values).__name__}); give a dense array, such as its .toarray()"
         )
-    if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
+    if hidden := num_masked(values):
         raise UsageError(f"{where}: {hidden} values are masked; drop or replace them")
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
