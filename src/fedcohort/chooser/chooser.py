@@ -45,6 +45,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 from fedcohort.selection.cohort_checks import admitted
+from fedcohort.selection.joining import extend_or_restore
 
 __all__ = ["Ask", "Chooser", "ClientResult"]
 
@@ -258,11 +259,12 @@ class Chooser:
         """Take in clients that joined since the last round: those without samples until now. See :meth:`Selector.extend`.
 
         Raises:
-            UsageError: the current round has no outcome yet, or the strategy cannot take in clients; nothing has changed.
+            UsageError: the current round has no outcome yet, or the strategy cannot take in clients.
+            Exception: what the strategy's ``extend`` raised. In all these cases, nothing has changed.
         """
         census = dataclasses.replace(checked_census(census), k=self.census.k)
         with self._between_rounds("call observe(outcome) before extend(…)"):
-            self.selector.extend(census)
+            extend_or_restore(self.selector, census)
             self.census = self.selector.census
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 from fedcohort.core.errors import UsageError
 from fedcohort.flower.deployed.site_roster import KnownClient, MetSite, SiteRoster
 from fedcohort.selection import Selector
+from fedcohort.selection.joining import extend_or_restore
 
 __all__ = ["JoiningClients"]
 
@@ -48,4 +49,4 @@ class JoiningClients:
                         "set allow.histogram = true"
                     )
                 histogram[seat] = np.array(client.histogram, dtype=np.int64)
-        selector.extend(dataclasses.replace(census, num_samples=sizes, histogram=histogram))
+        extend_or_restore(selector, dataclasses.replace(census, num_samples=sizes, histogram=histogram))
