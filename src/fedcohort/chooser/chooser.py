@@ -259,12 +259,10 @@ class Chooser:
         """Take in clients that joined since the last round: those without samples until now. See :meth:`Selector.extend`.
 
         Raises:
-            UsageError: the current round has no outcome yet, or the strategy cannot take in clients.
-            Exception: what the strategy's ``extend`` raised. In all these cases, nothing has changed.
+            Exception: the current round has no outcome yet, or what the strategy raised; nothing has changed.
         """
-        census = dataclasses.replace(checked_census(census), k=self.census.k)
         with self._between_rounds("call observe(outcome) before extend(…)"):
-            extend_or_restore(self.selector, census)
+            extend_or_restore(self.selector, dataclasses.replace(checked_census(census), k=self.census.k))
             self.census = self.selector.census
 
     def state_dict(self) -> dict[str, Any]:

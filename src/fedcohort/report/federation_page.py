@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from fedcohort.core.words import formatted_values
 from fedcohort.report import terminal
 from fedcohort.report.charts.federation import federation
-from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.charts.shown_clients import Clients, short_classes
 from fedcohort.report.figures.chart_style import PAGE
-from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page import gallery
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
         "sending": survey.sending, "presence": survey.presence,
     }  # fmt: skip
     clients = Clients(
-        experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline,
+        experiment.seed, short_classes(dataset.classes, dataset.train_numbers is not None), facts, deadline=experiment.systems.deadline,
         with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=dataset.train_numbers is not None,
     )  # fmt: skip
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
