@@ -130,10 +130,10 @@ class Chooser:
             t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
             if t == 1 and "histogram" in self.selector.needs:
                 self.ledger.histograms(self.census.num_clients, self.census.num_classes)
+            carried = checked_asking(ask, present, t, type(self.selector).__name__, self.ledger.unanswered)
             round_ = Round(
                 t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
-                self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
-                read_only(self.compute_times), read_only(self.upload_times),
+                self.ledger.asking(carried), read_only(self.compute_times), read_only(self.upload_times),
             )  # fmt: skip
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
