@@ -33,9 +33,10 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
         "samples": report.sizes, "counts": report.counts, "wrong_labels": survey.wrong_labels, "time": survey.time,
         "sending": survey.sending, "presence": survey.presence,
     }  # fmt: skip
+    ranges = dataset.train_numbers is not None
     clients = Clients(
-        experiment.seed, short_classes(dataset.classes, dataset.train_numbers is not None), facts, deadline=experiment.systems.deadline,
-        with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=dataset.train_numbers is not None,
+        experiment.seed, short_classes(dataset.classes, ranges), facts, deadline=experiment.systems.deadline,
+        with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=ranges,
     )  # fmt: skip
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
     sentences = [_held(experiment, dataset, survey)]

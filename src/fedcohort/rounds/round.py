@@ -28,7 +28,7 @@ from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
-from fedcohort.training.stopping_rules import class_of
+from fedcohort.training.stopping_rules import beside_strategy, class_of
 
 __all__ = ["play_round"]
 
@@ -107,7 +107,7 @@ class _Playing:
                 read_only(clock.compute_times), read_only(clock.upload_times),
             )  # fmt: skip
             with warning_of_draws("selection", run_state.selector):
-                return choose(run_state.selector, seen)
+                return beside_strategy(choose(run_state.selector, seen), run_state.selector)
 
     def train_and_aggregate(self, cohort: Cohort) -> Tally:
         """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""

@@ -182,7 +182,9 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
     traits = _traits(survey, shown)
     first = Column("client", [*map(str, range(shown)), Text("all", style="bold")])
     samples = Column("samples", [*map(count, report.sizes[:shown]), count(report.sizes.sum())])
-    largest = Column("largest\nclass", [*(_dominant(_names_of_classes(data), report, i) for i in range(shown)), ""], left=True)
+    largest = Column(
+        "largest\nclass", [*(_dominant(_names_of_classes(data), report, i) for i in range(shown)), ""], left=True
+    )
     distance = Column("distance", [*(count(d, 2) for d in report.distance[:shown]), ""], 2)
     held = Column("classes\nheld", [*(str(n) for n in report.num_classes[:shown]), ""], 1)
     classes = [
@@ -236,9 +238,7 @@ MIXTURE = 3
 def _mixture(classes: Sequence[str], counts: "np.ndarray[Any, Any]") -> str:
     order = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
     shares = [counts[c] / counts.sum() for c in order[:MIXTURE]]
-    texts = [
-        f"{classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)
-    ]
+    texts = [f"{classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)]
     return ", ".join([*texts, *([f"{len(order) - MIXTURE} more"] if len(order) > MIXTURE else [])]) or "–"
 
 
