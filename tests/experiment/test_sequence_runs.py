@@ -241,7 +241,9 @@ def test_tokens_are_not_standardised() -> None:
 
 def test_the_dialogue_has_its_roles_as_clients_unless_a_partition_is_named(tmp_path: Path) -> None:
     """The default partition divides by class, which sequences with a label for each token do not have."""
-    bare = fedcohort.Experiment(name="talk", rounds=1, seeds=1, data={"name": "dialogue"}, model=LSTM, selection={"k": 2})
+    bare = fedcohort.Experiment(
+        name="talk", rounds=1, seeds=1, data={"name": "dialogue"}, model=LSTM, selection={"k": 2}
+    )
     run = fedcohort.run(bare.with_overrides({"training": {"epochs": 1}}), runs=tmp_path)
     assert (run.experiment.federation.clients, run.experiment.federation.partition.name) == (24, "natural")
     few = fedcohort.run(bare.with_overrides({"federation": {"clients": 5}}), runs=tmp_path)
