@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from fedcohort.core.files.paths import is_folder
 from fedcohort.federation.data.own_data_names import is_own, is_text
 
-__all__ = ["SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
+__all__ = ["BUILTIN_TEXT", "SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
 
 SETTINGS = ("federation.partition", "federation.clients", "selection.k")
 """The settings whose defaults fit the built-in data, and that other data may need to differ."""
