@@ -78,7 +78,7 @@ def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
 
 
 def _about_histogram(error: BaseException) -> str:
-    """What to declare if a strategy uses the clients' label counts, which are None if it does not need them; empty for other errors."""
+    """What to declare if a strategy uses label counts, which are None unless it needs them; empty for other errors."""
     if not isinstance(error, AttributeError | TypeError) or "NoneType" not in str(error):
         return ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
