@@ -1,5 +1,6 @@
 """Objects and functions of users that cannot be used: one line that says what to give or where the error is, with its cause."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedcohort
 from fedcohort import UsageError
-from fedcohort.algorithms import parameters
+from fedcohort.algorithms import Problem, parameters
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.engines.base import ClientError, OwnClientError
 from fedcohort.models import Model
@@ -88,6 +89,38 @@ def test_label_counts_that_a_strategy_reads_and_does_not_need_are_named(tmp_path
 
     with pytest.raises(UsageError, match=rf"^round 2: .* raised TypeError: .*{PLACE}"):
         fedcohort.run(small(), selector=Needs(), runs=tmp_path)
+
+
+class WithoutGradients(FedAvg):
+    """It computes losses and forgets the gradients."""
+
+    def backward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        found = problem.backward()
+        for parameter in problem.parameters.values():
+            parameter.grad = None
+        return found
+
+
+class ByHand(WithoutGradients):
+    """It has no gradients either, and changes the parameters itself."""
+
+    def backward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        found = super().backward(problem)
+        with torch.no_grad():
+            for parameter in problem.parameters.values():
+                parameter *= 0.9
+        return found
+
+
+def test_a_backward_that_leaves_no_gradients_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fedcohort.run(small(rounds=2), algorithm=WithoutGradients(), runs=tmp_path)
+    (said,) = [record.getMessage() for record in caplog.records if "gradients" in record.getMessage()]
+    assert re.search(
+        r"client \d+ took \d+ steps in round 1, and its model did not change: WithoutGradients\.backward", said
+    )
+    caplog.clear()
+    fedcohort.run(small(rounds=2), algorithm=ByHand(), runs=tmp_path)
+    assert not [record for record in caplog.records if "gradients" in record.getMessage()]
 
 
 def test_an_iterator_at_its_end_is_an_error_of_the_function(tmp_path: Path) -> None:

@@ -89,13 +89,10 @@ def check_features(values: object, where: str) -> NDArray[Any]:
 def _check_columns(values: object, where: str) -> None:
     """Refuse a pandas table with columns that hold no numbers."""
     kinds = getattr(values, "dtypes", None)
-    if hasattr(values, "columns") and hasattr(kinds, "items"):
-        texts = [f"{shown(name)} ({kind})" for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
-        if texts:
-            named = f"column{'s' * (len(texts) > 1)} {first_in_words(texts, 5, 'more column')}"
-            raise UsageError(
-                f"{where}: no numbers in {named}; encode them, as pandas.get_dummies does, or leave them out"
-            )
+    types = kinds.items() if hasattr(values, "columns") and hasattr(kinds, "items") else ()
+    if texts := [f"{shown(name)} ({kind})" for name, kind in types if getattr(kind, "kind", "O") not in "biuf"]:
+        named = f"column{'s' * (len(texts) > 1)} {first_in_words(texts, 5, 'more column')}"
+        raise UsageError(f"{where}: no numbers in {named}; encode them, as pandas.get_dummies does, or leave them out")
 
 
 def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[np.generic]:
