@@ -88,7 +88,7 @@ def check_features(values: object, where: str) -> NDArray[Any]:
 
 def _check_columns(values: object, where: str) -> None:
     """Refuse a pandas table with columns that hold no numbers."""
-    kinds = getattr(values, "dtypes", None)
+    kinds: Any = getattr(values, "dtypes", None)
     types = kinds.items() if hasattr(values, "columns") and hasattr(kinds, "items") else ()
     if texts := [f"{shown(name)} ({kind})" for name, kind in types if getattr(kind, "kind", "O") not in "biuf"]:
         named = f"column{'s' * (len(texts) > 1)} {first_in_words(texts, 5, 'more column')}"
