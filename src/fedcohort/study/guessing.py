@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Guessing", "diverged_seeds", "guessing", "hardly_above_chance"]
+__all__ = ["Guessing", "diverged_seeds", "equal_test_labels", "guessing", "hardly_above_chance"]
 
 ABOVE_CHANCE = 0.25
 """A mean of up to this small an excess over chance, see :func:`_level`, is at chance."""
@@ -75,6 +75,12 @@ def _told_from_chance(classes: int, means: Sequence[float]) -> bool:
 def diverged_seeds(runs: Sequence[Measured]) -> list[int]:
     """The seeds of a regression whose last model diverged: it has no finite test loss, and no R²."""
     return [run.experiment.seed for run in runs if run.without_score[-1]]
+
+
+def equal_test_labels(runs: Sequence[Measured]) -> bool:
+    """Whether R² is not defined, because all labels of the test set are equal: models have a finite test loss all the same."""
+    numeric = runs[0].run.labels == "numbers"
+    return numeric and all(bool(np.isfinite(run.series("test_loss")).any()) and not run.tested for run in runs)
 
 
 def _no_better_than_the_mean(runs: Sequence[Measured]) -> bool:

@@ -9,7 +9,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.formatted_values import in_words
 from fedcohort.federation.data.own_data_names import is_own
 from fedcohort.study.conformal_advice import conformal_advice
-from fedcohort.study.guessing import diverged_seeds, guessing, hardly_above_chance
+from fedcohort.study.guessing import diverged_seeds, equal_test_labels, guessing, hardly_above_chance
 from fedcohort.study.rows.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import (
@@ -307,6 +307,8 @@ def _no_better_than_the_mean(row: Checked) -> Hashable | None:
     """Models that are not better than the mean of the labels, or have no R²: as a mean over seeds, it is at most 0."""
     if seeds := diverged_seeds(row.runs):
         return len(seeds), len(row.runs), _scaling(row)
+    if equal_test_labels(row.runs):
+        return "equal labels"
     return (_scaling(row), too_large_steps(row.runs), hardly_changed(row.runs)) if guessing(row.runs) else None
 
 
@@ -317,6 +319,9 @@ def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:
         text = f"the last model{of_seeds} diverged: it has no finite test loss, and no R²"
         lower = f"lower training.lr (now {rates(_runs(rows))}), or limit gradients with training.clip_norm"
         return text, _scaling(rows[0]) + lower
+    if equal_test_labels(rows[0].runs):
+        text = "there is no test R², because all labels of the test set are equal"
+        return text, "use test samples with different labels, or compare errors such as the mae"
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
