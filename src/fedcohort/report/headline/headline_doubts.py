@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from fedcohort.core.words.formatted_values import counted
 from fedcohort.report.notes.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.guessing import hardly_above_chance
+from fedcohort.study.guessing import guessed_score, hardly_above_chance
 from fedcohort.study.rows.failing_rows import one_class_seeds, seeds_in_words
 from fedcohort.study.rows.references import Group
-from fedcohort.study.targets import one_class
+from fedcohort.study.targets import of_one_class, one_class
 
 __all__ = [
     "FAILED",
@@ -37,11 +37,12 @@ def problem(compared: Comparison, position: int) -> str:
     if untrained(compared, position):
         return "no update entered its model in any round"
     score = compared.score
-    no = "hardly" if hardly_above_chance(compared.measured(position)) else "no"
+    runs = compared.measured(position)
+    guessed = f"{guessed_score(runs)} is {'hardly' if hardly_above_chance(runs) else 'no'} better than chance"
     reasons = {
         "no update": "no update entered its model in many of its rounds",
-        "one class": f"{_in_seeds(compared, position)}its last model predicts one class for every sample",
-        "chance": f"its test {score.name} is {'not above 0' if score.numeric else f'{no} better than chance'}",
+        "one class": f"{_in_seeds(compared, position)}its last model {of_one_class(runs)}",
+        "chance": f"its {f'test {score.name} is not above 0' if score.numeric else guessed}",
         "large loss": "its steps were so large that training did not settle",
     }
     kinds = _kinds(compared, position)
