@@ -10,7 +10,7 @@ import torch
 from fedcohort.core.errors import UsageError
 from fedcohort.core.user_code.own_code import place_of, raised_in, with_place
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
+from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays
 from fedcohort.engines.cluster.own_modules import OwnModules
 from fedcohort.engines.device import Arithmetic
 from fedcohort.federation.federation import Federation, Samples
@@ -101,6 +101,7 @@ class Setup:
         arithmetic: see :mod:`fedcohort.engines.device`.
         omitted: names of the entries of the network that models do not have.
         frozen: the values of those that are parameters.
+        layout: where the entries of a model lie in its bytes.
         threads_per_client: number of intra-op threads with which a client is trained.
     """
 
@@ -112,6 +113,7 @@ class Setup:
     arithmetic: Arithmetic
     omitted: frozenset[str]
     frozen: NestedArrays
+    layout: ModelLayout
     threads_per_client: int
 
 
