@@ -528,6 +528,34 @@ def test_clients_join_between_rounds() -> None:
     assert chooser.select([3]).clients.tolist() == [3]
 
 
+class Halfway(Selector):
+    """It raises an error after a part of its attributes has changed."""
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.seen = np.zeros(census.num_clients)
+
+    def extend(self, census: Census) -> None:
+        super().extend(census)
+        self.seen += 1
+        self.joined = True
+        raise ValueError("no room")
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+
+def test_a_strategy_that_fails_while_clients_join_is_as_before() -> None:
+    chooser = Chooser(Halfway(), Census(np.array([10, 20, 30, 0]), 2, 1), seed=1)
+    before = chooser.census
+    with pytest.raises(ValueError, match="no room"):
+        chooser.extend(Census(np.array([10, 20, 30, 40]), 2, 1))
+    assert chooser.census is before
+    assert chooser.selector.census.num_samples.tolist() == [10, 20, 30, 0]
+    state = chooser.selector.state_dict()
+    assert {name: values.tolist() for name, values in state.items()} == {"seen": [0, 0, 0, 0]}
+
+
 # --- what a server gives ------------------------------------------------------------------------------------------------------
 
 

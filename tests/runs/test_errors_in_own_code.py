@@ -1,5 +1,6 @@
 """Objects and functions of users that cannot be used: one line that says what to give or where the error is, with its cause."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fedcohort
 from fedcohort import UsageError
-from fedcohort.algorithms import parameters
+from fedcohort.algorithms import Problem, parameters
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.engines.base import ClientError, OwnClientError
 from fedcohort.models import Model
-from fedcohort.selection import Census, Cohort, Outcome, Round, Selector, Why
+from fedcohort.selection import Census, Cohort, Outcome, Round, Selector, Uniform, Why
 from fedcohort.selection.strategies.ucb import UCB
 from tests.cli.test_cli import call, refused
 from tests.experiments import blobs, small
@@ -51,6 +52,75 @@ class NothingNext(Selector):
 
     def select(self, round: Round) -> Cohort:
         raise NotImplementedError
+
+
+class CountsInSetup(Selector):
+    """A strategy that reads the label counts without a word that it needs them."""
+
+    needs = frozenset({"validation"})
+
+    def setup(self, census: Census) -> None:
+        super().setup(census)
+        self.shares = census.histogram / census.num_samples[:, None]  # type: ignore[operator]
+
+    def select(self, round: Round) -> Cohort:
+        return Cohort(round.available[: round.k])
+
+
+class CountsInSelect(Uniform):
+    """Another one; it extends a strategy that needs nothing, and has an error of its own in round 2."""
+
+    def select(self, round: Round) -> Cohort:
+        if round.t == 2:
+            None[0]  # type: ignore[index]
+        return Cohort(np.flatnonzero(self.census.histogram[:, 0])[: round.k])  # type: ignore[index]
+
+
+def test_label_counts_that_a_strategy_reads_and_does_not_need_are_named(tmp_path: Path) -> None:
+    declared = r"; census\.histogram is None: add needs = frozenset\(\{%s\}\) to %s$"
+    with pytest.raises(UsageError, match=declared % ("'histogram', 'validation'", "CountsInSetup")) as caught:
+        fedcohort.run(small(), selector=CountsInSetup(), runs=tmp_path)
+    assert "CountsInSetup.setup raised TypeError: " in str(caught.value)
+    with pytest.raises(UsageError, match=declared % ("'histogram'", "CountsInSelect")):
+        fedcohort.run(small(), selector=CountsInSelect(), runs=tmp_path)
+
+    class Needs(CountsInSelect):
+        needs = frozenset({"histogram"})
+
+    with pytest.raises(UsageError, match=rf"^round 2: .* raised TypeError: .*{PLACE}"):
+        fedcohort.run(small(), selector=Needs(), runs=tmp_path)
+
+
+class WithoutGradients(FedAvg):
+    """It computes losses and forgets the gradients."""
+
+    def backward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        found = problem.backward()
+        for parameter in problem.parameters.values():
+            parameter.grad = None
+        return found
+
+
+class ByHand(WithoutGradients):
+    """It has no gradients either, and changes the parameters itself."""
+
+    def backward(self, problem: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+        found = super().backward(problem)
+        with torch.no_grad():
+            for parameter in problem.parameters.values():
+                parameter *= 0.9
+        return found
+
+
+def test_a_backward_that_leaves_no_gradients_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fedcohort.run(small(rounds=2), algorithm=WithoutGradients(), runs=tmp_path)
+    (said,) = [record.getMessage() for record in caplog.records if "gradients" in record.getMessage()]
+    assert re.search(
+        r"client \d+ took \d+ steps in round 1, and its model did not change: WithoutGradients\.backward", said
+    )
+    caplog.clear()
+    fedcohort.run(small(rounds=2), algorithm=ByHand(), runs=tmp_path)
+    assert not [record for record in caplog.records if "gradients" in record.getMessage()]
 
 
 def test_an_iterator_at_its_end_is_an_error_of_the_function(tmp_path: Path) -> None:

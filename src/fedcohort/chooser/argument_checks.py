@@ -151,7 +151,9 @@ def checked_answers(given: object, clients: int, numbers: int, kind: str) -> Val
     return values
 
 
-def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Callable[[Question, Indices], Values]:
+def checked_asking(
+    ask: object, available: Indices, t: int, strategy: str, unanswered: set[int]
+) -> Callable[[Question, Indices], Values]:
     """``ask`` with checks of what is asked and answered.
 
     Args:
@@ -159,6 +161,7 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
         available: the available clients, which alone can be asked.
         t: number of the round.
         strategy: name of the strategy.
+        unanswered: gets the clients that gave no answer.
     """
 
     def answer(question: Question, clients: Indices) -> Values:
@@ -176,7 +179,9 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
             raise UsageError(
                 "ask: is an async function; give one that waits for the answers, and call select in a thread"
             )
-        return checked_answers(answers, len(clients), question.numbers, question.kind)
+        numbers = checked_answers(answers, len(clients), question.numbers, question.kind)
+        unanswered.update(clients[np.isnan(numbers).reshape(len(clients), -1).all(axis=1)].tolist())
+        return numbers
 
     return answer
 

@@ -41,7 +41,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.files.paths import check_target, check_writable
 
 if TYPE_CHECKING:
-    from fedcohort.report.data.missing_runs import Missing
+    from fedcohort.report.data.runs_on_disk import Found
     from fedcohort.report.figures.chart_style import Look
     from fedcohort.report.figures.figure import Figure
 
@@ -66,15 +66,15 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
     found = found_and_missing(paths, runs, settings)
     text = page(gather(found.runs, reference=reference_label(), missing=found.missing), command=command)
     write_page(output, text)
-    _say_missing(found.missing)
+    _say_what_lacks(found)
 
 
-def _say_missing(missing: "Sequence[Missing]") -> None:
-    """Say on standard error which runs of experiment files have not begun, if there are any."""
+def _say_what_lacks(found: "Found") -> None:
+    """Say on standard error which runs of experiment files have not begun, and which rows have none of their own, if there are any."""
     from fedcohort.report.data.missing_runs import in_sentences
 
-    if missing:
-        echo(f"fedcohort: {in_sentences(missing)}", err=True)
+    for sentences in filter(None, (in_sentences(found.missing), found.shared)):
+        echo(f"fedcohort: {sentences}", err=True)
 
 
 @click.command()
@@ -134,8 +134,9 @@ def _figures(
         story = gather(found.runs, reference=reference_label(), missing=found.missing)
         charts += figures_of_runs(story, look)
         names = full_names(story)
-        note = " ".join(filter(None, [about_single_rows(story), in_sentences(found.missing, command=False)]))
-        _say_missing(found.missing)
+        told = [about_single_rows(story), in_sentences(found.missing, command=False), found.shared]
+        note = " ".join(filter(None, told))
+        _say_what_lacks(found)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
     return charts, names, note

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -284,6 +285,22 @@ def test_arrays_that_cannot_be_used(train, options, message):
     with pytest.raises(UsageError, match=message) as error:
         from_arrays(train, (FEATURES, LABELS), **options)
     assert "\n" not in str(error.value)
+
+
+def test_columns_of_a_table_that_hold_no_numbers_are_named():
+    table = pd.DataFrame({"age": [1, 2, 3, 4], "city": list("abab"), "kind": pd.Categorical(list("xyxy"))})
+    with pytest.raises(
+        UsageError, match=r"train features: no numbers in columns 'city' \(\w+\) and 'kind' \(category\);"
+    ):
+        from_arrays((table, LABELS), (table, LABELS))
+    with pytest.raises(
+        UsageError, match=r"no numbers in column 'city' \(\w+\); encode them, as pandas.get_dummies does"
+    ):
+        from_arrays((table[["age", "city"]], LABELS), (table, LABELS))
+    with pytest.raises(UsageError, match="must be numbers, tables"):
+        from_arrays((table[["age"]][:0], LABELS), (table, LABELS))
+    numbers = pd.get_dummies(table, columns=["city", "kind"], dtype=int)
+    assert from_arrays((numbers, LABELS), (numbers, LABELS)).train_features.shape == (4, 5)
 
 
 def test_the_test_split_is_checked_too():

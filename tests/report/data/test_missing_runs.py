@@ -99,6 +99,23 @@ def test_nothing_is_said_of_an_experiment_with_all_runs(runs: Path, stopped: Pat
     assert "have not begun" not in call("measures", "three.toml", "--runs", str(runs)).stdout
 
 
+def test_rows_without_runs_of_their_own_are_named(runs: Path, stopped: Path) -> None:
+    """A variant with the settings of the base was left out of reports and tables without a word, and still counted as a row that has
+    not begun."""
+    same = {"label": "again", "selection": {"name": "uniform"}}
+    experiment = small(rounds=8, seeds=3, variants=[*ROWS, same], measures={"clients_every": 2})
+    (stopped / "four.toml").write_text(experiment.to_toml())
+    told = "Rows that share their runs are one row: in four.toml, 'again' has the settings of 'uniform'."
+    for command in ("measures", "diagnose"):
+        assert told in " ".join(call(command, "four.toml", "--runs", str(runs)).stdout.split()), command
+    assert f"fedcohort: {told}\n" in call("report", "four.toml").stderr
+    call("figures", "four.toml", "--only", "bars", "--format", "svg")
+    assert told in (stopped / "figures" / "captions.txt").read_text(encoding="utf-8")
+    assert "one row" not in call("measures", "three.toml").stdout
+    ((missing,), (others,)) = (found_and_missing([name]).missing for name in ("four.toml", "three.toml"))
+    assert missing.comparisons == others.comparisons == 2
+
+
 def test_rows_with_the_same_missing_seeds_are_named_together() -> None:
     rows = {f"k={k}": [4] for k in range(1, 9)} | {"one": [0, 1, 2, 3, 4]}
     missing = Missing(Path("some folder") / "many.toml", 45, range(5), rows, settings=("rounds=3",))

@@ -1,5 +1,6 @@
 """Tables say which rows are own versions and no published methods."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_an_own_class_is_no_design_of_fedcohort(tmp_path: Path, of_fedcohort: bo
     assert said in compared.to_latex()
     assert ("in part a design of FedCohort" in compared.to_latex()) == of_fedcohort
     assert ("Own version: 'TiFL'. It is" in compared.to_latex()) == of_fedcohort
+
+
+def test_the_page_marks_a_users_own_class_as_an_own_method(tmp_path: Path) -> None:
+    variants = [{"label": "mine", "selection": Mine}, {"label": "TiFL", "selection": "tifl"}]
+    compared = fedcohort.compare(fedcohort.Experiment(rounds=1, seeds=1, variants=variants), runs=tmp_path)
+    page = str(compared.report())
+    assert re.findall(r'<abbr class="ours"[^>]*>([^<]*)<', page) == ["own method", "own version"]
+    assert '"Own version"</span>' in page
+    assert '"Own method"</span>' in page
+    alone = fedcohort.compare(fedcohort.Experiment(rounds=1, seeds=1, variants=variants[:1]), runs=tmp_path)
+    assert '"Own version"</span>' not in str(alone.report())
 
 
 @pytest.mark.parametrize(("strategy", "said"), [(Mine(), "Own method"), (TiFL(), "Own version"), (Uniform(), "")])

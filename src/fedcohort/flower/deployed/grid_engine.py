@@ -60,6 +60,7 @@ class GridEngine:
     Attributes:
         meanwhile: see :class:`~fedcohort.engines.base.Engine`.
         notes: what went wrong since the notes were last taken, in words.
+        unanswered: see :class:`~fedcohort.engines.base.MayLackAnswers`.
         times: seconds that the site worked on the last training of a client, and all other seconds until its reply, by client.
     """
 
@@ -87,6 +88,7 @@ class GridEngine:
         self.meanwhile: Callable[[], bool] = lambda: False
         self.link, self.roster, self.run, self.deadline, self.errors = link, roster, run, deadline, errors
         self.notes: list[str] = []
+        self.unanswered: frozenset[int] = frozenset()
         self.times: dict[int, tuple[float, float]] = {}
         self._versions: dict[int, str] = {}
         self._proposed: dict[int, str] = {}
@@ -226,6 +228,7 @@ class GridEngine:
                     values[position[client]] = self._numbers(client, row, question)
                 except (BadMessage, _Failure) as reason:
                     reasons[client] = str(reason)
+        self.unanswered = frozenset(reasons)
         self.notes += unanswered(question.kind, reasons)
         return values[:, 0] if question.numbers == 1 else values
 

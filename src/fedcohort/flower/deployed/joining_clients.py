@@ -8,6 +8,7 @@ import numpy as np
 from fedcohort.flower.deployed.deployable import check_trains, without_histogram
 from fedcohort.flower.deployed.site_roster import KnownClient, MetSite, SiteRoster
 from fedcohort.selection import Selector
+from fedcohort.selection.joining import extend_or_restore
 
 __all__ = ["JoiningClients"]
 
@@ -43,4 +44,4 @@ class JoiningClients:
                 if client.histogram is None:
                     raise without_histogram(selector, site.name)
                 histogram[seat] = np.array(client.histogram, dtype=np.int64)
-        selector.extend(dataclasses.replace(census, num_samples=sizes, histogram=histogram))
+        extend_or_restore(selector, dataclasses.replace(census, num_samples=sizes, histogram=histogram))

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from fedcohort.core.words.formatted_values import first_in_words
 from fedcohort.study.comparison import Comparison
-from fedcohort.study.guessing import hardly_above_chance
+from fedcohort.study.guessing import guessed_score, hardly_above_chance
 from fedcohort.study.rows.failing_rows import one_class_seeds, seeds_in_words
+from fedcohort.study.targets import of_one_class
 
 __all__ = ["FAILED", "about_failed", "about_judged", "failed", "finding_kinds", "problem", "untrained"]
 
@@ -26,11 +27,12 @@ def problem(compared: Comparison, position: int) -> str:
     if untrained(compared, position):
         return "no update entered its model in any round"
     score = compared.score
-    no = "hardly" if hardly_above_chance(compared.measured(position)) else "no"
+    runs = compared.measured(position)
+    guessed = f"{guessed_score(runs)} is {'hardly' if hardly_above_chance(runs) else 'no'} better than chance"
     reasons = {
         "no update": "no update entered its model in many of its rounds",
-        "one class": f"{_in_seeds(compared, position)}its last model predicts one class for every sample",
-        "chance": f"its test {score.name} is {'not above 0' if score.numeric else f'{no} better than chance'}",
+        "one class": f"{_in_seeds(compared, position)}its last model {of_one_class(runs)}",
+        "chance": f"its {f'test {score.name} is not above 0' if score.numeric else guessed}",
         "large loss": "its steps were so large that training did not settle",
     }
     own = finding_kinds(compared, position)
