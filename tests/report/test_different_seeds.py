@@ -20,8 +20,8 @@ from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
 from tests.records import exchange, played, written
+from tests.report.headline.test_headline import BETTER, FIRST, runs_of, said
 from tests.report.pages import Page, caption
-from tests.report.test_answers import BETTER, FIRST, runs_of, said
 
 WORDS = "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
 

@@ -10,8 +10,8 @@ from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
 from tests.records import exchange, played, written
 from tests.repetitions import slow_after
+from tests.report.headline.test_headline import runs_of
 from tests.report.pages import Page
-from tests.report.test_answers import runs_of
 from tests.report.test_browser import Watched, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]

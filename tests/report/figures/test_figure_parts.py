@@ -12,7 +12,7 @@ from fedcohort.report.figures.figure_parts import TALLEST, parts
 from fedcohort.report.figures.paper_figures import CAPTIONS, composed, drawn_in_parts, export
 from fedcohort.report.page_sections import figures
 from tests.records import exchange
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from fedcohort.report.notes.shown_rows import about_panels
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.tables.table_rows import strategies
+from tests.report.headline.test_headline import runs_of
 from tests.report.pages import Page
-from tests.report.test_answers import runs_of
 
 ROWS = 18
 BEST = 16

@@ -24,8 +24,8 @@ from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB, small
 from tests.records import exchange, played, written
+from tests.report.headline.test_headline import BETTER, FIRST, runs_of
 from tests.report.pages import Page, headline
-from tests.report.test_answers import BETTER, FIRST, runs_of
 
 
 def compared(folder: Path, seeds: int) -> Comparison:
