@@ -82,7 +82,7 @@ class Ledger:
         self.rows: list[LedgerRow] = []
         # clients that trained to answer a question, and how many passes they needed
         self.trained: dict[int, float] = {}
-        # clients that were asked the current question and gave no answer; whoever carries the question adds them
+        # clients that were asked the current question and gave no answer; what carries the question adds them
         self.unanswered: set[int] = set()
 
     def asking(self, answer: Callable[[Question, Indices], Values]) -> Callable[[Question, Indices], Values]:
