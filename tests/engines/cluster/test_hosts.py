@@ -161,3 +161,10 @@ def test_hosts_with_more_cores_than_a_machine_has_are_said_to_wait_in_vain(monke
         "4 free cores on one machine of the cluster; the largest has 3, so lower engine.threads_per_client",
     ]
     assert ray_package.awaited(1, gpu=True) == "a free GPU of the cluster"
+
+
+def test_long_lines_of_ray_end_after_a_word() -> None:
+    assert ray_package.first_line(ValueError("short.\nmore")) == "short."
+    assert ray_package.first_line(ValueError("words " * 100)).endswith("words …")
+    assert ray_package.last_line(ValueError("more\n  short.\n")) == "short."
+    assert ray_package.last_line(ValueError()) == "ValueError"
