@@ -242,8 +242,10 @@ def test_runs_with_plain_loss_and_without_alignment_are_bit_identical_to_fedavg(
     assert (plain.path / "model.safetensors").read_bytes() == (average.path / "model.safetensors").read_bytes()
 
 
-def test_clients_send_their_loss_under_the_received_model() -> None:
-    with a_run_state(Given(algorithm=RHFL()), **SETTING) as run_state:
+@pytest.mark.parametrize("augment", ["none", "flip", "flip_shift"])
+def test_clients_send_their_loss_under_the_received_model(augment: str) -> None:
+    """The images are those that the client has, also if training changes them at random."""
+    with a_run_state(Given(algorithm=RHFL()), **SETTING, training={"augment": augment}) as run_state:
         engine: Any = run_state.engine
         [sent] = engine.train(run_state.model, 1, Cohort(np.array([3])), run_state.algorithm)
         data = engine.federation.client(3)
