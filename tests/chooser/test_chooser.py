@@ -225,26 +225,33 @@ def test_known_times_count_the_passes_that_choose_samples() -> None:
     assert chooser.durations[clients].tolist() == pytest.approx([6.0] * 3)
 
 
-def test_with_early_stopping_the_picks_are_those_of_a_simulation(tmp_path: Path) -> None:
-    """The base selects by the times of nominal work, and clients use different numbers of epochs."""
+@pytest.mark.parametrize("deadline", [None, 190.0])
+def test_with_early_stopping_the_picks_are_those_of_a_simulation(deadline: float | None, tmp_path: Path) -> None:
+    """The base selects by the times of nominal work, and clients use different numbers of epochs; those of late ones are unknown."""
     settings = {"name": "conformal", "base": "eiffel", "k": K, "max_epochs": 6, "alpha_cp": 0.3}
     run = fedcohort.run(
-        small(rounds=6, selection=settings, federation={"clients": M, "holdout": 0.2}, systems={"latency": {"redraw": "mixed"}}),
+        small(
+            rounds=6, selection=settings, federation={"clients": M, "holdout": 0.2},
+            systems={"latency": {"redraw": "mixed"}} | ({} if deadline is None else {"deadline": deadline}),
+        ),
         runs=tmp_path,
     )  # fmt: skip
     clients, facts = run.clients, run.portrait.facts
     assert clients["epochs"].nunique() > 1
+    assert ("late" in set(clients["status"])) == (deadline is not None)
     census = Census(facts["samples"], 10, K, histogram=facts["counts"], rounds=6)
     reported = ("done", "q_hat", "epochs", "loss")
     own = Chooser(STRATEGIES.find("conformal", "x")(base="eiffel", max_epochs=6, alpha_cp=0.3), census)
     for t, picked in enumerate(run.selections, start=1):
         assert sorted(own.select(range(M)).clients.tolist()) == sorted(picked)
         results = {
-            int(row["client"]): ClientResult({name: row[name] for name in reported}, row["duration"])
+            int(row["client"]): ClientResult(late="too slow", duration=row["duration"])
+            if row["status"] == "late"
+            else ClientResult({name: row[name] for name in reported}, row["duration"])
             for row in clients[clients["round"] == t].to_dict("records")
         }
         own.admits(results)
-        own.observe(own.outcome(results))
+        own.observe(own.outcome(results, duration=run.rounds["round_time"][t]))
 
 
 def test_the_time_of_an_update_with_nan_is_known() -> None:

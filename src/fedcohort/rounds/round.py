@@ -25,6 +25,7 @@ from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.round_facts import members, round_notes, round_row
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
+from fedcohort.selection.cohort import requested_epochs
 from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
@@ -129,6 +130,7 @@ class _Playing:
             updates = clock.settle(
                 t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients,
                 in_parts=cohort.share is not None,
+                requested=None if cohort.stop is None else requested_epochs(cohort, clock.epochs) / clock.epochs,
             )  # fmt: skip
             updates = tally.arrived(updates)
             updates = admitted(run_state.selector, updates)
