@@ -64,8 +64,8 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     found = found_and_missing(paths, runs, settings)
-    text = page(gather(found.runs, reference=reference_label(), missing=found.missing), command=command)
-    write_page(output, text)
+    story = gather(found.runs, reference=reference_label(), missing=found.missing, planned=found.planned)
+    write_page(output, page(story, command=command))
     _say_what_lacks(found)
 
 
@@ -131,7 +131,7 @@ def _figures(
     note = ""
     if others or not measured:
         found = found_and_missing(others, runs, settings)
-        story = gather(found.runs, reference=reference_label(), missing=found.missing)
+        story = gather(found.runs, reference=reference_label(), missing=found.missing, planned=found.planned)
         charts += figures_of_runs(story, look)
         names = full_names(story)
         told = [about_single_rows(story), in_sentences(found.missing, command=False), found.shared]

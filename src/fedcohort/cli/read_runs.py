@@ -60,7 +60,7 @@ def measure(
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    all_found, missing, shared = found_and_missing(paths, runs, settings)
+    all_found, missing, shared, _ = found_and_missing(paths, runs, settings)
     found = _with_rounds(all_found)
     summaries = summarize(found, target)
     sets = (
@@ -195,7 +195,7 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     from fedcohort.report.terminal.layout import dimmed
     from fedcohort.study.decisions import diagnose_run
 
-    all_found, missing, shared = found_and_missing(paths, runs, settings)
+    all_found, missing, shared, _ = found_and_missing(paths, runs, settings)
     found = _with_rounds(all_found)
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:

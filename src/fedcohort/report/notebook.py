@@ -157,9 +157,11 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if not last:
         return bundle(repr(run), title, [], rows)
-    from fedcohort.study.measured_values import result
+    from fedcohort.study.measured_values import result_of
+    from fedcohort.study.run_measures import Measured
 
-    results, score = result(run), score_style([run.labels])
+    measured, score = Measured(run), score_style([run.labels])
+    results = result_of(measured)
     rows[1:1] = [
         [f"test {score.name} after the last round", score.with_unit(results.accuracy)],
         [f"best test {score.name}", score.with_unit(results.best_accuracy)],
@@ -168,7 +170,7 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if math.isfinite(results.client_accuracy):
         spread = score.spread(results.client_accuracy, results.client_accuracy_sd)
-        worst, named_worst = score.value(results.worst_client_accuracy), worst_of([described.federation.clients])
+        worst, named_worst = score.value(results.worst_client_accuracy), worst_of([measured.clients_with_data])
         rows.insert(3, [f"test {score.name} over clients", f"{spread}, {named_worst} {worst}{score.in_unit}"])
     rows[-1:-1] = [[name, formatted_values.number(value)] for name, value in results.own_measures.items()]
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)

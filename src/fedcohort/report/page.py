@@ -62,7 +62,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
-    clients = [reading.num_clients for _, readings in story.played for reading in readings]
+    clients = [reading.clients_with_data for _, readings in story.played for reading in readings]
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, sorted({*seeds, *(seed for figure in drawn for seed in figure.shown_seeds)}))
     values = {

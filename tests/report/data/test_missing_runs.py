@@ -116,6 +116,19 @@ def test_rows_without_runs_of_their_own_are_named(runs: Path, stopped: Path) -> 
     assert missing.comparisons == others.comparisons == 2
 
 
+def test_p_values_are_corrected_for_the_rows_of_other_files_too(stopped: Path) -> None:
+    """The two comparisons of a finished file were taken for those of the other one: fewer were said to come."""
+    more = {"label": "one more", "selection": {"name": "all"}}
+    whole = small(name="whole", rounds=1, seeds=3, variants=[more], federation={"clients": 5})
+    (stopped / "whole.toml").write_text(whole.to_toml())
+    call("compare", "whole.toml", "--quiet")
+    assert found_and_missing(["three.toml", "whole.toml"]).planned == 3
+    assert found_and_missing(["whole.toml"]).planned == 0, "no more runs are played"
+    call("report", "three.toml", "whole.toml")
+    prose = Page((stopped / "report.html").read_text(encoding="utf-8")).prose
+    assert "p corrected by Holm for 3 comparisons, 2 of them to come" in prose
+
+
 def test_rows_with_the_same_missing_seeds_are_named_together() -> None:
     rows = {f"k={k}": [4] for k in range(1, 9)} | {"one": [0, 1, 2, 3, 4]}
     missing = Missing(Path("some folder") / "many.toml", 45, range(5), rows, settings=("rounds=3",))

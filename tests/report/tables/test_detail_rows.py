@@ -15,14 +15,16 @@ from fedcohort.report.charts.client_table import client_table
 from fedcohort.report.charts.score_terms import untried
 from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.live.live_progress import Pace, Planned
-from fedcohort.report.notes.worst_clients import about_worst
+from fedcohort.report.notes.worst_clients import ABOUT_ONE, about_worst, numbers_of_clients
+from fedcohort.report.page import page
 from fedcohort.report.tables.best_cells import mark_best
 from fedcohort.report.tables.detail_rows import class_rows, wall_rows
 from fedcohort.report.tables.table_rows import Cell
 from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.summary import over_seeds, summaries
-from tests.records import played, written
+from tests.records import exchange, played, written
+from tests.report.pages import Page
 
 
 def test_accuracy_of_each_class_is_the_mean_over_seeds(runs: Path) -> None:
@@ -169,6 +171,25 @@ def test_notes_below_all_measures_say_how_many_clients_the_worst_tenth_is(
     run = written(tmp_path / "run", rounds, federation={"clients": clients}, selection={"name": "all"})
     notes = about_rows(Comparison("x", (Row("a", run.described, {0: run}),)))
     assert [text for text in notes if "worst tenth" in text] == ([note] if note else [])
+
+
+def test_clients_without_data_are_no_part_of_the_worst_tenth(tmp_path: Path) -> None:
+    """Of 15 clients, 4 had no data under one seed and 9 under another: "Of 15 clients with data, the worst tenth is 2 clients"."""
+    for without, note in (
+        ((4, 4), " Of 11 clients with data, the worst tenth is 2 clients."),
+        ((4, 9), f" {ABOUT_ONE}"),
+    ):
+        runs = {}
+        for seed, number in enumerate(without):
+            accuracies = np.array([math.nan] * number + [0.5] * (15 - number))
+            rounds = [played(1, [0], client_accuracy=accuracies, ledger=[exchange(9, 9)])]
+            folder, settings = tmp_path / f"{without}" / f"{seed}", {"clients": 15}
+            runs[seed] = written(folder, rounds, seed=seed, federation=settings, selection={"name": "all"})
+        compared = Comparison("x", (Row("uniform", runs[0].described, runs),))
+        assert about_worst(numbers_of_clients(compared)) == note
+        text = page(gather(list(runs.values())))
+        assert note.strip() in Page(text).prose
+        assert "Of 15 clients" not in text
 
 
 def test_measures_are_means_over_seeds(runs: Path) -> None:

@@ -59,7 +59,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    clients = [reading.num_clients for _, readings in rows for reading in readings]
+    clients = [reading.clients_with_data for _, readings in rows for reading in readings]
     one = worst(clients) == "worst client"
     for key, name, reduce in (
         ("worst", "worst client" if one else "worst tenth of the clients", measures.worst_accuracy),

@@ -25,11 +25,13 @@ class Found(NamedTuple):
         runs: the runs.
         missing: what is missing of each experiment file; empty if all runs are there.
         shared: which rows of experiment files share the runs of another row, in sentences; empty without any.
+        planned: the number of differences to references that all rows of the experiment files have; 0 if no run is missing.
     """
 
     runs: list[Run]
     missing: tuple[Missing, ...] = ()
     shared: str = ""
+    planned: int = 0
 
 
 def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
@@ -53,7 +55,8 @@ def found_and_missing(paths: Iterable[str | Path], folder: str | Path = "runs", 
     for run in runs:
         run.verify()
     missing = tuple(missing for found in of_paths for missing in found.missing)
-    return Found(runs, missing, " ".join(found.shared for found in of_paths if found.shared))
+    planned = sum(found.planned for found in of_paths) if missing else 0
+    return Found(runs, missing, " ".join(found.shared for found in of_paths if found.shared), planned)
 
 
 def single_run(path: str | Path, folder: str | Path = "runs", settings: Sequence[str] = ()) -> Run:
@@ -153,7 +156,7 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     about = (
         f"Rows that share their runs are one row: in {path.name}, {first_in_words(shared, SHOWN)}." if shared else ""
     )
-    return Found(runs, (missing,) if lacking else (), about)
+    return Found(runs, (missing,) if lacking else (), about, comparisons)
 
 
 def _rows_without_own_runs(runs: Iterable[tuple[str, Path]]) -> dict[str, str]:
