@@ -88,7 +88,7 @@ LIGHT_CLASSES = (
     "#A05B94",
     "#929292",
 )
-"""About the hues of Paul Tol's "muted" scheme, with a contrast of at least 3 to a white page, where some of his colors have less than
+"""About the hues of Paul Tol's "muted" scheme, with a contrast of at least 3 to a white page, where some of his have less than
 2. No two are nearer to each other than 11 in CIELAB, also as color-blind readers see them."""
 
 DARK_CLASSES = (
