@@ -45,8 +45,8 @@ CLASSES = (
     "#AA4499",
     "#BBBBBB",
 )
-"""Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color. Pages have colors with more contrast to the page,
-see :mod:`fedcohort.report.page_assets`."""
+"""Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color. Pages have colors with more contrast, see
+:mod:`fedcohort.report.page_assets`."""
 
 PAGE_PARTS, PAPER_PARTS = (4, 2, 1, 3, 6, 7, 9), (5, 2, 7, 1, 3, 6, 9)
 """The colors of classes that parts of bars have, in an order in which neighbors differ in lightness."""
