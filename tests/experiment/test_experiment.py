@@ -112,6 +112,16 @@ def test_a_field_of_a_class_without_a_type_says_what_is_missing(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("values", "words"),
+    [(range(1, 3), r"\[1, 2\]"), (np.array([0.5, 1.0]), r"\[0\.5, 1\.0\]"), ({4}, r"\[4\]"), ("ucb", r"\['ucb'\]")],
+)
+def test_values_of_a_sweep_that_are_no_list_are_shown_as_one(values: object, words: str) -> None:
+    """A range was suggested in brackets, which is refused as well."""
+    with pytest.raises(UsageError, match=f"should be a list of values, such as {words}$"):
+        Experiment(sweep={"selection.k": values})
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("round = 3", r"^round: unknown key; did you mean 'rounds'\?"),

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -17,10 +19,10 @@ from fedcohort.record import ClientRow, Run
 from fedcohort.report.charts.accuracy import differences
 from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.figures.chart_style import PAGE
+from fedcohort.report.figures.screen_words import CONTAINS_0
 from fedcohort.report.headline import headline_costs
 from fedcohort.report.headline.headline import answers
 from fedcohort.report.page import page
-from fedcohort.report.screen_words import CONTAINS_0
 from fedcohort.report.tables.table_rows import ledger_rows
 from fedcohort.study.compare_existing_runs import read
 from fedcohort.study.verdicts import about_more_seeds, most_advised, needed_seeds, rounded_seeds, seeds_to_be_clear
@@ -136,6 +138,31 @@ def test_equal_rows_are_not_compared_in_numbers(tmp_path: Path) -> None:
     found = said([*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", FIRST, selection=UCB)])["How sure?"]
     assert found == (
         "'uniform' and 'mine' are equal: the same clients in every round, and the same test accuracy in every seed."
+    )
+
+
+def test_means_that_differ_by_rounding_only_are_equal(tmp_path: Path) -> None:
+    """One of the two rows had "the highest test accuracy", and in the next sentence both had the same."""
+    first = [correct / 360 for correct in (297, 352, 288, 312, 295)]
+    others = [list(own) for own in permutations(first) if np.mean(own) != np.mean(first)]
+    assert others, "without a difference, this test says nothing"
+    for folder, own, other in (("a", first, others[0]), ("b", others[0], first)):
+        found = said(
+            [*runs_of(tmp_path / folder, "uniform", own), *runs_of(tmp_path / folder, "mine", other, selection=UCB)]
+        )
+        assert found["Which strategy?"].startswith(
+            "'uniform' and 'mine' have the highest test accuracy after the last round: "
+        )
+        assert found["How sure?"].startswith("'uniform' and 'mine' have the same mean test accuracy (")
+
+
+def test_corrections_for_rows_that_have_not_begun_are_explained_by_them(tmp_path: Path) -> None:
+    """The reason was "because differences at several points are tested", although there is no sweep."""
+    runs = [*runs_of(tmp_path, "uniform", FIRST), *runs_of(tmp_path, "mine", CLOSE, selection=UCB)]
+    found = dict(answers(gather(runs, planned=4))[0].answers)["How sure?"]
+    assert found[-1] == (
+        "The intervals and p-values here are corrected, because more rows are planned than have begun. The intervals in the table of "
+        "results are not, and therefore narrower."
     )
 
 

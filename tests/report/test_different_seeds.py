@@ -9,12 +9,13 @@ from fedcohort.record import ClientRow, Run
 from fedcohort.report.charts.sweeps import COLORS, studies
 from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.figures.chart_style import PAGE, paper
-from fedcohort.report.figures.panel_rows import LINES, about_lines
+from fedcohort.report.figures.panel_rows import LINES
+from fedcohort.report.notes.comparison_notes import notes
+from fedcohort.report.notes.shown_rows import about_lines
 from fedcohort.report.notes.unranked_rows import unranked
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.tables.paper_tables import to_latex
-from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import logging
 import re
 import struct
 import types
@@ -224,6 +225,22 @@ def test_a_bar_shows_rounds_and_runs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
     fedcohort.run_seeds(small(rounds=2, seeds=2, model="logistic"), runs=tmp_path, progress=True)
     assert "1 of 2 runs  50%" in capsys.readouterr().err
+
+
+def test_a_message_has_a_line_of_its_own_beside_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was written behind the bar, in the same line."""
+    handler = logging.StreamHandler()  # writes to stderr, as Python does for messages that nobody handles
+    progress_bar.log.addHandler(handler)
+    try:
+        with progress_bar.shown_progress(True) as (_, watch):
+            watch.begin(2)
+            progress_bar.log.warning("which clients")
+        progress_bar.log.warning("the bar is gone")
+    finally:
+        progress_bar.log.removeHandler(handler)
+    lines = [line.rpartition("\r")[2] for line in capsys.readouterr().err.split("\n")]
+    assert [line for line in lines if line.strip()] == ["which clients", "the bar is gone"]
+    assert progress_bar.log.filters == []
 
 
 def test_a_notebook_has_a_bar_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
-from fedcohort.report.terminal.comparison_notes import about_intervals
+from fedcohort.report.notes.comparison_notes import about_intervals
 from fedcohort.study.measure_differences import MEASURES
 from fedcohort.study.verdicts import difference_columns
 from tests.experiments import small
@@ -216,3 +216,22 @@ def test_the_command_refuses_a_measure_before_it_runs_anything(tmp_path: Path) -
         assert ran.exit_code == 2
         assert message in ran.output
         assert not (tmp_path / "runs").exists()
+
+
+def test_test_samples_of_every_client_measure_the_clients_without_a_setting(tmp_path: Path) -> None:
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 3)), columns=list("abc"))
+    table.assign(label=(table.a > 0).astype(int), client=np.repeat(["x", "y", "z"], 40)).to_csv(tmp_path / "own.csv")
+    file = tmp_path / "own.toml"
+    file.write_text(
+        'rounds = 2\ndata.name = "own.csv"\nmodel.name = "logistic"\nselection.k = 1\n'
+        '[[variants]]\nlabel = "two"\nselection.k = 2\n'
+    )
+    command = ["compare", str(file), "--runs", str(tmp_path / "runs"), "--measure", "worst_client_accuracy"]
+    ran = CliRunner().invoke(cli, command)
+    assert ran.exit_code == 0, ran.output
+    assert "worst_client_accuracy: mean accuracy of the tenth of the clients that have the lowest, %" in ran.output
+    assert ran.output.count("federation.partition: not given") == 1
+
+    mixed = CliRunner().invoke(cli, [*command, "--set", "federation.partition=iid", "--set", "federation.clients=3"])
+    assert mixed.exit_code == 2
+    assert "no run has it; set measures.clients_every = 1" in mixed.output

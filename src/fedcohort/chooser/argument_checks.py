@@ -13,13 +13,14 @@ from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Cohort, Outcome, Question
+from fedcohort.selection import Census, Cohort, Outcome, Question, Selector
 
 __all__ = [
     "as_numbers",
     "at_most_one",
     "check_outcome",
     "check_reported",
+    "check_selector",
     "checked_answers",
     "checked_asking",
     "checked_census",
@@ -34,6 +35,18 @@ __all__ = [
 
 MOST_SAMPLES = 2**53
 """Number that no number of samples reaches; larger floats cannot tell whole numbers apart."""
+
+
+def check_selector(selector: object) -> None:
+    """Refuse what is not a strategy.
+
+    Raises:
+        UsageError: it is another object, or a class.
+    """
+    if not isinstance(selector, Selector):
+        raise UsageError(
+            f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
+        )
 
 
 def checked_census(census: Census) -> Census:

@@ -20,6 +20,7 @@ from fedcohort.chooser.argument_checks import (
     at_most_one,
     check_outcome,
     check_reported,
+    check_selector,
     checked_asking,
     checked_census,
     checked_upload_times,
@@ -86,10 +87,7 @@ class Chooser:
     """
 
     def __init__(self, selector: Selector, census: Census, seed: int = 0, k: int | None = None) -> None:
-        if not isinstance(selector, Selector):
-            raise UsageError(
-                f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
-            )
+        check_selector(selector)
         seed, census = whole_number("seed", seed, 0), checked_census(census)
         census = dataclasses.replace(census, k=whole_number("k", census.k if k is None else k, 1))
         if census.k > census.num_clients:

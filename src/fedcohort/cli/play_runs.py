@@ -257,13 +257,14 @@ def _compared(
     from fedcohort.study.measure_differences import check_measures
     from fedcohort.study.run_comparison import compare
 
-    check_measures(measures, experiment)
+    given = Given(data_dir=data_dir)
     if jobs > 1 and click.get_current_context().meta.get("fedcohort.track"):
         raise UsageError(f"--jobs {jobs}: trackers work with one process only; leave out --track, or use --jobs 1")
     with watching(experiment.cells(), quiet) as progress:
+        check_measures(measures, experiment, given)
         return compare(
             experiment,
-            Given(data_dir=data_dir),
+            given,
             runs=runs,
             progress=progress,
             jobs=jobs,

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_measured, as_series, same_length
+from fedcohort.measures.argument_checks import as_measured, as_series, same_length
 
 __all__ = [
     "AccuracyOverClients",

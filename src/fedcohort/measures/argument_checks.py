@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 
 __all__ = [
-    "Values",
     "as_counts",
     "as_measured",
     "as_rewards",
@@ -16,8 +16,6 @@ __all__ = [
     "distinct_clients",
     "same_length",
 ]
-
-Values = NDArray[np.float64]
 
 
 def as_series(values: ArrayLike, name: str) -> Values:
@@ -51,7 +49,7 @@ def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
         raise UsageError(f"{a_name} has {len(a)} entries, {b_name} {len(b)}; they must have the same number")
 
 
-def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[NDArray[np.int64]]]:
+def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[Indices]]:
     """The reward matrix, and the distinct clients of each round."""
     matrix = np.asarray(rewards, np.float64)
     if matrix.ndim != 2 or not matrix.size:
@@ -63,7 +61,7 @@ def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Val
     return matrix, distinct_clients(selections, matrix.shape[1])
 
 
-def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[NDArray[np.int64]]:
+def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[Indices]:
     """The distinct clients of each round."""
     chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
     for t, clients in enumerate(chosen, start=1):

@@ -5,8 +5,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_measured, as_series
+from fedcohort.measures.argument_checks import as_measured, as_series
 from fedcohort.measures.seeds import mean_sd
 
 __all__ = ["forgetting", "largest_drop", "tail_sd"]

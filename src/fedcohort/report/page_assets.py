@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from fedcohort.core.errors import UsageError
 from fedcohort.core.files.durable_files import replace_file
 from fedcohort.report.figures.chart_style import ink_on
-from fedcohort.report.screen_words import for_screens
+from fedcohort.report.figures.screen_words import for_screens
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -1,5 +1,6 @@
 """A progress bar for Python and notebooks, made by tqdm: how many runs are finished, and the round of the one that is played."""
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from fedcohort.runs.play_run import Progress
 
 __all__ = ["ProgressBar", "in_notebook", "shown_progress"]
+
+log = logging.getLogger("fedcohort")
+"""Its messages are written above the bar."""
 
 
 def in_notebook() -> bool:
@@ -45,6 +49,12 @@ class ProgressBar(Watch):
                 leave=False,
                 bar_format="{desc} {percentage:3.0f}% |{bar}| {elapsed}<{remaining}",
             )
+        log.addFilter(self._make_room)
+
+    def _make_room(self, _: logging.LogRecord) -> bool:
+        """Clear the line of the bar before a message is written, which would otherwise go on in this line."""
+        self._bar.clear()
+        return True
 
     def __call__(self, cell: Cell, row: RoundRow) -> None:
         """Show a round that was played."""
@@ -65,6 +75,7 @@ class ProgressBar(Watch):
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
+            log.removeFilter(self._make_room)
             self._bar.close()
 
 

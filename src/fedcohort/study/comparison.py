@@ -275,7 +275,7 @@ class Comparison:
         checked = [
             Checked(row.label, self.measured(i), int(reached[i]), self._target_of(i)) for i, row in enumerate(self.rows)
         ]
-        return findings(checked, self.score, self.verdicts)
+        return findings(checked, self.score, self.verdicts, self.planned)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":

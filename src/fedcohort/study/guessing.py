@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Guessing", "diverged_seeds", "equal_test_labels", "guessing", "hardly_above_chance"]
+__all__ = ["Guessing", "diverged_seeds", "equal_test_labels", "guessed_score", "guessing", "hardly_above_chance"]
 
 ABOVE_CHANCE = 0.25
 """A mean of up to this small an excess over chance, see :func:`_level`, is at chance."""
@@ -58,6 +58,18 @@ def hardly_above_chance(runs: Sequence[Measured]) -> bool:
     number, means = _over_classes(runs)
     varied = len(set(means)) > 1  # equal accuracies have an interval without width, which proves nothing
     return number >= 2 and varied and _told_from_chance(number, means) and guessing(runs) is not None
+
+
+def guessed_score(*rows: Sequence[Measured]) -> str:
+    """What is at chance in the rows of :func:`guessing`: the mean accuracy over classes, if the accuracy over samples is higher in one
+    of them, because most test samples are of a class that its models recognize; otherwise simply the test accuracy."""
+    return "mean test accuracy over classes" if any(map(_higher_over_samples, rows)) else "test accuracy"
+
+
+def _higher_over_samples(runs: Sequence[Measured]) -> bool:
+    """Whether the accuracy over samples is above chance."""
+    number, _ = _over_classes(runs)
+    return number > 1 and float(np.mean([run.accuracy for run in runs])) > _level(number, SMALL_EXCESS)
 
 
 def _over_classes(runs: Sequence[Measured]) -> tuple[int, list[float]]:

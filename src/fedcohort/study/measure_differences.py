@@ -12,8 +12,10 @@ from fedcohort import measures
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.plugins import short_name
 from fedcohort.core.words.score_style import ScoreStyle
-from fedcohort.experiment import Experiment
+from fedcohort.experiment import Cell, Experiment
+from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
+from fedcohort.runs.run_data import load_data, on_data
 from fedcohort.study.measured_values import Result, plain
 from fedcohort.study.rows.comparison_row import Row
 from fedcohort.study.rows.references import Group
@@ -145,7 +147,7 @@ def measure_of(name: object, own: Sequence[str]) -> Measure:
     return MEASURES[name]
 
 
-def check_measures(names: Iterable[str], experiment: Experiment) -> None:
+def check_measures(names: Iterable[str], experiment: Experiment, given: Given) -> None:
     """Refuse measures that no row of an experiment will have, before anything is run.
 
     Raises:
@@ -157,8 +159,19 @@ def check_measures(names: Iterable[str], experiment: Experiment) -> None:
     for name in names:
         measure = measure_of(name, own)
         section, _, key = measure.setting.partition(".")
-        if section and not any(getattr(getattr(row, section), key) for row in rows):
+        is_set = not section or any(getattr(getattr(row, section), key) for row in rows)
+        if not is_set and not (measure.setting == _CLIENTS and any(_tests_clients(row, given) for row in rows)):
             raise UsageError(measure.missing)
+
+
+def _tests_clients(row: Experiment, given: Given) -> bool:
+    """Whether clients have test samples of their own, so that every evaluation on the test set measures them."""
+    if label_kind(row.training) == "numbers":
+        return False
+    settled = on_data(Cell("", row.seed, row.single(row.seed)), given).experiment
+    partition = settled.federation.partition
+    natural = partition.name == "natural" or partition.parameters.get("natural") is True
+    return natural and load_data(settled, given)[0].test_clients is not None
 
 
 def value_of(measure: Measure, result: Result, measured: Measured, target: float) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic_core import ErrorDetails
 
-from fedcohort.core.errors import shown
+from fedcohort.core.errors import LONGEST_VALUE, shown
 
 __all__ = ["Place", "expected", "place_in"]
 
@@ -166,4 +166,13 @@ def _list(value: object, place: Place, types: list[object]) -> str:
         return f"{words}, each under [[{'.'.join(place.keys)}]]"
     if place.in_table and isinstance(value, Mapping) and value:
         return f'{words}; a key with dots is written in quotes, "{place.keys[-1]}.{next(iter(value))}" = […]'
-    return f"{words}, such as [{shown(value)}]" if place.in_table else words
+    return f"{words}, such as {shown(_entries(value))}" if place.in_table else words
+
+
+def _entries(value: object) -> list[object]:
+    """The list that was probably meant: the values of a range, a set or an array, or else the value alone."""
+    if isinstance(value, range | set) and len(value) <= LONGEST_VALUE:
+        return list(value)
+    to_list = getattr(value, "tolist", None)
+    found = to_list() if callable(to_list) else value
+    return found if isinstance(found, list) else [value]

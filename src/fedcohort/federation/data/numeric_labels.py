@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
 from fedcohort.core.words.formatted_values import number
+from fedcohort.federation.data.array_checks import as_array
 
 __all__ = ["BINS", "NumericLabels", "bin_edges", "bin_names", "binned", "check_numbers", "label_scale", "readable"]
 
@@ -53,12 +54,9 @@ def check_numbers(values: object, where: str) -> Values:
     """Labels as float64 [N].
 
     Raises:
-        UsageError: they are not numbers [N], or some are NaN or infinite.
+        UsageError: they are not numbers [N], or some are masked, NaN or infinite.
     """
-    try:
-        labels = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"{where} labels: not an array ({error})") from None
+    labels = as_array(values, f"{where} labels")
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "biuf":
         raise UsageError(f"{where} labels: {labels.dtype} {list(labels.shape)}; must be numbers [N], and not empty")
     numbers = labels.astype(np.float64)

@@ -16,6 +16,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines.base import ClientError, Later
+from fedcohort.engines.client_answers import received_for
 from fedcohort.engines.local_engine import AHEAD_BYTES, LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.answer_notes import first_notes, unanswered
@@ -215,8 +216,8 @@ class GridEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`~fedcohort.engines.base.Engine`. A client without a usable answer has NaN, and a note says why."""
-        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
-        words = self._words(ASK, model, t) | {"received": broadcast, "question": question.to_json()}
+        received = received_for(question, algorithm)
+        words = self._words(ASK, model, t) | {"received": received, "question": question.to_json()}
         values, reasons = np.full((len(clients), question.numbers), np.nan), {}
         position = {client: i for i, client in enumerate(clients.tolist())}
         requests, groups = self._requests(words, {client: {} for client in position})

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedcohort.experiment import Experiment
     from fedcohort.study.comparison import Comparison
 
-__all__ = ["about_own_versions", "unpublished"]
+__all__ = ["about_own_versions", "mark_of", "unpublished"]
 
 SHOWN = 6
 """Largest number of rows that the sentence names."""
@@ -27,6 +27,12 @@ def unpublished(experiment: "Experiment", meta: Mapping[str, str]) -> list[str]:
     if (title := meta.get("algorithm", "")).endswith("(ours)"):
         sentences.append(f"{title}: its source has no such local optimizer")
     return sentences
+
+
+def mark_of(experiment: "Experiment", meta: Mapping[str, str]) -> str:
+    """``own version`` for a row with such a part of FedCohort, ``own method`` for one with such parts of the user only, or empty."""
+    built_in = [_of_fedcohort(experiment, name) for name in _own_parts(experiment, meta)]
+    return "own version" if any(built_in) else "own method" if built_in else ""
 
 
 def about_own_versions(compared: "Comparison") -> str:

@@ -14,7 +14,7 @@ from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.notes.failed_training import failed
-from fedcohort.report.notes.own_versions import unpublished
+from fedcohort.report.notes.own_versions import mark_of, unpublished
 from fedcohort.report.notes.seed_notes import own_seeds
 from fedcohort.report.notes.unranked_rows import unranked
 from fedcohort.report.tables.best_cells import mark_best
@@ -155,6 +155,7 @@ def result_rows(story: Story) -> list[dict[str, Any]]:
                 "strategy": strategy,
                 "verdict": own["verdict"],
                 "p_holm": Cell(formatted_values.verdict(own["verdict"], own["p_holm"]), own["p_holm"]),
+                "mark": mark_of(compared.rows[i].experiment, meta),
                 "status": unpublished(compared.rows[i].experiment, meta),
                 "difference": Cell(
                     "–"
