@@ -85,10 +85,8 @@ def _about_histogram(error: BaseException) -> str:
         strategy = frame.f_locals.get("self")
         if isinstance(strategy, Selector) and "histogram" in frame.f_code.co_names:
             needs = strategy.needs | {"histogram"}
+            if needs == strategy.needs:
+                return ""
             declared = f"needs = frozenset({{{', '.join(map(repr, sorted(needs)))}}})"
-            return (
-                ""
-                if needs == strategy.needs
-                else f"census.histogram is None: add {declared} to {type(strategy).__name__}"
-            )
+            return f"census.histogram is None: add {declared} to {type(strategy).__name__}"
     return ""
