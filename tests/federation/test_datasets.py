@@ -711,7 +711,7 @@ def test_an_entry_that_is_a_file_is_replaced(own_cache):
 def test_what_a_killed_process_left_is_cleared_away(tmp_path, own_cache):
     folder = str(image_folder(tmp_path / "pets"))
     code = (
-        "import os, signal, sys; from fedcohort.federation import images, load_dataset;"
+        "import os, signal, sys; from fedcohort.federation.data import images, load_dataset;"
         "images._decode_image = lambda *args: os.kill(os.getpid(), signal.SIGKILL); load_dataset.load(sys.argv[1])"
     )
     assert subprocess.run([sys.executable, "-c", code, folder], timeout=120).returncode == -9
