@@ -155,9 +155,10 @@ def check_classes(
 
 
 def mention_untrained_class(
-    classes: Sequence[str], train: NDArray[np.int64], test: NDArray[np.int64], where: str, samples: str = "samples"
+    classes: Sequence[str], train: NDArray[np.int64], test: NDArray[np.int64], where: str, *, are_images: bool
 ) -> None:
     """Mention a class with test samples and without training samples, as another name or number in one of the splits makes it."""
+    samples = "images" if are_images else "samples"
     for c in np.setdiff1d(test, train)[:1]:
         log.warning(
             "%s: class '%s' has test %s (%d) and no training %s; if it has another name in the training %s, rename it",

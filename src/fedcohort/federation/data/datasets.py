@@ -212,9 +212,7 @@ def from_arrays(
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
     _check_same_samples(train_features, test_features, where)
     classes = check_classes(classes, train_labels, test_labels, where)
-    if not numeric:
-        kind = "images" if train_features.ndim > 2 else "samples"
-        mention_untrained_class(classes, train_labels, test_labels, where, kind)
+    mention_untrained_class(classes, train_labels, test_labels, where, are_images=train_features.ndim > 2)
     train_ids, test_ids, client_names = numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
     numeric_labels = numbers if numeric else ()
