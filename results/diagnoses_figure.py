@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pandas as pd
 
-from fedcohort.report.charts.layers import layered, with_properties
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import layered, with_properties
 from results.diagnoses import BINS
 
 if TYPE_CHECKING:

@@ -159,6 +159,25 @@ def test_imports_between_files_have_no_cycle() -> None:
     TopologicalSorter(graph).prepare()
 
 
+def inner_imports() -> dict[str, set[str]]:
+    """The packages inside packages, such as ``report.charts``, and the others that the files of each of them import."""
+    inner = {path.parent for path in map(Path, files()) if len(path.parts) > 2}
+    graph: dict[str, set[str]] = {path.as_posix(): set() for path in inner}
+    for line, _ in internal_imports():
+        importer, imported = Path(line.file).parent.as_posix(), "/".join(line.module.split(".")[1:3])
+        if importer in graph and imported in graph and importer != imported:
+            graph[importer].add(imported)
+    return graph
+
+
+def test_packages_inside_packages_have_no_import_cycle() -> None:
+    """They had one in the package ``report``: in figures, charts, notes, tables, the headline and the terminal."""
+    graph = inner_imports()
+    assert {"report/charts", "training/stack"} <= graph.keys()
+    assert sum(len(imported) for imported in graph.values()) > 30
+    TopologicalSorter(graph).prepare()
+
+
 def test_no_file_is_too_long() -> None:
     lengths = {
         path.relative_to(SOURCE).as_posix(): len(path.read_text("utf-8").splitlines()) for path in SOURCE.rglob("*.py")
@@ -258,3 +277,19 @@ def test_random_draws_use_explicit_generators_and_files_no_pickle(file: str) -> 
             if name in ("torch.save", "torch.load") or "allow_pickle" in keywords:
                 wrong.append(f"{file}:{node.lineno}: {name} pickles")
     assert not wrong
+
+
+# --- where tests lie ----------------------------------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+
+
+def test_a_test_of_one_module_lies_in_the_folder_of_its_package() -> None:
+    """``tests/training/networks/test_mixed_samples.py`` tests ``training/networks/mixed_samples.py``."""
+    folders: dict[tuple[str, str], set[Path]] = {}
+    for path in map(Path, files()):
+        folders.setdefault((path.parts[0], path.stem), set()).add(path.parent)
+    found = [path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py"))]
+    own = {test: folders.get((test.parts[0], test.stem.removeprefix("test_"))) for test in found}
+    assert sum(folder is not None for folder in own.values()) > 100
+    assert not [str(test) for test, folder in own.items() if folder is not None and test.parent not in folder]

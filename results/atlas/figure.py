@@ -6,8 +6,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from fedcohort.report.charts.layers import layered, with_properties
 from fedcohort.report.figures.figure import Figure, Panel, View
+from fedcohort.report.figures.layers import layered, with_properties
 from fedcohort.study.verdicts import BETTER, WORSE
 from results.atlas.means import OBJECTIVES, REFERENCE, Findings
 

@@ -1,7 +1,7 @@
 """Hostile and damaged data files: images, parquet, npz, folders, arrays and cache entries that no program should trust.
 
 Each loads and is valid, or is refused in one line; nothing of it is executed, nothing is printed. The generator is
-:mod:`tests.federation.hostile_files`.
+:mod:`tests.federation.data.hostile_files`.
 """
 
 import importlib
@@ -38,7 +38,7 @@ class DataFiles(Attack):
 
     def _try(self, number: int) -> int:
         """Play the data files, and print what is wrong; 1 if something is."""
-        files = importlib.import_module("tests.federation.hostile_files")
+        files = importlib.import_module("tests.federation.data.hostile_files")
         wrong = 0
         for case in itertools.islice(files.cases(self.seed, BLOCK * (number + 1)), BLOCK * number, None):
             folder = self.place / "data"

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from fedcohort.federation.data.load_dataset import load
 from tests.cli.test_cli import call, refused
-from tests.federation.test_datasets import image_folder
+from tests.federation.data.test_datasets import image_folder
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from tests.engines.process_engine import Pool, ProcessEngine
 from tests.experiments import small
 from tests.repetitions import slow_after
 from tests.run_states import a_run_state
-from tests.training.test_chance import Chancy
+from tests.training.test_networks_that_draw import Chancy
 
 SELECTIONS: list[dict[str, Any]] = [
     {"name": "uniform"},

@@ -9,7 +9,7 @@ from fedcohort.core.parameters import NotInKey, in_key, parameters
 from fedcohort.experiment import Experiment
 
 STRATEGY = """from fedcohort.core.parameters import parameters
-from fedcohort.selection.strategies.uniform import Uniform
+from fedcohort.selection import Uniform
 
 @parameters
 class First(Uniform):
@@ -65,7 +65,7 @@ KEYS = {
     "loss": "35854e6fc05b",
     "overrides": "961b3336fced",
     "given in Python": "4009574a3c56",
-    "plug-in file": "4d9293c2911f",
+    "plug-in file": "113c7266533c",
     "trace file": "b66ea9ec6616",
     "trace file that is gone": "d3378665aec8",
 }

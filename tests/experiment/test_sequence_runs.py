@@ -237,3 +237,19 @@ def test_tokens_without_a_named_partition(tmp_path: Path) -> None:
 def test_tokens_are_not_standardised() -> None:
     with pytest.raises(UsageError, match=r"data.standardise = True: dialogue has sequences of tokens"):
         fedcohort.load_dataset("dialogue", standardise=True)
+
+
+def test_the_dialogue_has_its_roles_as_clients_unless_a_partition_is_named(tmp_path: Path) -> None:
+    """The default partition divides by class, which sequences with a label for each token do not have."""
+    bare = fedcohort.Experiment(
+        name="talk", rounds=1, seeds=1, data={"name": "dialogue"}, model=LSTM, selection={"k": 2}
+    )
+    run = fedcohort.run(bare.with_overrides({"training": {"epochs": 1}}), runs=tmp_path)
+    assert (run.experiment.federation.clients, run.experiment.federation.partition.name) == (24, "natural")
+    few = fedcohort.run(bare.with_overrides({"federation": {"clients": 5}}), runs=tmp_path)
+    assert (few.experiment.federation.clients, few.experiment.federation.partition.name) == (5, "natural")
+    named = {"federation": {"clients": 5, "partition": "dirichlet_class"}}
+    with pytest.raises(UsageError, match="'dirichlet_class': divides samples by their class"):
+        fedcohort.run(bare.with_overrides(named), runs=tmp_path)
+    numbers = bare.with_overrides({"federation": {"partition": "iid"}})
+    assert fedcohort.run(numbers, runs=tmp_path).experiment.federation.clients == bare.federation.clients

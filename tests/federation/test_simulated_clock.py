@@ -190,6 +190,12 @@ def test_what_is_known_of_a_late_client_is_a_lower_bound_for_nominal_work() -> N
     assert other.durations[1] == 12.0  # it needs 15 for half of the work, of which sending may be the most
 
 
+def test_how_much_a_late_client_did_before_it_stopped_is_unknown() -> None:
+    c, cohort = clock([10, 20, 30], deadline=24.0), np.array([1, 2])
+    list(c.settle(1, updates([1, 2], work=1.0), cohort=cohort, requested=np.array([4.0, 4.0])))
+    assert c.durations[1:].tolist() == [20.0, 6.0]  # client 1 was in time, and reported its work
+
+
 @pytest.mark.parametrize(
     ("c", "k", "selected"),
     [

@@ -171,6 +171,11 @@ def test_runs_without_a_test_accuracy_can_be_read(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "was not tested in any of its 2 rounds" in text
     assert "Target accuracy: none, because no row has a test accuracy." in text
+    results = text[text.index('<table id="results"') :].partition("</table>")[0]
+    assert "rounds to" not in results, "a column without any value"
+    assert "_to_target" not in results
+    head, _, body = results.partition("</thead>")
+    assert head.count("<th ") == body.count("<th ") + body.count("<td "), "one row, with a cell below each heading"
 
 
 def test_times_are_those_of_the_replies_and_costs_are_billed(tmp_path: Path) -> None:

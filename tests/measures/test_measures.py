@@ -625,3 +625,14 @@ def test_importing_measures_imports_neither_scipy_torch_nor_pandas():
     code = "import sys, fedcohort.measures; print([m for m in ('scipy', 'torch', 'pandas') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_masked_values_are_values_that_are_not_known() -> None:
+    """They were used as if they had no mask."""
+    series = np.ma.array([0.1, 0.9, 0.3], mask=[False, True, False])
+    assert best_accuracy(series) == 0.3
+    assert final_accuracy(np.ma.array([0.1, 0.9, 0.3], mask=[False, False, True])) == 0.9
+    assert over_clients(series).mean == pytest.approx(0.2)
+    assert measures.conformal.quantile(series, alpha=0.4) == math.inf
+    with pytest.raises(UsageError, match="counts must be finite"):
+        jain(series)

@@ -140,8 +140,9 @@ def test_rhfl(fresh_adam: bool, times: list[int]) -> None:
     for t, clients in enumerate([[0, 1, 2, 3], [0, 2], [0, 1, 3], [2], [1, 2, 3]], start=1):
         models, losses = {i: a_model(10 * t + i) for i in clients}, {i: float(draw.uniform(0.5, 3)) for i in clients}
         fall = {i: max(0.0, (previous.get(i, 0.0) - losses[i]) / losses[i]) for i in clients}
-        trust = {i: math.exp(2 * fall[i] / sum(fall.values()) if sum(fall.values()) else 0.0) for i in clients}
-        W = {i: trust[i] / sum(trust.values()) for i in clients}
+        total = sum(times[i] * fall[i] for i in clients)
+        trust = {i: math.exp(2 * fall[i] / total if total else 0.0) for i in clients}
+        W = {i: trust[i] / sum(times[j] * trust[j] for j in clients) for i in clients}
         previous |= losses
         aligned = {i: free(models[i]) for i in clients}
         adams = {i: torch.optim.Adam(aligned[i].values(), 0.01) for i in clients}

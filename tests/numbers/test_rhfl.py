@@ -207,6 +207,18 @@ def test_a_client_drawn_twice_counts_twice() -> None:
     assert bits(aligned) != bits(merge(RHFL(weights="uniform"), THREE[:2]))
 
 
+@pytest.mark.parametrize("align_epochs", [0, 2])
+def test_a_client_drawn_twice_is_as_two_clients_with_its_model_and_loss(align_epochs: int) -> None:
+    """In the second round, after losses that fell: the sum over q then has that of this client twice, too."""
+    results = []
+    for clients, multiplicity in (([0, 1], {0: 2}), ([0, 3, 1], {})):
+        algorithm = RHFL(align_epochs=align_epochs, weights="uniform", beta=2.0)
+        merge(algorithm, [update(i, linear(i), 3.0) for i in (0, 1, 3)])
+        later = [update(i, linear(i % 3), 2.5 if i == 1 else 1.0) for i in clients]
+        results.append(merge(algorithm, later, members=dataclasses.replace(MEMBERS, multiplicity=multiplicity)))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
 def test_weight_modes_that_are_no_average_are_rejected() -> None:
     with pytest.raises(UsageError, match=r"^algorithm\.weights = 'scaled': RHFL averages"):
         RHFL(weights="scaled")
@@ -230,8 +242,10 @@ def test_runs_with_plain_loss_and_without_alignment_are_bit_identical_to_fedavg(
     assert (plain.path / "model.safetensors").read_bytes() == (average.path / "model.safetensors").read_bytes()
 
 
-def test_clients_send_their_loss_under_the_received_model() -> None:
-    with a_run_state(Given(algorithm=RHFL()), **SETTING) as run_state:
+@pytest.mark.parametrize("augment", ["none", "flip", "flip_shift"])
+def test_clients_send_their_loss_under_the_received_model(augment: str) -> None:
+    """The images are those that the client has, also if training changes them at random."""
+    with a_run_state(Given(algorithm=RHFL()), **SETTING, training={"augment": augment}) as run_state:
         engine: Any = run_state.engine
         [sent] = engine.train(run_state.model, 1, Cohort(np.array([3])), run_state.algorithm)
         data = engine.federation.client(3)

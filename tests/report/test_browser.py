@@ -271,6 +271,32 @@ def test_everybody_can_read_it(browser: Any, file: str, scheme: str) -> None:
     page.close()
 
 
+def test_costs_that_only_some_seeds_have_do_not_make_the_table_of_results_too_wide(browser: Any, file: str) -> None:
+    """A race gives most rows other seeds, so that all costs of the target have a number of seeds, and all scores their seeds."""
+    watched = Watched(browser)
+    page = watched.open(file)
+    fits = """texts => {
+        const table = document.querySelector("#results"), rows = [...table.tBodies[0].rows].slice(0, 4);
+        table.className = "wide";
+        for (const row of rows) for (const [field, text] of Object.entries(texts))
+            row.querySelector(`[data-field=${field}]`).innerHTML = text;
+        return [table.parentElement.scrollWidth, table.parentElement.clientWidth];
+    }"""
+    texts = {
+        "accuracy": "<strong>48.7</strong> <span class=sd>± 15.5</span><br><small>seeds 0 to 29</small>",
+        "difference": "−11.5 <small>[−11.5, +12.9]</small>",
+        "p_holm": "not clear, 0.91",
+        "rounds_to_target": "5.3 (18/30)",
+        "time_to_target": "1,317 (18/30)",
+        "bytes_to_target": "812 kB (18/30)",
+        "bytes": "924 kB",
+        "wall_seconds": "0.090 s",
+    }
+    needed, room = page.evaluate(fits, texts)
+    assert needed <= room
+    page.close()
+
+
 def test_a_phone_is_wide_enough(browser: Any, file: str) -> None:
     watched = Watched(browser, viewport={"width": 375, "height": 700})
     page = watched.open(file)

@@ -20,7 +20,7 @@ from fedcohort.report.page import gallery
 from fedcohort.study.profile.batch_size_profile import Profile, recommend
 from tests.report.test_browser import Watched, browser, pytestmark
 from tests.report.test_pointer import opened_file
-from tests.study.test_batch_size_profile import SIZES
+from tests.study.profile.test_batch_size_profile import SIZES
 
 __all__ = ["browser", "pytestmark"]
 

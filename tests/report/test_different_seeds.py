@@ -9,18 +9,19 @@ from fedcohort.record import ClientRow, Run
 from fedcohort.report.charts.sweeps import COLORS, studies
 from fedcohort.report.data.report_data import Story, gather
 from fedcohort.report.figures.chart_style import PAGE, paper
-from fedcohort.report.figures.panel_rows import LINES, about_lines
+from fedcohort.report.figures.panel_rows import LINES
+from fedcohort.report.notes.comparison_notes import notes
+from fedcohort.report.notes.shown_rows import about_lines
 from fedcohort.report.notes.unranked_rows import unranked
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures
 from fedcohort.report.tables.paper_tables import to_latex
-from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.measures_notes import about_rows
 from fedcohort.study.comparison import Comparison
 from tests.experiments import UCB
 from tests.records import exchange, played, written
+from tests.report.headline.test_headline import BETTER, FIRST, runs_of, said
 from tests.report.pages import Page, caption
-from tests.report.test_answers import BETTER, FIRST, runs_of, said
 
 WORDS = "Means over different seeds can differ by their seeds alone: compare rows by differences over the seeds that both have."
 

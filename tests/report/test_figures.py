@@ -18,11 +18,11 @@ from fedcohort.report.charts.axes_and_legends import legend_columns as columns
 from fedcohort.report.charts.score_functions import score_functions
 from fedcohort.report.charts.sweeps import swept
 from fedcohort.report.data.report_data import find_runs, gather
-from fedcohort.report.figures.chart_style import DASHES, STRATEGIES, SYMBOLS, WIDTHS, paper
+from fedcohort.report.figures.chart_style import CLASSES, DASHES, PAGE, PAGE_PARTS, STRATEGIES, SYMBOLS, WIDTHS, paper
 from fedcohort.report.figures.figure import Panel, View
 from fedcohort.report.figures.panel_rows import OWN_COLORS
 from fedcohort.report.figures.paper_figures import _wrap_title, composed, converted, draw, drawn_to_width
-from fedcohort.report.page_assets import DARK_STRATEGIES, LIGHT_STRATEGIES
+from fedcohort.report.page_assets import DARK_CLASSES, DARK_STRATEGIES, LIGHT_CLASSES, LIGHT_STRATEGIES, style
 from fedcohort.report.page_sections import figures
 from tests.experiments import UCB, small
 from tests.repetitions import slow_after
@@ -116,6 +116,46 @@ def test_no_two_strategies_have_nearly_the_same_color(colors: tuple[str, ...]) -
     distances = [float(np.linalg.norm(lab(a) - lab(b))) for a, b in combinations(colors, 2)]
     assert len(distances) == 28
     assert min(distances) >= 24
+
+
+VISIONS = {
+    "all": np.eye(3),
+    "protanopia": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "deuteranopia": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritanopia": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
+"""What is left of linear red, green and blue (Machado, Oliveira and Fernandes 2009, severity 1)."""
+
+
+def as_seen(color: str, vision: str) -> str:
+    """The color that readers with normal color vision see as others see this one."""
+    own = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(own <= 0.04045, own / 12.92, ((own + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(VISIONS[vision] @ linear, 0, 1)
+    coded = np.where(seen <= 0.0031308, 12.92 * seen, 1.055 * seen ** (1 / 2.4) - 0.055)
+    return "#" + "".join(f"{round(255 * part):02X}" for part in coded)
+
+
+@pytest.mark.parametrize(("colors", "ground"), [(LIGHT_CLASSES, "#FFFFFF"), (DARK_CLASSES, "#14181D")])
+def test_colors_of_classes_are_seen_on_the_page_and_told_apart(colors: tuple[str, ...], ground: str) -> None:
+    """The sky blue, sand and gray of the scheme for papers had a contrast of less than 2 to a white page."""
+    levels = [(luminance_of(color) + 0.05) / (luminance_of(ground) + 0.05) for color in colors]
+    assert min(max(level, 1 / level) for level in levels) >= 3
+    for vision in VISIONS:
+        seen = [lab(as_seen(color, vision)) for color in colors]
+        distances = [float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)]
+        assert min(distances) >= 11, vision
+    assert len(set(colors)) == len(CLASSES) == 10
+
+
+@pytest.mark.parametrize(
+    ("heat", "cold", "colors"), [("#17508F", "#B3530A", LIGHT_CLASSES), ("#7DB8F0", "#F0A05C", DARK_CLASSES)]
+)
+def test_parts_of_bars_on_the_page_are_told_apart_in_grey(heat: str, cold: str, colors: tuple[str, ...]) -> None:
+    assert f"--heat:{heat.lower()};--cold:{cold.lower()}" in style()
+    assert PAGE.parts(9) == ["var(--heat)", "var(--cold)", *(f"var(--c{i})" for i in PAGE_PARTS)]
+    levels = [luminance_of(color) + 0.05 for color in (cold, *(colors[i] for i in PAGE_PARTS))]
+    assert min(max(a / b, b / a) for a, b in pairwise(levels)) > 1.4
 
 
 def test_strategies_are_told_apart_in_grey_and_by_shape() -> None:

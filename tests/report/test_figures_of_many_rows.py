@@ -15,7 +15,7 @@ from fedcohort.report.figures.panel_rows import NAMES
 from fedcohort.report.figures.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.page_sections import figures
 from tests.records import exchange
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS = 38

@@ -14,7 +14,7 @@ from fedcohort.report.figures.file_names import distinct, file_name, of_rows
 from fedcohort.report.figures.paper_figures import CAPTIONS, composed, draw, export
 from fedcohort.report.page_sections import about_single_rows, figures
 from tests.experiments import UCB, small
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 from tests.report.test_figures_of_many_rows import SVG, inside
 
 ALPHAS = (0.1, 1.0, 10.0)

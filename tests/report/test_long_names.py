@@ -7,7 +7,7 @@ import pytest
 from fedcohort.report.data.report_data import gather
 from fedcohort.report.figures.shortened_names import NUMBER, short
 from fedcohort.report.page import page as report
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium
 

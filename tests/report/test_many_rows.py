@@ -13,7 +13,7 @@ from fedcohort.report.figures.panel_rows import NAMES
 from fedcohort.report.page import page as report
 from tests.experiments import UCB, small
 from tests.records import exchange
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium
 

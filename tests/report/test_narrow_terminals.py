@@ -27,7 +27,7 @@ from fedcohort.study.decisions.explain_decision import Asked, explain
 from tests.experiments import small
 from tests.records import played
 from tests.report.conftest import runs
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 __all__ = ["runs"]
 

@@ -24,8 +24,8 @@ from fedcohort.report.tables.table_rows import failed_rows
 from fedcohort.report.terminal.measures_notes import about_rows
 from tests.experiments import UCB
 from tests.records import exchange, played, written
+from tests.report.headline.test_headline import runs_of
 from tests.report.pages import Page
-from tests.report.test_answers import runs_of
 
 
 def texts(runs: list[Run]) -> dict[str, str]:

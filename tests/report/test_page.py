@@ -20,9 +20,9 @@ from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.record import Run
 from fedcohort.record.database import SEALED
-from fedcohort.report.charts.layers import Layers
 from fedcohort.report.data.report_data import find_runs, gather
 from fedcohort.report.figures.chart_style import PAGE, paper
+from fedcohort.report.figures.layers import Layers
 from fedcohort.report.live.live_server import Live
 from fedcohort.report.page import page
 from fedcohort.report.page_sections import figures

@@ -10,7 +10,7 @@ from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
 from tests.experiments import UCB
 from tests.records import played, written
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium
 

@@ -9,7 +9,7 @@ import pytest
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import gather
 from fedcohort.report.page import page as report
-from tests.report.test_answers import swept
+from tests.report.headline.test_headline import swept
 from tests.report.test_browser import Watched, browser
 from tests.report.test_browser import pytestmark as needs_chromium
 

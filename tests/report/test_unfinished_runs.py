@@ -1,6 +1,7 @@
 """Pages and figures of unfinished runs say how far they are, and compare no rows after unequal numbers of rounds."""
 
 import html
+import math
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,22 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder = tmp_path_factory.mktemp("uneven")
     ended = runs_of(folder, "ended", 6, finished=True)
     return gather([*ended, *runs_of(folder, "stopped", 2, finished=False, selection=UCB)])
+
+
+def test_runs_that_were_not_tested_after_their_last_round_are_compared_after_another_one(tmp_path: Path) -> None:
+    """With measures.evaluate_every = 2, the accuracy of round 4 was said to be that after the last round so far, which is round 5."""
+    settings: dict[str, Any] = {"rounds": 8, "measures": {"evaluate_every": 2}}
+    rounds = [played(t, [0], test_accuracy=math.nan if t % 2 else 0.1 * t + 0.4) for t in range(1, 6)]
+    runs = {
+        last: [
+            written(tmp_path / f"{label}{last}", rounds[:last], label=label, **settings)
+            for label in ("uniform", "mine")
+        ]
+        for last in (1, 4, 5)
+    }
+    when = {last: compared.when for last, own in runs.items() if (compared := gather(own).comparison) is not None}
+    so_far = "after the last round so far"
+    assert when == {1: so_far, 4: so_far, 5: "after round 4"}
 
 
 def test_every_caption_of_a_paper_says_that_runs_are_not_finished(uneven: Story, tmp_path: Path) -> None:

@@ -60,6 +60,22 @@ def test_a_question_that_trains_sends_what_training_needs_and_is_not_paid_twice(
     assert (training.seconds, training.discloses) == (0.5, "its update")
 
 
+def test_a_client_without_an_answer_has_only_received_the_question() -> None:
+    ledger = Ledger(100, 160)
+
+    def partly(question: Question, clients: np.ndarray) -> np.ndarray:
+        ledger.unanswered.add(2)
+        return answer(question, clients)
+
+    ledger.asking(partly)(UpdateNorm(), np.array([4, 2]))
+    ledger.asking(answer)(LocalLoss(), np.array([4, 2]))  # this time, client 2 answers
+    ledger.training(np.array([4, 2]), uploads=2, up=200, passes=18.0, seconds=0.5, discloses="its update")
+    norm, loss, training = (costs(row) for row in ledger.rows)
+    assert norm == ("UpdateNorm", 3, 2 * 160, 2 * 4, 9.0)
+    assert loss == ("LocalLoss", 4, 2 * 100, 2 * 4, 2.0)
+    assert training == ("training", 4, 160, 200, 9.0)
+
+
 def test_a_training_that_took_less_than_the_answer_said_costs_nothing_more() -> None:
     ledger = Ledger(100)
     ledger.asking(answer)(UpdateNorm(), np.array([4]))

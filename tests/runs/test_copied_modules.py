@@ -121,7 +121,7 @@ def test_a_description_names_the_copies_of_files_whose_paths_have_quotes_or_end_
     longer = tmp_path / "more" / quoted.relative_to("/")
     for file, name in ((quoted, "Mine"), (longer, "Slow")):
         file.parent.mkdir(parents=True)
-        base = "selection.uniform import Uniform" if name == "Mine" else "federation.latency import ShiftedExponential"
+        base = "selection import Uniform" if name == "Mine" else "federation.latency import ShiftedExponential"
         file.write_text(f"from fedcohort.{base} as Base\n\n\nclass {name}(Base):\n    pass\n")
     experiment = small(rounds=1, selection={"name": f"{quoted}:Mine"}, systems={"latency": {"name": f"{longer}:Slow"}})
     run = fedcohort.run(experiment, runs=tmp_path / "runs")

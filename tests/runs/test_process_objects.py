@@ -32,6 +32,13 @@ class Lowest(Selector):
         return Cohort(round.available[: round.k])
 
 
+@pytest.mark.parametrize("jobs", [0, True, 1.5, "2"])
+def test_jobs_are_a_whole_number(jobs: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^jobs = .*: should be a whole number of at least 1$"):
+        fedcohort.compare(small(), runs=tmp_path, jobs=jobs)
+    assert not list(tmp_path.iterdir())
+
+
 def test_objects_arrive_with_their_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the other process cannot read the source, as of a notebook; the identity is found out once."""
     module, data = nn.Linear(4, 3), blobs()

@@ -23,7 +23,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.words.score_style import ACCURACY, R_SQUARED, score_style
 from fedcohort.experiment import Experiment
 from fedcohort.experiment.given_objects import Given
-from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers
+from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers, readable
 from fedcohort.record import Run
 from fedcohort.report import terminal
 from fedcohort.report.data.report_data import gather
@@ -428,3 +428,42 @@ def test_prediction_intervals_of_a_finished_regression(tmp_path: Path) -> None:
     assert "accuracy" not in text.lower().replace("measures.target_accuracy", "")
     (said,) = json.loads(call("measures", run.path, "--conformal", "0.4", "--json").stdout)["runs"]
     assert said["conformal"]["labels"] == "numbers"
+
+
+def _large(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Samples with prices from about 50,000 to 400,000."""
+    draws = np.random.default_rng(3)
+    return draws.normal(size=(rows, 4)).astype(np.float32), draws.lognormal(12, 0.5, size=rows)
+
+
+def test_large_numbers_are_written_out_in_names_of_bins(tmp_path: Path) -> None:
+    features, labels = _large(150)
+    rows = [",".join(map(repr, [*map(float, own), float(price)])) for own, price in zip(features, labels, strict=True)]
+    (tmp_path / "flats.csv").write_text("\n".join(["a,b,c,d,label", *rows]))
+    data = fedcohort.from_arrays((features[:120], labels[:120]), (features[120:], labels[120:]), numeric=True)
+    assert "e+05" in "".join(data.classes), "fingerprints of data depend on these names"
+    experiment = numbers(data={"name": str(tmp_path / "flats.csv"), "numeric": True}, rounds=1)
+    (tmp_path / "flats.toml").write_text(experiment.to_toml())
+    call("data", "describe", tmp_path / "flats.toml", "-o", tmp_path / "clients.html")
+    texts = {
+        "terminal": call("data", "describe", tmp_path / "flats.toml").stdout,
+        "page": (tmp_path / "clients.html").read_text(),
+        "run": page(gather([fedcohort.run(experiment, runs=tmp_path)])),
+        "notebook": str(data._repr_mimebundle_()),
+    }
+    for where, text in texts.items():
+        assert re.search(r"(below|to|from)\s\d+,\d00", text), where
+        assert not re.search(r"(below|from|to) \d[.\d]*e\+", text), where
+    years = ("below 1990", "1990 to 1995", "from 1995")
+    assert readable(years) == years
+    assert readable(("2e+05", "1e+06"), numeric=False) == ("2e+05", "1e+06"), "names of classes"
+
+
+def test_equal_test_labels_are_named_as_the_reason_for_no_r_squared(tmp_path: Path) -> None:
+    features, labels = _large(120)
+    labels[90:] = 3.0
+    data = fedcohort.from_arrays((features[:90], labels[:90]), (features[90:], labels[90:]), numeric=True)
+    experiment = numbers(data={"name": "arrays"}, seeds=1)
+    compared = fedcohort.compare(experiment, data=data, runs=tmp_path)
+    (finding,) = (one for one in compared.health if one.kind == "chance")
+    assert finding.text == "there is no test R², because all labels of the test set are equal"

@@ -1,6 +1,7 @@
 """Rows that must not be read as results: useless learning rates, rows that are equal, and comparisons in which nothing learned."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,15 @@ def test_equal_rows_are_named_with_the_reason(tmp_path: Path) -> None:
             "read them as one row; with more rounds, or with other settings, they may differ",
         ),
     ]
+
+
+def test_rows_that_share_their_runs_cannot_differ(tmp_path: Path) -> None:
+    """A variant with a setting that is the default has the runs of the base row: more rounds were said to tell them apart."""
+    uniform = row(tmp_path, "uniform", {"clients": [0, 1]}, {"clients": [1, 2]})
+    same = found(uniform, replace(uniform, label="lr=0.05"))["equal rows"]
+    assert same.rows == ("uniform", "lr=0.05")
+    assert same.text.endswith("in every seed: they have the same settings, and share their runs")
+    assert same.advice == "read them as one row, or leave all but one out"
 
 
 @pytest.mark.slow

@@ -14,14 +14,14 @@ from fedcohort.core.words.score_style import ACCURACY
 from fedcohort.record import ClientRow, Run, writing
 from fedcohort.report import terminal
 from fedcohort.report.data.report_data import gather
-from fedcohort.report.headline.headline_doubts import problem
+from fedcohort.report.notes.failed_training import problem
 from fedcohort.report.page import page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.study.comparison import Comparison, Row
 from fedcohort.study.health import Finding, findings
 from fedcohort.study.rows.failing_rows import Checked
 from fedcohort.study.run_measures import Measured
-from fedcohort.study.targets import Target, common_target, shown_cost
+from fedcohort.study.targets import Target, common_target, failure, shown_cost
 from fedcohort.study.verdicts import Verdict
 from tests.experiments import small
 from tests.records import played, written
@@ -479,6 +479,46 @@ def test_too_few_seeds_for_any_clear_difference_are_a_finding(tmp_path: Path) ->
     )
     assert Comparison("x", tuple(rows[:2])).health == []
     assert Comparison("x", tuple(five[:1])).health == []
+
+
+def test_the_advice_on_seeds_counts_rows_that_have_not_begun(tmp_path: Path, good: Row) -> None:
+    """Of five rows, two had begun: Health advised 6 seeds for 1 comparison, and the note on verdicts 8 for 4, on the same page."""
+    other = row(tmp_path, "other", played(1, [0], **OTHER))
+    compared = Comparison("x", (good, other), planned=4)
+    (finding,) = compared.health
+    assert finding.text == (
+        "3 seeds cannot show any difference, however large it is: with 4 comparisons, p is always 1; 8 seeds can"
+    )
+    assert finding.advice == "set seeds = 8 or more"
+    assert "p is always 1; a difference can be clear from 8 seeds on" in compared.about_verdicts
+    two = [Row(one.label, one.experiment, {seed: one.runs[seed] for seed in range(2)}) for one in (good, other)]
+    assert [finding.advice for finding in Comparison("x", tuple(two), planned=4).health] == ["set seeds = 8 or more"]
+
+
+def test_a_model_is_only_said_to_predict_one_class_if_it_is_right_about_all_samples_of_it(tmp_path: Path) -> None:
+    """A class of which one in ten samples is not recognized is not predicted for every sample."""
+    ill = row(tmp_path, "ill", played(1, [0], test_accuracy=0.4, class_accuracy=[0.9, 0.0, 0.0]))
+    (finding, *_) = Comparison("x", (ill,)).health
+    assert (finding.kind, finding.text) == (
+        "one class",
+        "the last model of 3 of 3 seeds is right about samples of one class only",
+    )
+    assert problem(Comparison("x", (ill,)), 0) == "its last model is right about samples of one class only"
+    assert failure([Measured(run) for run in ill.runs.values()]) == "that recognize one class"
+
+
+def test_a_test_set_with_samples_of_one_class_does_not_show_a_failure(tmp_path: Path) -> None:
+    """Models that were right about 95% of such a test set were said to predict one class, and to have learned nothing."""
+    ours = row(tmp_path, "ours", played(1, [0], test_accuracy=0.95, class_accuracy=[0.95, math.nan, math.nan]))
+    assert Comparison("x", (ours,)).health == []
+
+
+def test_what_is_at_chance_is_the_mean_over_classes_if_the_test_accuracy_is_not(tmp_path: Path) -> None:
+    """Beside a test accuracy of 88% stood that the test accuracy is hardly above chance, 50%."""
+    ours = row(tmp_path, "ours", played(1, [0], test_accuracy=0.88, class_accuracy=[0.98, 0.05]))
+    (finding,) = Comparison("x", (ours,)).health
+    assert finding.text == "mean test accuracy over classes is at chance, 50% with 2 classes"
+    assert problem(Comparison("x", (ours,)), 0) == "its mean test accuracy over classes is no better than chance"
 
 
 def test_rows_that_are_too_many_for_any_clear_difference_are_a_finding(good: Row) -> None:

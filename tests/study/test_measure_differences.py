@@ -14,7 +14,7 @@ from fedcohort import measures
 from fedcohort.cli import cli
 from fedcohort.core.errors import UsageError
 from fedcohort.report import terminal
-from fedcohort.report.terminal.comparison_notes import about_intervals
+from fedcohort.report.notes.comparison_notes import about_intervals
 from fedcohort.study.measure_differences import MEASURES
 from fedcohort.study.verdicts import difference_columns
 from tests.experiments import small

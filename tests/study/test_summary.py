@@ -346,8 +346,18 @@ def test_measures_as_a_table(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert words in text
     assert "not measured" not in text
+    assert all_measures.ABOUT_RANGES in " ".join(text.split())
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, call("measures", run.path, run.path).stdout.splitlines())) <= 60
+
+
+def test_runs_of_one_row_side_by_side_are_not_said_to_be_rows_with_different_seeds(tmp_path: Path) -> None:
+    """Prediction sets are those of single runs. Beside them, it was said to compare rows by differences over common seeds."""
+    for seed in range(2):
+        fedcohort.run(small(rounds=1, data={"validation": 0.2}), runs=tmp_path, seed=seed)
+    text = call("measures", tmp_path, "--conformal", "0.2").stdout
+    assert "seed 0" in text
+    assert "different seeds" not in text
 
 
 def test_rows_that_do_not_fit_side_by_side_are_in_a_few_tables(run: Run) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.training.networks import SHAPE
+from tests.training.example_networks import SHAPE
 
 LENGTH, TOKENS, WIDTH = 7, 9, 8
 

@@ -25,9 +25,9 @@ from fedcohort.testing.base import bits
 from fedcohort.training import client_series
 from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.programs.plain_network import Program
-from tests.training.networks import HeadFirst
+from tests.training.example_networks import HeadFirst
+from tests.training.programs.test_plain_network import network
 from tests.training.test_outputs_of_programs import SIZES, federation
-from tests.training.test_plain_network import network
 
 ROUNDS = 3
 

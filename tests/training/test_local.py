@@ -285,6 +285,17 @@ def test_squared_losses_are_those_of_the_first_epoch_also_where_a_batch_is_left_
     assert two.report["square_loss"] == pytest.approx(np.mean(squares), rel=1e-9)
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_reports_are_about_the_samples_that_were_trained_on(epochs: int) -> None:
+    """23 samples in batches of 11 leave out one of them in each epoch."""
+    _, [update] = train(Training(batch_size=11, epochs=epochs), model=Normed())
+    order = rng(SEED, "batches", 1, CLIENT)
+    assert update.report["samples"] == len({i for _ in range(epochs) for i in order.permutation(23)[:22].tolist()})
+    right = update.report["accuracy"] * 22
+    assert right == pytest.approx(round(right), abs=1e-9)
+    assert round(right) not in (0, 22)
+
+
 def test_batches_of_one_are_used_without_batch_norm() -> None:
     _, [update] = train(Training(batch_size=22))
     assert update.steps == 2

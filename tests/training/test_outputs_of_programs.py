@@ -19,7 +19,7 @@ from fedcohort.testing.base import bits
 from fedcohort.training import evaluation, local_setup
 from fedcohort.training.programs import plain_network
 from fedcohort.training.programs.plain_network import program_of
-from tests.training.test_plain_network import NETWORKS, network
+from tests.training.programs.test_plain_network import NETWORKS, network
 
 SIZES = [5, 40, 300, 1, 131, 64, 64]
 

@@ -20,10 +20,10 @@ from fedcohort.training.client_series import ClientSeries
 from fedcohort.training.personal_models import PersonalAccuracy
 from fedcohort.training.trainer import Trainer
 from tests.training.own_corrections import Own
+from tests.training.programs.test_plain_network import network
 from tests.training.test_answers_together import federation as answering
 from tests.training.test_client_series import OWN
 from tests.training.test_outputs_of_programs import SIZES, federation
-from tests.training.test_plain_network import network
 
 NUMBERS = nn.Sequential(nn.Linear(16, 30), nn.ReLU(), nn.Linear(30, 1))
 

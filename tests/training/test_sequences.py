@@ -20,9 +20,9 @@ from fedcohort.core.random_streams import rng
 from fedcohort.core.token_shape import TokenShape
 from fedcohort.engines.local_engine import LocalEngine
 from fedcohort.engines.plans import choose_plan
-from fedcohort.federation.data.position_labels import strata
 from fedcohort.federation.federation import Federation, gather
 from fedcohort.federation.partition import Iid, partition
+from fedcohort.federation.position_labels import strata
 from fedcohort.models import Model
 from fedcohort.models.sequence_models import Lstm, Transformer
 from fedcohort.selection import Cohort, GradientNorm, LocalAccuracy, LocalLoss

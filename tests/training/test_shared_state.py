@@ -22,8 +22,8 @@ from fedcohort.selection import Cohort
 from fedcohort.training.networks.random_layers import recomputes
 from fedcohort.training.scripts.network_scripts import Scripts
 from tests.training.scripted_networks import Base
+from tests.training.scripts.test_scripted_passes import federation
 from tests.training.test_client_series import facts
-from tests.training.test_scripted_passes import federation
 
 
 class Checkpointed(Base):

@@ -246,7 +246,7 @@ def test_dropout_of_images_and_of_chunks_draws_what_threads_draw(
         )
 
     compare({"momentum": 0.9}, as_model(build), images())
-    for module in ("mixed_samples", "client_problem", "local_setup", "stack.stack_problem"):
+    for module in ("networks.mixed_samples", "client_problem", "local_setup", "stack.stack_problem"):
         monkeypatch.setattr(f"fedcohort.training.{module}.CHUNK", 3)
     compare({"batch_size": 7}, as_model(build), images())
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedcohort
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.errors import UsageError
@@ -17,6 +18,7 @@ from fedcohort.selection import Cohort, Context, Progress, StoppingRule
 from fedcohort.testing.base import HEALTHY, bits, small_federation
 from fedcohort.training.client_hooks import ending
 from fedcohort.training.stopping_rules import ConformalRule, LossesRule, rules_of
+from tests.experiments import small
 
 WORKED = np.array([0.02, 0.05, 0.07, 0.10, 0.12, 0.18, 0.22, 0.30, 0.55])
 
@@ -203,6 +205,32 @@ def test_what_is_refused(stop: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         rules_of(stop)
     assert str(caught.value).startswith(message)
+
+
+def test_a_rule_in_a_file_is_found_beside_the_file_of_its_strategy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run begins in another folder, in which the rule's file is only looked for if it is not beside the strategy."""
+    rule = "from fedcohort.selection import StoppingRule, parameters\n@parameters\nclass First(StoppingRule):\n"
+    rule += "    def check(self, progress):\n        return True, {'own': %d}\n"
+    strategy = "import numpy as np\nfrom fedcohort.selection import Cohort, Uniform\nclass Short(Uniform):\n"
+    strategy += "    def select(self, round):\n        clients = round.sample(round.k)\n"
+    strategy += (
+        "        return Cohort(clients, epochs=np.full(len(clients), 3), stop={'rule': 'rules/first.py:First'})\n"
+    )
+    (tmp_path / "mine" / "rules").mkdir(parents=True)
+    (tmp_path / "here" / "rules").mkdir(parents=True)
+    (tmp_path / "mine" / "short.py").write_text(strategy)
+    (tmp_path / "mine" / "rules" / "first.py").write_text(rule % 1)
+    (tmp_path / "here" / "rules" / "first.py").write_text(rule % 2)
+    monkeypatch.chdir(tmp_path / "here")
+    chosen = {"name": str(tmp_path / "mine" / "short.py:Short"), "k": 3}
+    run = fedcohort.run(small(rounds=1, selection=chosen), runs=tmp_path / "runs")
+    assert run.clients["own"].tolist() == [1.0, 1.0, 1.0]
+    assert run.clients["epochs"].tolist() == [1.0, 1.0, 1.0]
+    (tmp_path / "mine" / "rules" / "first.py").unlink()
+    run = fedcohort.run(small(rounds=1, selection=chosen), runs=tmp_path / "others")
+    assert run.clients["own"].tolist() == [2.0, 2.0, 2.0]
 
 
 def test_losses_are_reported_after_the_last_epoch() -> None:

@@ -21,7 +21,7 @@ from fedcohort.algorithms.weighted_means import RunningMean, blend
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.files.state_files import as_before
 from fedcohort.core.parameters import NotInKey, parameters
-from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.plugins import Card, LabelKind, check_card
 from fedcohort.core.user_code.method_signatures import check_methods
 
 __all__ = [
@@ -90,9 +90,8 @@ class Algorithm:
         """Refuse declarations that cannot be read, and methods with other arguments, where the class is defined."""
         super().__init_subclass__(**settings)
         check_methods(cls, Algorithm)
-        card, needs = cls.__dict__.get("card"), cls.__dict__.get("needs", frozenset())
-        if not isinstance(card, Card | property | None):
-            raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")
+        check_card(cls)
+        needs = cls.__dict__.get("needs", frozenset())
         if isinstance(needs, str) or not isinstance(needs, Set | property):
             raise UsageError(
                 f"{cls.__name__}.needs = {shown(needs)}: should be a set, such as frozenset({{'holdout'}})"

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcohort.core.arrays import Indices, Values
+from fedcohort.core.arrays import Indices, Values, num_masked
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.given_values import as_float, whole_number
 from fedcohort.rounds.client_result import ClientResult
-from fedcohort.selection import Census, Cohort, Outcome, Question
+from fedcohort.selection import Census, Cohort, Outcome, Question, Selector
 
 __all__ = [
     "as_numbers",
     "at_most_one",
     "check_outcome",
     "check_reported",
+    "check_selector",
     "checked_answers",
     "checked_asking",
     "checked_census",
@@ -34,6 +35,18 @@ __all__ = [
 
 MOST_SAMPLES = 2**53
 """Number that no number of samples reaches; larger floats cannot tell whole numbers apart."""
+
+
+def check_selector(selector: object) -> None:
+    """Refuse what is not a strategy.
+
+    Raises:
+        UsageError: it is another object, or a class.
+    """
+    if not isinstance(selector, Selector):
+        raise UsageError(
+            f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
+        )
 
 
 def checked_census(census: Census) -> Census:
@@ -79,6 +92,8 @@ def _array(given: object, name: str, wanted: str = "numbers") -> NDArray[Any]:
     Raises:
         UsageError: it is none.
     """
+    if hidden := num_masked(given):
+        raise UsageError(f"{name}: {hidden} values are masked; must be {wanted}, all of them known")
     plain: Any = given.detach().cpu() if hasattr(given, "detach") else given
     try:
         values = np.asarray(plain)
@@ -136,7 +151,9 @@ def checked_answers(given: object, clients: int, numbers: int, kind: str) -> Val
     return values
 
 
-def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Callable[[Question, Indices], Values]:
+def checked_asking(
+    ask: object, available: Indices, t: int, strategy: str, unanswered: set[int]
+) -> Callable[[Question, Indices], Values]:
     """``ask`` with checks of what is asked and answered.
 
     Args:
@@ -144,6 +161,7 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
         available: the available clients, which alone can be asked.
         t: number of the round.
         strategy: name of the strategy.
+        unanswered: gets the clients that gave no answer.
     """
 
     def answer(question: Question, clients: Indices) -> Values:
@@ -161,7 +179,9 @@ def checked_asking(ask: object, available: Indices, t: int, strategy: str) -> Ca
             raise UsageError(
                 "ask: is an async function; give one that waits for the answers, and call select in a thread"
             )
-        return checked_answers(answers, len(clients), question.numbers, question.kind)
+        numbers = checked_answers(answers, len(clients), question.numbers, question.kind)
+        unanswered.update(clients[np.isnan(numbers).reshape(len(clients), -1).all(axis=1)].tolist())
+        return numbers
 
     return answer
 

@@ -20,6 +20,7 @@ from fedcohort.chooser.argument_checks import (
     at_most_one,
     check_outcome,
     check_reported,
+    check_selector,
     checked_asking,
     checked_census,
     checked_upload_times,
@@ -45,6 +46,7 @@ from fedcohort.rounds.ledger import Ledger, Stopwatch
 from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.selection import Census, Cohort, Outcome, Question, Round, Selector, choose
 from fedcohort.selection.cohort_checks import admitted
+from fedcohort.selection.joining import extend_or_restore
 
 __all__ = ["Ask", "Chooser", "ClientResult"]
 
@@ -85,10 +87,7 @@ class Chooser:
     """
 
     def __init__(self, selector: Selector, census: Census, seed: int = 0, k: int | None = None) -> None:
-        if not isinstance(selector, Selector):
-            raise UsageError(
-                f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
-            )
+        check_selector(selector)
         seed, census = whole_number("seed", seed, 0), checked_census(census)
         census = dataclasses.replace(census, k=whole_number("k", census.k if k is None else k, 1))
         if census.k > census.num_clients:
@@ -129,10 +128,10 @@ class Chooser:
             t, self.ledger, self.watch = self.t + 1, Ledger(model_bytes), Stopwatch()
             if t == 1 and "histogram" in self.selector.needs:
                 self.ledger.histograms(self.census.num_clients, self.census.num_classes)
+            carried = checked_asking(ask, present, t, type(self.selector).__name__, self.ledger.unanswered)
             round_ = Round(
                 t, min(self.census.k, len(present)), present, rng(self.seed, "select", t), self.clock, read_only(self.durations),
-                self.ledger.asking(checked_asking(ask, present, t, type(self.selector).__name__)),
-                read_only(self.compute_times), read_only(self.upload_times),
+                self.ledger.asking(carried), read_only(self.compute_times), read_only(self.upload_times),
             )  # fmt: skip
             with self._restored_on_failure():
                 cohort = choose(self.selector, round_)
@@ -258,11 +257,10 @@ class Chooser:
         """Take in clients that joined since the last round: those without samples until now. See :meth:`Selector.extend`.
 
         Raises:
-            UsageError: the current round has no outcome yet, or the strategy cannot take in clients; nothing has changed.
+            Exception: the current round has no outcome yet, or what the strategy raised; nothing has changed.
         """
-        census = dataclasses.replace(checked_census(census), k=self.census.k)
         with self._between_rounds("call observe(outcome) before extend(…)"):
-            self.selector.extend(census)
+            extend_or_restore(self.selector, dataclasses.replace(checked_census(census), k=self.census.k))
             self.census = self.selector.census
 
     def state_dict(self) -> dict[str, Any]:

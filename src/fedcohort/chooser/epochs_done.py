@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from fedcohort.core.arrays import Values
 from fedcohort.selection import Cohort
-from fedcohort.selection.cohort import MORE_WORK_BY_LOSS
+from fedcohort.selection.cohort import MORE_WORK_BY_LOSS, requested_epochs
 
 __all__ = ["epochs_done"]
 
@@ -21,10 +21,9 @@ def epochs_done(cohort: Cohort, used: ArrayLike, epochs: int) -> Values:
         used: number of epochs that each client reports, aligned with the cohort; NaN if it reports none.
         epochs: epochs of nominal work.
     """
-    most = np.full(len(cohort), epochs) if cohort.epochs is None else np.asarray(cohort.epochs)
-    done = most.astype(np.float64)
-    if cohort.stop is not None:
-        reported = np.asarray(used, dtype=np.float64)
-        done = np.where((reported > 0) & (reported <= most), reported, done)
     factor = 1.0 if cohort.sampling == "shuffled" else MORE_WORK_BY_LOSS
-    return done * factor
+    requested = requested_epochs(cohort, epochs)
+    if cohort.stop is None:
+        return requested
+    reported = np.asarray(used, dtype=np.float64) * factor
+    return np.where((reported > 0) & (reported <= requested), reported, requested)

@@ -217,7 +217,7 @@ alpha: number - Target error rate.
 threshold: number? - Largest score of a class in a set.
 sets: Sets - Measures of the sets.
 expected: [number?] - Range that contains the coverage on average.
-likely: [number?] - 5% and 95% quantile of the coverage of one calibration.
+likely: [number?] - 5% and 95% quantile of the coverage of one calibration, on a very large test set.
 num_calibration: integer - Number of samples of the calibration.
 labels: text - `classes`, or `numbers`, whose sets are intervals.
 """,

@@ -37,11 +37,11 @@ from fedcohort.cli.options import (
     with_options,
 )
 from fedcohort.cli.output import echo
-from fedcohort.core.errors import UsageError, nearest
+from fedcohort.core.errors import UsageError
 from fedcohort.core.files.paths import check_target, check_writable
 
 if TYPE_CHECKING:
-    from fedcohort.report.data.missing_runs import Missing
+    from fedcohort.report.data.runs_on_disk import Found
     from fedcohort.report.figures.chart_style import Look
     from fedcohort.report.figures.figure import Figure
 
@@ -64,17 +64,17 @@ def report(paths: tuple[str, ...], output: str, runs: str, settings: tuple[str, 
 
     command = "fedcohort " + shlex.join(sys.argv[1:]) if Path(sys.argv[0]).name == "fedcohort" else None
     found = found_and_missing(paths, runs, settings)
-    text = page(gather(found.runs, reference=reference_label(), missing=found.missing), command=command)
-    write_page(output, text)
-    _say_missing(found.missing)
+    story = gather(found.runs, reference=reference_label(), missing=found.missing, planned=found.planned)
+    write_page(output, page(story, command=command))
+    _say_what_lacks(found)
 
 
-def _say_missing(missing: "Sequence[Missing]") -> None:
-    """Say on standard error which runs of experiment files have not begun, if there are any."""
+def _say_what_lacks(found: "Found") -> None:
+    """Say on standard error which runs of experiment files have not begun, and which rows have none of their own, if there are any."""
     from fedcohort.report.data.missing_runs import in_sentences
 
-    if missing:
-        echo(f"fedcohort: {in_sentences(missing)}", err=True)
+    for sentences in filter(None, (in_sentences(found.missing), found.shared)):
+        echo(f"fedcohort: {sentences}", err=True)
 
 
 @click.command()
@@ -97,18 +97,13 @@ def figures(
     the width of one or two columns, black text, and dashes and symbols besides colors.
     """
     from fedcohort.report.figures.chart_style import paper
-    from fedcohort.report.figures.paper_figures import CAPTIONS, export
+    from fedcohort.report.figures.paper_figures import CAPTIONS, chosen_figures, export
 
     check_target(out, "--output")
     check_writable(out, "--output", folder=True)
     look = paper(columns)
     charts, names, note = _figures(paths, runs, settings, look)
-    keys = sorted({name for figure in charts for name in figure.names})
-    for name in only:
-        if name not in keys:
-            raise UsageError(f"--only {name!r}: these runs have no such figure; {nearest(name, keys)}")
-    chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    for file in export(chosen, Path(out), format_, look, names, note):
+    for file in export(chosen_figures(charts, only, "--only "), Path(out), format_, look, names, note):
         echo(str(file))
     echo(str(Path(out) / CAPTIONS))
 
@@ -119,10 +114,10 @@ def _figures(
     """The charts of runs, and those of a profile if one of the paths is a JSON file; the names that charts of runs shorten; and a note
     about all charts of runs."""
     from fedcohort.report.charts.batch_sizes import profiles
+    from fedcohort.report.charts.full_names import full_names
     from fedcohort.report.data.missing_runs import in_sentences
     from fedcohort.report.data.report_data import gather
     from fedcohort.report.data.runs_on_disk import found_and_missing
-    from fedcohort.report.figures.full_names import full_names
     from fedcohort.report.page_sections import about_single_rows
     from fedcohort.report.page_sections import figures as figures_of_runs
     from fedcohort.study.profile.batch_size_profile import Profile
@@ -136,11 +131,12 @@ def _figures(
     note = ""
     if others or not measured:
         found = found_and_missing(others, runs, settings)
-        story = gather(found.runs, reference=reference_label(), missing=found.missing)
+        story = gather(found.runs, reference=reference_label(), missing=found.missing, planned=found.planned)
         charts += figures_of_runs(story, look)
         names = full_names(story)
-        note = " ".join(filter(None, [about_single_rows(story), in_sentences(found.missing, command=False)]))
-        _say_missing(found.missing)
+        told = [about_single_rows(story), in_sentences(found.missing, command=False), found.shared]
+        note = " ".join(filter(None, told))
+        _say_what_lacks(found)
     if measured:
         charts += profiles(Profile.load(measured[0]), look)
     return charts, names, note

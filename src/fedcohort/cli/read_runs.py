@@ -60,7 +60,7 @@ def measure(
     from fedcohort.study import conformal_coverage
     from fedcohort.study.summary import summaries as summarize
 
-    all_found, missing = found_and_missing(paths, runs, settings)
+    all_found, missing, shared, _ = found_and_missing(paths, runs, settings)
     found = _with_rounds(all_found)
     summaries = summarize(found, target)
     sets = (
@@ -75,7 +75,7 @@ def measure(
         print_document("measures", {"runs": rows, "missing": [one.to_json() for one in missing]})
     else:
         screen = terminal.screen()
-        screen.print(_table(found, summaries, sets, screen.width, in_sentences(missing)))
+        screen.print(_table(found, summaries, sets, screen.width, [in_sentences(missing), shared]))
 
 
 def _with_rounds(runs: "Sequence[Run]") -> "Sequence[Run]":
@@ -103,11 +103,11 @@ def _named(run: "Run") -> dict[str, object]:
 
 
 def _table(
-    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int, note: str
+    runs: "Sequence[Run]", summaries: "Sequence[Summary]", sets: "Sequence[Conformal]", width: int, notes: Sequence[str]
 ) -> "RenderableType":
     """The table of all measures: means over the seeds of each row, or single runs if there are prediction sets.
 
-    ``note`` is about runs that have not begun.
+    ``notes`` are about runs that have not begun, and rows that have none of their own; some can be empty.
     """
     from fedcohort.report import terminal
     from fedcohort.report.terminal.measures_notes import about_rows
@@ -126,8 +126,8 @@ def _table(
         Row(name, runs[own[0]].described, {int(runs[i].meta["seed"]): runs[i] for i in own})
         for name, own in zip(names, columns, strict=True)
     )
-    notes = [note, *about_rows(Comparison("measures", rows))]
-    return terminal.summaries(names, means, sets, width, seeds[0] if same else "", notes)
+    below = [*notes, *about_rows(Comparison("measures", rows))]
+    return terminal.summaries(names, means, sets, width, seeds[0] if same else "", below)
 
 
 def _columns(runs: "Sequence[Run]", *, single: bool) -> list[list[int]]:
@@ -195,7 +195,7 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
     from fedcohort.report.terminal.layout import dimmed
     from fedcohort.study.decisions import diagnose_run
 
-    all_found, missing = found_and_missing(paths, runs, settings)
+    all_found, missing, shared, _ = found_and_missing(paths, runs, settings)
     found = _with_rounds(all_found)
     each = [diagnose_run.diagnose(run) for run in found]
     if as_json:
@@ -203,7 +203,7 @@ def diagnose(paths: tuple[str, ...], runs: str, settings: tuple[str, ...], as_js
         print_document("diagnose", {"runs": rows, "missing": [one.to_json() for one in missing]})
         return
     screen = terminal.screen()
-    for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing))):
+    for part in (_diagnoses(found, each, screen.width), *dimmed(in_sentences(missing), shared)):
         screen.print(part)
 
 

@@ -4,9 +4,9 @@ import math
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["LONG", "Flags", "Indices", "Values", "nth_highest", "nth_lowest", "read_only"]
+__all__ = ["LONG", "Flags", "Indices", "Values", "as_values", "nth_highest", "nth_lowest", "num_masked", "read_only"]
 
 Indices = NDArray[np.int64]
 """Client ids, counts, offsets."""
@@ -21,6 +21,23 @@ SAMPLE = 2**14
 """Sample size for estimating a quantile's position."""
 LONG = 4 * SAMPLE
 """Length of an array from which it is faster to look at a sample of it first."""
+
+
+def as_values(values: ArrayLike) -> Values:
+    """Numbers as float64; masked values, which ``numpy.asarray`` would take as they are, become NaN.
+
+    >>> as_values(np.ma.array([0.5, 0.9], mask=[False, True])).tolist()
+    [0.5, nan]
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        known: Values = np.ma.filled(values.astype(np.float64), np.nan)
+        return known
+    return np.asarray(values, np.float64)
+
+
+def num_masked(values: object) -> int:
+    """Number of masked values of an array; 0 for other arrays."""
+    return int(np.ma.getmaskarray(values).sum()) if isinstance(values, np.ma.MaskedArray) else 0
 
 
 def nth_highest(values: Values, count: int) -> float:

@@ -11,7 +11,7 @@ from itertools import accumulate, islice
 
 from fedcohort.core.words.synonyms import meant
 
-__all__ = ["LONGEST", "UsageError", "nearest", "one_line", "shown", "without_addresses"]
+__all__ = ["LONGEST", "LONGEST_VALUE", "UsageError", "nearest", "one_line", "shown", "without_addresses"]
 
 LONGEST = 300
 """Length in characters of the longest message."""

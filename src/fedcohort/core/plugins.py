@@ -22,7 +22,7 @@ from fedcohort.core.user_code.own_imports import check_imports_of_own_folder
 from fedcohort.core.user_code.python_plugins import is_python_plugin, name_of_class, python_plugin
 
 __all__ = [
-    "Card", "LabelKind", "Table", "card_of", "from_file", "is_file_name", "is_ours", "put_module_of_file", "short_name",
+    "Card", "LabelKind", "Table", "card_of", "check_card", "from_file", "is_file_name", "is_ours", "put_module_of_file", "short_name",
 ]  # fmt: skip
 
 
@@ -59,6 +59,17 @@ class Card:
             raise UsageError(
                 f"Card.status = {shown(self.status)}: use {', '.join(map(repr, STATUSES[:-1]))} or {STATUSES[-1]!r}"
             )
+
+
+def check_card(cls: type) -> None:
+    """Refuse a class whose own card is something else.
+
+    Raises:
+        UsageError: its ``card`` is neither a :class:`Card` nor a property.
+    """
+    card = vars(cls).get("card")
+    if not isinstance(card, Card | property | None):
+        raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")
 
 
 def card_of(plugin: object) -> Card | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fedcohort.algorithms import Algorithm, ModelState, Update
 from fedcohort.core.arrays import Indices, Values
@@ -10,7 +10,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.selection import Cohort, Question
 from fedcohort.training.evaluation import Evaluation
 
-__all__ = ["ClientError", "Engine", "Later", "OwnClientError", "check_split", "naming_client"]
+__all__ = ["ClientError", "Engine", "Later", "MayLackAnswers", "OwnClientError", "check_split", "naming_client"]
 
 
 class ClientError(RuntimeError):
@@ -117,6 +117,17 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release threads, processes and memory."""
         ...
+
+
+@runtime_checkable
+class MayLackAnswers(Protocol):
+    """An engine whose clients can refuse a question, or fail to answer it.
+
+    Attributes:
+        unanswered: clients that gave no answer to the last question; they computed and sent nothing that the server can use.
+    """
+
+    unanswered: frozenset[int]
 
 
 def check_split(split: str) -> None:

@@ -5,8 +5,8 @@ from contextlib import nullcontext, suppress
 
 import numpy as np
 
-from fedcohort.algorithms import ModelState, Tensors
-from fedcohort.core.arrays import Values
+from fedcohort.algorithms import Algorithm, ModelState, Tensors
+from fedcohort.core.arrays import Indices, Values
 from fedcohort.engines.base import naming_client
 from fedcohort.engines.threaded_cohort import CohortTrainer
 from fedcohort.engines.work_splitting import series_of_clients
@@ -17,7 +17,18 @@ from fedcohort.training.personal_models import PersonalAccuracy, PersonalMeasure
 from fedcohort.training.trainer import Trainer
 from fedcohort.training.trial_training import norm_and_passes
 
-__all__ = ["forward_answers", "trial_answers"]
+__all__ = ["as_answers", "forward_answers", "received_for", "trial_answers"]
+
+
+def received_for(question: Question, algorithm: Algorithm | None) -> dict[str, Tensors]:
+    """What clients receive beside the model to answer a question: what the algorithm broadcasts, if they train for the answer."""
+    return algorithm.broadcast() if question.trains and algorithm is not None else {}
+
+
+def as_answers(rows: Sequence[Values], clients: Indices, question: Question) -> Values:
+    """The answers of clients, one row each, in the form of :meth:`Engine.answer <fedcohort.engines.base.Engine.answer>`."""
+    values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
+    return values[:, 0] if question.numbers == 1 else values
 
 
 def forward_answers(

@@ -30,7 +30,7 @@ from fedcohort.core.threads import one_thread, one_thread_each
 from fedcohort.engines import device
 from fedcohort.engines.background_evaluation import EvaluationPiece, PendingEvaluation
 from fedcohort.engines.base import Later, check_split
-from fedcohort.engines.client_answers import forward_answers, trial_answers
+from fedcohort.engines.client_answers import as_answers, forward_answers, received_for, trial_answers
 from fedcohort.engines.device import Arithmetic
 from fedcohort.engines.idle_threads import IdleThreads
 from fedcohort.engines.initial_network import build_module
@@ -260,8 +260,7 @@ class LocalEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`Engine`."""
-        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
-        received: dict[str, Tensors] = device.moved(broadcast, self.device)
+        received: dict[str, Tensors] = device.moved(received_for(question, algorithm), self.device)
         sizes = self._sizes[clients]
         pieces = question_pieces(sizes, self.workers)
 
@@ -274,8 +273,7 @@ class LocalEngine:
 
         costs = np.array([sizes[piece].sum() for piece in pieces], dtype=np.float64)
         rows = [row for piece in self._in_order(work, costs) for row in piece]
-        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
-        return values[:, 0] if question.numbers == 1 else values
+        return as_answers(rows, clients, question)
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """See :class:`Engine`."""

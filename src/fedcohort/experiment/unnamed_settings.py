@@ -8,10 +8,13 @@ from typing import Any, Protocol
 from fedcohort.core.files.paths import is_folder
 from fedcohort.federation.data.own_data_names import is_own, is_text
 
-__all__ = ["SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
+__all__ = ["BUILTIN_TEXT", "SETTINGS", "settings_of_data", "unnamed_settings", "without_unnamed"]
 
 SETTINGS = ("federation.partition", "federation.clients", "selection.k")
 """The settings whose defaults fit the built-in data, and that other data may need to differ."""
+
+BUILTIN_TEXT = "dialogue"
+"""The built-in data set that decides these settings, too: the default partition divides by class, and here every token has a label."""
 
 
 def unnamed_settings(values: Mapping[str, object]) -> frozenset[str]:
@@ -50,7 +53,7 @@ class _Partition(Protocol):
 
 
 def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) -> frozenset[str]:
-    """The settings in ``unnamed`` that a user's own files decide; none for other data.
+    """The settings in ``unnamed`` that a user's own files decide, or :data:`BUILTIN_TEXT`; none for other data.
 
     The files decide the number of clients unless it is given, or a partition that divides the samples anew. If it is given, they still
     decide the partition.
@@ -60,7 +63,8 @@ def settings_of_data(unnamed: frozenset[str], data: str, partition: _Partition) 
         data: the name of the data set.
         partition: the partition.
     """
-    if not (is_own(data) or is_text(data) or (Path(data).is_absolute() and is_folder(Path(data)))):
+    text = data == BUILTIN_TEXT and "federation.partition" in unnamed
+    if not (text or is_own(data) or is_text(data) or (Path(data).is_absolute() and is_folder(Path(data)))):
         return frozenset()
     if "federation.clients" not in unnamed:
         return unnamed & {"federation.partition"}

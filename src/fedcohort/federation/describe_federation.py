@@ -7,9 +7,9 @@ import numpy as np
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.federation.data.datasets import Dataset
-from fedcohort.federation.data.position_labels import by_position
 from fedcohort.federation.federation import Federation
 from fedcohort.federation.partition import Partition, PartitionReport, describe
+from fedcohort.federation.position_labels import by_position
 from fedcohort.federation.simulated_clock import Clock
 
 __all__ = ["Survey", "names_of_clients", "portrait", "survey"]

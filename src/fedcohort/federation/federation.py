@@ -26,10 +26,10 @@ from fedcohort.core.token_shape import TokenShape
 from fedcohort.federation.client_test_parts import clients_of_test_samples
 from fedcohort.federation.data.datasets import Dataset
 from fedcohort.federation.data.numeric_labels import NumericLabels, label_scale
-from fedcohort.federation.data.position_labels import label_counts, strata
 from fedcohort.federation.featureshift import FeatureShift, NoFeatureShift, Space, shift_features, shift_test
 from fedcohort.federation.labelnoise import LabelNoise, Noise, NoLabelNoise, corrupt
 from fedcohort.federation.partition import Partition
+from fedcohort.federation.position_labels import label_counts, strata
 from fedcohort.federation.standardization import is_far_from_zero, shift_and_scale
 
 __all__ = ["Federation", "Samples", "gather", "split_locally"]

@@ -51,7 +51,8 @@ class Clock:
         epochs: nominal local epochs; a strategy may request as few as one.
         now: simulated time so far.
         durations: last known time of each client for nominal work, float64 [m]; NaN before its first measurement. For a late client,
-            this is the time that the server waited for it, unless a longer time was already known.
+            this is the time that the server waited for it (divided by the work that was requested, if that was more than nominal),
+            unless a longer time was already known.
         compute_times, upload_times: the computation part and the communication part (down and up) of ``durations``, float64 [m]; NaN
             before the first measurement.
 
@@ -160,6 +161,7 @@ class Clock:
         awaited: int | None = None,
         cohort: Indices | None = None,
         in_parts: bool = False,
+        requested: Values | None = None,
     ) -> Iterator["Update"]:
         """Yield the updates in the same order, with their durations; mark failed and late updates, and advance the clock.
 
@@ -173,6 +175,8 @@ class Clock:
             awaited: number of clients that the server waits for; None for all.
             cohort: clients with an update in the stream, int64 [k]; their times for nominal work are then computed in one call.
             in_parts: whether clients send only parts of their models. What is stored are times for a complete model then, too.
+            requested: the work that clients of ``cohort`` were asked for, float64 [k], if they may stop before that. How much of it a
+                late client has done is unknown to the server, which stores the time that it waited as that of all of it.
         """
         computing, times = self._computing(t), dict[int, tuple[float, float]]()
         if cohort is not None:
@@ -190,7 +194,11 @@ class Clock:
                 self._remember(update.client, *times[update.client])
             yield update
         duration = waiting.duration()
-        for client, work in waiting.late:
+        known = (
+            {} if cohort is None or requested is None else dict(zip(cohort.tolist(), requested.tolist(), strict=True))
+        )
+        for client, done in waiting.late:
+            work = known.get(client, done)
             self.durations[client] = np.fmax(self.durations[client], duration / max(work, 1.0))
         self.now += duration if waiting.has_updates else self.idle_time
 

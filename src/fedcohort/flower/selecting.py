@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedcohort.chooser import Chooser
-from fedcohort.chooser.argument_checks import at_most_one
+from fedcohort.chooser.argument_checks import at_most_one, check_selector
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.files.paths import as_path, check_writable
 from fedcohort.core.given_values import flag, seconds, whole_number
@@ -101,10 +101,7 @@ class Selecting(Strategy):
         authenticated: bool = False,
     ) -> None:
         check_inner(strategy)
-        if not isinstance(selector, Selector):
-            raise UsageError(
-                f"selector = {selector!r}: is not a strategy; give an instance of a fedcohort.selection.Selector"
-            )
+        check_selector(selector)
         self.strategy, self.selector = strategy, selector
         self.k, self.seed = whole_number("k", k, 1), whole_number("seed", seed, 0)
         least = max(self.k, waits_for(strategy))

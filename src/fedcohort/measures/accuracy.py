@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values, as_values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_measured, as_series, same_length
+from fedcohort.measures.argument_checks import as_measured, as_series, same_length
 
 __all__ = [
     "AccuracyOverClients",
@@ -30,7 +31,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> Values:
         correct: numbers of correct predictions, integers of any shape.
         total: numbers of predictions, same shape.
     """
-    hits, predictions = np.asarray(correct, np.float64), np.asarray(total, np.float64)
+    hits, predictions = as_values(correct), as_values(total)
     if hits.shape != predictions.shape:
         raise UsageError(f"correct has the shape {hits.shape}, total {predictions.shape}; they must be the same")
     if not ((hits >= 0) & (hits <= predictions)).all():
@@ -97,7 +98,7 @@ def over_clients(per_client: ArrayLike) -> AccuracyOverClients:
     Args:
         per_client: accuracy of the model on each client's own data [m]; clients with NaN have no data and are left out.
     """
-    values = np.asarray(per_client, np.float64)
+    values = as_values(per_client)
     if not np.isfinite(values).any():
         return AccuracyOverClients(math.nan, math.nan, math.nan)
     return AccuracyOverClients(float(np.nanmean(values)), worst_accuracy(values), float(np.nanstd(values)))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Indices, Values, as_values
 from fedcohort.core.errors import UsageError
 
 __all__ = [
-    "Values",
     "as_counts",
     "as_measured",
     "as_rewards",
@@ -17,12 +17,10 @@ __all__ = [
     "same_length",
 ]
 
-Values = NDArray[np.float64]
-
 
 def as_series(values: ArrayLike, name: str) -> Values:
     """A one-dimensional array that is not empty."""
-    x = np.asarray(values, np.float64)
+    x = as_values(values)
     if x.ndim != 1 or not x.size:
         raise UsageError(f"{name} has the shape {x.shape}; it must be one-dimensional and not empty")
     return x
@@ -51,9 +49,9 @@ def same_length(a: Values, a_name: str, b: Values, b_name: str) -> None:
         raise UsageError(f"{a_name} has {len(a)} entries, {b_name} {len(b)}; they must have the same number")
 
 
-def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[NDArray[np.int64]]]:
+def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Values, list[Indices]]:
     """The reward matrix, and the distinct clients of each round."""
-    matrix = np.asarray(rewards, np.float64)
+    matrix = as_values(rewards)
     if matrix.ndim != 2 or not matrix.size:
         raise UsageError(f"rewards has the shape {matrix.shape}; it must be [rounds, clients] and not empty")
     if len(selections) != len(matrix):
@@ -63,7 +61,7 @@ def as_rewards(rewards: ArrayLike, selections: Sequence[ArrayLike]) -> tuple[Val
     return matrix, distinct_clients(selections, matrix.shape[1])
 
 
-def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[NDArray[np.int64]]:
+def distinct_clients(selections: Sequence[ArrayLike], num_clients: int) -> list[Indices]:
     """The distinct clients of each round."""
     chosen = [np.unique(np.asarray(clients, np.int64)) for clients in selections]
     for t, clients in enumerate(chosen, start=1):

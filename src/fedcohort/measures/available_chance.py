@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core import random_streams
-from fedcohort.measures.argument_checks import Values
+from fedcohort.core.arrays import Values
 from fedcohort.measures.participation import Participation
 from fedcohort.measures.uniform_chance import (
     MAX_SIMULATED,

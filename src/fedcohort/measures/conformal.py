@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.core.arrays import Values
+from fedcohort.core.arrays import Values, as_values
 from fedcohort.core.errors import UsageError
 
 __all__ = [
@@ -282,7 +282,7 @@ def coverage_quantiles(alpha: float, num_calibration: int, levels: tuple[float, 
 
 def _numbers(name: str, values: ArrayLike) -> Values:
     try:
-        return np.asarray(values, np.float64)
+        return as_values(values)
     except (TypeError, ValueError):
         raise UsageError(
             f"{name} = {reprlib.repr(values)}: use numbers, in an array or in lists of equal length"

@@ -5,8 +5,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_series, same_length
+from fedcohort.measures.argument_checks import as_series, same_length
 
 __all__ = ["best_batch_size", "bytes_to", "rounds_to", "time_to"]
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcohort.measures.argument_checks import Values, as_counts, distinct_clients
+from fedcohort.core.arrays import Values
+from fedcohort.measures.argument_checks import as_counts, distinct_clients
 
 __all__ = [
     "Participation",

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_rewards
+from fedcohort.measures.argument_checks import as_rewards
 
 __all__ = ["hindsight_regret", "regret"]
 

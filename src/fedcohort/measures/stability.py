@@ -5,8 +5,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fedcohort.core.arrays import Values, as_values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values, as_measured, as_series
+from fedcohort.measures.argument_checks import as_measured, as_series
 from fedcohort.measures.seeds import mean_sd
 
 __all__ = ["forgetting", "largest_drop", "tail_sd"]
@@ -33,7 +34,7 @@ def forgetting(per_class: ArrayLike) -> Values:
     Returns:
         Forgetting of each round [n]; NaN in rounds without measured classes.
     """
-    matrix = np.asarray(per_class, np.float64)
+    matrix = as_values(per_class)
     if matrix.ndim != 2 or not matrix.size:
         raise UsageError(f"per_class has the shape {matrix.shape}; it must be [rounds, classes] and not empty")
     lost = np.fmax.accumulate(matrix, axis=0) - matrix

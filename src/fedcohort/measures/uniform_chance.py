@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core import random_streams
+from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError
-from fedcohort.measures.argument_checks import Values
 from fedcohort.measures.participation import Participation
 
 __all__ = [

@@ -13,6 +13,7 @@ from fedcohort.models.networks import (
     ResNet18,
     parameters,
 )
+from fedcohort.models.repeated_builds import built_repeatably
 
 __all__ = [
     "MODELS",
@@ -25,6 +26,7 @@ __all__ = [
     "Model",
     "ResNet18",
     "as_model",
+    "built_repeatably",
     "check_network",
     "parameters",
     "refuse_complex",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.given_values import whole_number
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
 from fedcohort.experiment.tasks import label_kind
@@ -130,8 +131,7 @@ class PlannedRace:
             trust: see :func:`fedcohort.runs.play_run.run_cell`.
             clock: wall time in seconds, for the limit of minutes.
         """
-        if type(jobs) is not int or jobs < 1:
-            raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
+        jobs = whole_number("jobs", jobs, 1)
         if jobs > 1 and any(row.given.names() for row in self.rows):
             raise UsageError(
                 f"jobs = {jobs}: objects from Python stay in their process; use 1, or name them in the experiment"

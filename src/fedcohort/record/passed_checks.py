@@ -13,6 +13,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.files.user_cache import cache_folder
 from fedcohort.core.version import __version__
 from fedcohort.record.database import file_hash
+from fedcohort.record.untouched_copy import logs_of
 
 __all__ = ["LEAST", "check_once"]
 
@@ -58,9 +59,8 @@ def _forget_older(folder: Path) -> None:
 
 def _mark(database: Path) -> Path | None:
     """The file in the cache that exists if a database with these bytes has passed the check; None if it cannot be remembered."""
-    logs = (Path(f"{database}{ending}") for ending in ("-wal", "-journal"))
     try:
-        if database.stat().st_size < LEAST or any(log.exists() for log in logs):
+        if database.stat().st_size < LEAST or any(log.exists() for log in logs_of(database)):
             return None
         folder = cache_folder("checked-runs")
     except (OSError, UsageError):

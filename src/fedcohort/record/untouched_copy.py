@@ -8,7 +8,7 @@ from pathlib import Path
 from fedcohort.core.errors import UsageError
 from fedcohort.record.database import damaged
 
-__all__ = ["check_database_exists", "check_header", "copy_with_log", "had_log"]
+__all__ = ["check_database_exists", "check_header", "copy_with_log", "had_log", "logs_of"]
 
 _HEADER = b"SQLite format 3\0"
 """The first bytes of a database."""
@@ -42,6 +42,11 @@ def had_log(database: Path) -> bool:
         return _WAL in file.read(20)[18:]
 
 
+def logs_of(database: Path) -> list[Path]:
+    """The files that can hold a part of a database: its write-ahead log and its rollback journal, whether they exist or not."""
+    return [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
+
+
 def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     """A copy of a database and of its logs in a temporary directory, which is deleted with the returned object.
 
@@ -49,7 +54,7 @@ def copy_with_log(database: Path) -> "tempfile.TemporaryDirectory[str] | None":
     the database has no log, because reading it then changes nothing, and also if the copy cannot be written. If another process is
     writing, the copy may be torn; see :func:`fedcohort.record.run_lock.is_being_written`.
     """
-    logs = [Path(f"{database}{ending}") for ending in ("-wal", "-journal")]
+    logs = logs_of(database)
     try:
         if not had_log(database) and not any(log.exists() for log in logs):
             return None

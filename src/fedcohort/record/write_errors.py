@@ -20,7 +20,10 @@ def cannot_create(directory: Path, error: Exception) -> UsageError:
 
 
 def disk_is_full(directory: Path, error: Exception) -> bool:
-    """SQLite says "disk I/O error" if there is no space for the index of its log."""
+    """Whether something could not be written because the disk of a directory is full.
+
+    SQLite says "disk I/O error" if there is no space for the index of its log, so the free space counts, too.
+    """
     if is_disk_full(error):
         return True
     return directory.exists() and shutil.disk_usage(directory).free < LITTLE_SPACE

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from fedcohort.core.words import formatted_values
 from fedcohort.report import terminal
 from fedcohort.report.charts.federation import federation
-from fedcohort.report.charts.shown_clients import Clients
+from fedcohort.report.charts.shown_clients import Clients, short_classes
 from fedcohort.report.figures.chart_style import PAGE
-from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page import gallery
 
 if TYPE_CHECKING:
@@ -34,9 +33,10 @@ def pictures(experiment: "Experiment", dataset: "Dataset", survey: "Survey", lab
         "samples": report.sizes, "counts": report.counts, "wrong_labels": survey.wrong_labels, "time": survey.time,
         "sending": survey.sending, "presence": survey.presence,
     }  # fmt: skip
+    ranges = dataset.train_numbers is not None
     clients = Clients(
-        experiment.seed, short(dataset.classes, 16), facts, deadline=experiment.systems.deadline,
-        with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=dataset.train_numbers is not None,
+        experiment.seed, short_classes(dataset.classes, ranges), facts, deadline=experiment.systems.deadline,
+        with_held_out=bool(survey.held_out.any()), names=survey.names, ranges=ranges,
     )  # fmt: skip
     title = f"{experiment.name}: {label}" if label and experiment.variants else experiment.name
     sentences = [_held(experiment, dataset, survey)]

@@ -12,6 +12,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.report.data.report_data import Story, gather
+from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_references
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_planned
@@ -20,7 +21,6 @@ from fedcohort.report.notes.worst_clients import worst as worst_of
 from fedcohort.report.page import framed, page
 from fedcohort.report.tables.compared_rows import compared_rows
 from fedcohort.report.tables.paper_tables import measured_columns
-from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_references
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import BASELINE, with_intervals
 
@@ -56,7 +56,7 @@ def report(runs: Sequence[Run], name: str | None = None, reference: str = "", no
 def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: Sequence[str]) -> list[Path]:
     """Write charts of the report as files; see :meth:`fedcohort.Comparison.figures`."""
     from fedcohort.report.figures.chart_style import WIDTHS, paper
-    from fedcohort.report.figures.paper_figures import FORMATS, export
+    from fedcohort.report.figures.paper_figures import FORMATS, chosen_figures, export
     from fedcohort.report.page_sections import figures
 
     if suffix not in FORMATS:
@@ -69,11 +69,7 @@ def export_figures(story: Story, folder: Path, suffix: str, columns: int, only: 
         raise UsageError(
             f"only = {shown(only)}: give a list of figures, such as ['accuracy']; valid: {', '.join(keys)}"
         )
-    for key in only:
-        if key not in keys:
-            raise UsageError(f"only = {shown(key)}: these runs have no such figure; {nearest(str(key), keys)}")
-    chosen = [figure for figure in charts if not only or figure.names & set(only)]
-    return export(chosen, folder, suffix, paper(columns))
+    return export(chosen_figures(charts, list(only), "only = "), folder, suffix, paper(columns))
 
 
 def _verdict_head(records: Sequence[Mapping[str, Any]]) -> str:
@@ -161,9 +157,11 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if not last:
         return bundle(repr(run), title, [], rows)
-    from fedcohort.study.measured_values import result
+    from fedcohort.study.measured_values import result_of
+    from fedcohort.study.run_measures import Measured
 
-    results, score = result(run), score_style([run.labels])
+    measured, score = Measured(run), score_style([run.labels])
+    results = result_of(measured)
     rows[1:1] = [
         [f"test {score.name} after the last round", score.with_unit(results.accuracy)],
         [f"best test {score.name}", score.with_unit(results.best_accuracy)],
@@ -172,7 +170,7 @@ def run_in_notebook(run: Run) -> Bundle:
     ]
     if math.isfinite(results.client_accuracy):
         spread = score.spread(results.client_accuracy, results.client_accuracy_sd)
-        worst, named_worst = score.value(results.worst_client_accuracy), worst_of([described.federation.clients])
+        worst, named_worst = score.value(results.worst_client_accuracy), worst_of([measured.clients_with_data])
         rows.insert(3, [f"test {score.name} over clients", f"{spread}, {named_worst} {worst}{score.in_unit}"])
     rows[-1:-1] = [[name, formatted_values.number(value)] for name, value in results.own_measures.items()]
     return _with_chart(bundle(repr(run), title, [], rows), [run], None)

@@ -13,13 +13,14 @@ from fedcohort.report.data.missing_runs import SO_FAR, UNPLANNED, about_missing,
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import PAGE
 from fedcohort.report.figures.figure import Figure, Spec, columns, spec
-from fedcohort.report.figures.panel_rows import about_lines, about_panels
 from fedcohort.report.figures.quick_drawing import quick_drawing
 from fedcohort.report.headline.headline import answers
 from fedcohort.report.notes.admitted_updates import about_admitted
+from fedcohort.report.notes.comparison_notes import about_federations, about_references
 from fedcohort.report.notes.cost_notes import MESSAGES, PASSES, about_questions
 from fedcohort.report.notes.failed_training import about_failed, about_judged
 from fedcohort.report.notes.seed_notes import counted, mean_over
+from fedcohort.report.notes.shown_rows import about_lines, about_panels
 from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned, about_unmarked
 from fedcohort.report.notes.worst_clients import about_diverged, about_worst, lowest_personal, worst
 from fedcohort.report.page_assets import environment, page_script, scripts, style
@@ -35,7 +36,6 @@ from fedcohort.report.tables.table_rows import (
     strategies,
     unfinished,
 )
-from fedcohort.report.terminal.comparison_notes import about_federations, about_references
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached
 from fedcohort.study.verdicts import with_intervals
@@ -62,7 +62,7 @@ def _page(story: Story, live: Mapping[str, Any] | None, command: str | None) -> 
     by_section = parts(story, seeds=asked)
     drawn = [figure for section in by_section.values() for part in section for figure in part.figures]
     score, styles = story.score, strategies(story)
-    clients = [reading.num_clients for _, readings in story.played for reading in readings]
+    clients = [reading.clients_with_data for _, readings in story.played for reading in readings]
     seeds = sorted({figure.seed for figure in drawn if figure.seed is not None})
     orders = client_orders(story, sorted({*seeds, *(seed for figure in drawn for seed in figure.shown_seeds)}))
     values = {

@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.files.durable_files import replace_file
-from fedcohort.report.figures.chart_style import CLASSES, ink_on
-from fedcohort.report.screen_words import for_screens
+from fedcohort.report.figures.chart_style import ink_on
+from fedcohort.report.figures.screen_words import for_screens
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -58,7 +58,7 @@ def page_script() -> str:
 
 def style() -> str:
     """The style sheet, with the colors of strategies and classes in light and dark mode."""
-    light = _variables("s", LIGHT_STRATEGIES) + _class_variables(CLASSES)
+    light = _variables("s", LIGHT_STRATEGIES) + _class_variables(LIGHT_CLASSES)
     dark = _variables("s", DARK_STRATEGIES) + _class_variables(DARK_CLASSES)
     return _template_text("page.css").replace("/*light*/", light).replace("/*dark*/", dark)
 
@@ -76,19 +76,34 @@ LIGHT_STRATEGIES = ("#0072B2", "#B85000", "#00795A", "#A8497F", "#8A6500", "#000
 """Okabe and Ito's hues, dark enough for text on white."""
 
 DARK_STRATEGIES = ("#4FA8E8", "#F08A4B", "#2FC79A", "#E5A3C8", "#D9B44A", "#F2F2F2", "#B48BD6", "#B5785A")
-DARK_CLASSES = (
-    "#7B74D4",
-    "#88CCEE",
-    "#44AA99",
-    "#3D9B58",
-    "#B3B34D",
-    "#DDCC77",
-    "#DD8A98",
-    "#B5477F",
-    "#C46FB8",
-    "#8A8A8A",
+LIGHT_CLASSES = (
+    "#53399C",
+    "#0C8AE9",
+    "#09644C",
+    "#0F3E0E",
+    "#7B9D37",
+    "#605F08",
+    "#C33B60",
+    "#65084A",
+    "#A05B94",
+    "#929292",
 )
-"""The same hues, lighter, for a dark background."""
+"""About the hues of Paul Tol's "muted" scheme, with a contrast of at least 3 to a white page, where some of his have less than
+2. No two are nearer to each other than 11 in CIELAB, also as color-blind readers see them."""
+
+DARK_CLASSES = (
+    "#4D5DC1",
+    "#4C96CE",
+    "#59F4D0",
+    "#11C783",
+    "#9C900B",
+    "#D4E169",
+    "#A55048",
+    "#DB5E98",
+    "#DBB3EB",
+    "#676767",
+)
+"""The same hues with a contrast of at least 3 to a dark page."""
 
 
 @lru_cache(maxsize=1)

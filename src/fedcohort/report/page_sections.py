@@ -29,8 +29,8 @@ from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import PAGE, Look
 from fedcohort.report.figures.figure import Figure
 from fedcohort.report.figures.file_names import distinct, file_name
-from fedcohort.report.figures.panel_rows import about_colors, about_gray_panels, about_panels
 from fedcohort.report.figures.quick_drawing import quick_drawing
+from fedcohort.report.notes.shown_rows import about_colors, about_gray_panels, about_panels
 from fedcohort.study.rows.unfinished_rows import about_unfinished
 
 __all__ = ["SEEDS", "Part", "Section", "about_single_rows", "at_point", "figures", "parts", "sections"]

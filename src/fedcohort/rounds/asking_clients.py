@@ -10,6 +10,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.tensor_sizes import num_bytes
+from fedcohort.engines.base import MayLackAnswers
 from fedcohort.rounds.ledger import Ledger
 from fedcohort.rounds.round_facts import members
 from fedcohort.rounds.run_state import RunState
@@ -30,7 +31,7 @@ def answer(
         run_state: the run.
         t: round, from 1.
         available: ids of the available clients.
-        ledger: gets the cost of a trial round; the caller bills the question itself.
+        ledger: gets the cost of a trial round, and the clients that gave no answer; the caller bills the question itself.
         question: the question.
         clients: ids of the clients that are asked.
 
@@ -49,7 +50,11 @@ def answer(
     if isinstance(question, LossChange):
         _check_participants(question, available, where)
         return _loss_change(run_state, t, ledger, question, clients)
-    return run_state.engine.answer(run_state.model, t, question, clients, run_state.algorithm)
+    engine = run_state.engine
+    answers = engine.answer(run_state.model, t, question, clients, run_state.algorithm)
+    if isinstance(engine, MayLackAnswers):
+        ledger.unanswered |= engine.unanswered
+    return answers
 
 
 def _check_participants(question: LossChange, available: Indices, where: str) -> None:

@@ -13,7 +13,7 @@ from fedcohort.algorithms.updates import is_finite
 from fedcohort.core.arrays import Values
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.sums import for_sums
-from fedcohort.core.words.report_names import NUMBER_OF_SAMPLES, TRAINING
+from fedcohort.core.words.report_names import MEASURED_BY_SERVER, NUMBER_OF_SAMPLES, TRAINING
 from fedcohort.record import ClientRow
 from fedcohort.selection import Cohort, Outcome
 
@@ -28,9 +28,6 @@ WEIGHT_0, LEFT_OUT = "its weight is 0", "the algorithm left its update out of th
 ALWAYS = frozenset({"loss", "square_loss", "samples", "steps", "accuracy"})
 """Reports that are measured for every client that trains. They are sent, and billed at 4 bytes per number, only if the strategy or the
 algorithm reads them. All other reports are always sent and billed, and are recorded."""
-
-MEASURED = "test_"
-"""Prefix of reports that no client sends and no strategy sees: the simulation measures them on the server's test set."""
 
 
 class Validated(Protocol):
@@ -216,7 +213,7 @@ class Tally:
             )
 
     def _is_sent(self, name: str) -> bool:
-        return not name.startswith(MEASURED) and name not in self._derived
+        return not name.startswith(MEASURED_BY_SERVER) and name not in self._derived
 
     def outcome(self, t: int, duration: float, validation: Validated | None) -> Outcome:
         """The outcome of the round as the strategy sees it; ``validation`` is None if the strategy does not need it."""
@@ -260,7 +257,7 @@ class Tally:
         row = self.rows[position]
         row.reports = {name: value for name, value in report.items() if name not in ALWAYS}
         for name in row.reports:
-            if name.startswith(MEASURED):  # only for the record
+            if name.startswith(MEASURED_BY_SERVER):  # only for the record
                 del report[name], update.report[name]
             self.bytes_up += 4 * self._is_sent(name)
         for name, value in report.items():

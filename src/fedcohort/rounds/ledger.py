@@ -82,25 +82,33 @@ class Ledger:
         self.rows: list[LedgerRow] = []
         # clients that trained to answer a question, and how many passes they needed
         self.trained: dict[int, float] = {}
+        # clients that were asked the current question and gave no answer; what carries the question adds them
+        self.unanswered: set[int] = set()
 
     def asking(self, answer: Callable[[Question, Indices], Values]) -> Callable[[Question, Indices], Values]:
-        """A function that answers like ``answer``, and bills the cost of every question."""
+        """A function that answers like ``answer``, and bills the cost of every question.
+
+        A client that gives no answer, see :attr:`unanswered`, received the question and what comes with it, and nothing else is
+        billed for it.
+        """
 
         def ask(question: Question, clients: Indices) -> Values:
             """Answer ``question`` for each of ``clients``, and add one row to the ledger."""
             clients = _checked(question, clients)
             start = time.perf_counter()
+            self.unanswered.clear()
             no_answers = np.zeros(0 if question.numbers == 1 else (0, question.numbers))
             values = answer(question, clients) if len(clients) else no_answers
-            cost = question.cost(values)
+            answered = ~np.isin(clients, list(self.unanswered))
+            cost = question.cost(values)[answered]
             if question.trains:
-                self.trained.update(zip(clients.tolist(), cost.tolist(), strict=True))
+                self.trained.update(zip(clients[answered].tolist(), cost.tolist(), strict=True))
             received = self.training_bytes if question.trains else self.model_bytes
             self.add(
                 question.kind,
-                messages=2 * len(clients),
+                messages=len(clients) + len(cost),
                 down=len(clients) * received * question.downloads_model,
-                up=len(clients) * 4 * question.numbers,
+                up=len(cost) * 4 * question.numbers,
                 passes=float(cost.sum()),
                 seconds=time.perf_counter() - start,
                 discloses=question.discloses,

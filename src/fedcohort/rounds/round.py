@@ -16,6 +16,7 @@ from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.random_streams import rng
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.core.user_code.unseeded_draws import is_own, warning_of_draws, warning_of_draws_in
+from fedcohort.core.words.formatted_values import counted
 from fedcohort.record import Reasons, RoundRow
 from fedcohort.rounds.asking_clients import answer
 from fedcohort.rounds.client_outcomes import WEIGHT_0, Tally
@@ -24,11 +25,12 @@ from fedcohort.rounds.recorded_decision import decisions
 from fedcohort.rounds.round_facts import members, round_notes, round_row
 from fedcohort.rounds.run_state import RunState
 from fedcohort.selection import Cohort, LocalAccuracy, Question, Round, choose
+from fedcohort.selection.cohort import requested_epochs
 from fedcohort.selection.cohort_checks import admitted, naming_strategy
 from fedcohort.training.client_hooks import broadcast_by
 from fedcohort.training.evaluation import Evaluation
 from fedcohort.training.personal_models import PersonalAccuracy
-from fedcohort.training.stopping_rules import class_of
+from fedcohort.training.stopping_rules import beside_strategy, class_of
 
 __all__ = ["play_round"]
 
@@ -107,7 +109,7 @@ class _Playing:
                 read_only(clock.compute_times), read_only(clock.upload_times),
             )  # fmt: skip
             with warning_of_draws("selection", run_state.selector):
-                return choose(run_state.selector, seen)
+                return beside_strategy(choose(run_state.selector, seen), run_state.selector)
 
     def train_and_aggregate(self, cohort: Cohort) -> Tally:
         """Train the cohort and aggregate the updates; updates are processed one by one, as they arrive."""
@@ -128,6 +130,7 @@ class _Playing:
             updates = clock.settle(
                 t, updates, bytes_down=self.sent_down, awaited=awaited, cohort=cohort.clients,
                 in_parts=cohort.share is not None,
+                requested=None if cohort.stop is None else requested_epochs(cohort, clock.epochs) / clock.epochs,
             )  # fmt: skip
             updates = tally.arrived(updates)
             updates = admitted(run_state.selector, updates)
@@ -149,7 +152,10 @@ class _Playing:
         """The updates of the cohort, as they arrive. A mistake in the strategy's ``Cohort.stop`` is found only now."""
         run_state = self.run_state
         with naming_strategy("Cohort.stop", f"{type(run_state.selector).__name__}.select in round {self.t}"):
-            yield from run_state.engine.train(run_state.model, self.t, cohort, run_state.algorithm)
+            updates = run_state.engine.train(run_state.model, self.t, cohort, run_state.algorithm)
+            if self.t == 1 and is_own(run_state.algorithm.backward):
+                updates = _naming_no_training(updates, run_state)
+            yield from updates
 
     def evaluate(self, test: bool, local: LocalAccuracy | None, personal: PersonalAccuracy | None) -> _Results:
         """Evaluate the new model; see :func:`play_round` for the arguments."""
@@ -244,6 +250,21 @@ def _filled_in(updates: Iterable[Update]) -> Iterator[Update]:
     """Let tensors that a client did not send enter the average as the client received them; ``state`` contains them."""
     for update in updates:
         update.sent = None
+        yield update
+
+
+def _naming_no_training(updates: Iterator[Update], run_state: RunState) -> Iterator[Update]:
+    """The updates; warns if the first of them that has steps is the model that the client received, since it had no gradients."""
+    start, checked = run_state.model, False
+    for update in updates:
+        if not checked and update.failure is None and update.steps:
+            checked = True
+            trained = [name for name in update.state if name in run_state.engine.trainable]
+            if trained and all(bool((update.state[name] == start[name]).all()) for name in trained):
+                log.warning(
+                    "client %d took %s in round 1, and its model did not change: %s.backward leaves no gradients in the parameters' "
+                    ".grad, or only zeros", update.client, counted(update.steps, "step"), type(run_state.algorithm).__name__,
+                )  # fmt: skip
         yield update
 
 

@@ -55,6 +55,7 @@ class RoundClock(Protocol):
         awaited: int | None = None,
         cohort: Indices | None = None,
         in_parts: bool = False,
+        requested: Values | None = None,
     ) -> Iterator[Update]:
         """Yield the updates with their durations, mark late ones, and advance :attr:`now` at the end of the round."""
         ...

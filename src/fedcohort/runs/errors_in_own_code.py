@@ -1,11 +1,13 @@
 """Errors in code of users become one line that names the function and the line of code."""
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedcohort.core.errors import UsageError
 from fedcohort.core.user_code.own_code import about_missing_file, last_own_file, place_of, raised_in, with_place
+from fedcohort.selection import Selector
 
 __all__ = ["ProgressError", "naming_own_code", "passed_on"]
 
@@ -71,5 +73,22 @@ def _explained(error: Exception | SystemExit, where: str) -> UsageError | None:
     function = raised_in(error)
     if not function:
         return None
-    missing = about_missing_file(error, Path(last_own_file(error)))
-    return UsageError(f"{where}{function} raised {with_place(error)}{'; ' if missing else ''}{missing}")
+    advice = about_missing_file(error, Path(last_own_file(error))) or _about_histogram(error)
+    return UsageError(f"{where}{function} raised {with_place(error)}{'; ' if advice else ''}{advice}")
+
+
+def _about_histogram(error: BaseException) -> str:
+    """What to declare if a strategy uses label counts, which are None unless it needs them; empty for other errors."""
+    if not isinstance(error, AttributeError | TypeError) or "NoneType" not in str(error):
+        return ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        strategy = frame.f_locals.get("self")
+        if isinstance(strategy, Selector) and "histogram" in frame.f_code.co_names:
+            needs = strategy.needs | {"histogram"}
+            declared = f"needs = frozenset({{{', '.join(map(repr, sorted(needs)))}}})"
+            return (
+                ""
+                if needs == strategy.needs
+                else f"census.histogram is None: add {declared} to {type(strategy).__name__}"
+            )
+    return ""

@@ -23,6 +23,8 @@ from fedcohort.runs.run_data import load_data, on_data
 from fedcohort.runs.run_engine import driver_device, engine_of
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from fedcohort.algorithms import Algorithm
     from fedcohort.federation.describe_federation import Survey
     from fedcohort.federation.federation import Federation
@@ -58,9 +60,9 @@ def federate(experiment: Experiment, given: Given, device: str = "cpu") -> Feder
 
     The steps are: set public samples apart, partition, corrupt labels, split off held-out samples, shift features.
     """
-    from fedcohort.federation.data.position_labels import strata
     from fedcohort.federation.federation import gather
     from fedcohort.federation.partition import partition
+    from fedcohort.federation.position_labels import strata
     from fedcohort.runs.sequence_checks import check_sequences
 
     seed, data = experiment.seed, experiment.data
@@ -104,15 +106,19 @@ def check_model(experiment: Experiment, given: Given, model: "Model", federation
     """
     from fedcohort.algorithms import LOSSES
     from fedcohort.engines.initial_network import build_module
-    from fedcohort.models import check_network, refuse_complex
+    from fedcohort.models import built_repeatably, check_network, refuse_complex
     from fedcohort.training.code_reading.forward_code import names_kept
     from fedcohort.training.networks.model_states import DTYPES
 
     if given.model is None and experiment.model.name in experiment.model.table.builtin:
         return []
     dtype = DTYPES[experiment.training.precision]
-    module = build_module(model, federation, experiment.seed)
-    name = type(module).__name__ if given.model is not None else repr(experiment.model.name)
+
+    def name_of(module: "nn.Module") -> str:
+        return type(module).__name__ if given.model is not None else repr(experiment.model.name)
+
+    module = built_repeatably(partial(build_module, model, federation, experiment.seed), name_of)
+    name = name_of(module)
     refuse_complex(module, name)
     module = module.to(dtype=dtype)
     samples = federation.prepare(federation.test[:2].features, dtype)

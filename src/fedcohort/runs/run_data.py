@@ -10,6 +10,7 @@ from fedcohort.core.words.formatted_values import counted
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import HANDED_OVER, Given
 from fedcohort.experiment.handed_over import check_handed_over
+from fedcohort.experiment.unnamed_settings import BUILTIN_TEXT
 from fedcohort.federation.data.datasets import Dataset, standardised
 from fedcohort.federation.data.own_data_names import is_own
 
@@ -146,6 +147,8 @@ def _is_found(experiment: Experiment) -> bool:
     """Whether the data are a folder or a text, and settings are left to them."""
     from fedcohort.federation.data.load_dataset import is_found
 
+    if experiment.data.name == BUILTIN_TEXT:
+        return "federation.partition" in experiment.unnamed
     return bool(experiment.unnamed) and is_found(experiment.data.name)
 
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from fedcohort.core.arrays import Indices, Values
 
-__all__ = ["MORE_WORK_BY_LOSS", "Cohort", "Why"]
+__all__ = ["MORE_WORK_BY_LOSS", "Cohort", "Why", "requested_epochs"]
 
 MORE_WORK_BY_LOSS = 4 / 3
 """Work of an epoch in which samples are drawn by their loss: each sample has one forward pass in addition to training."""
@@ -76,3 +78,16 @@ class Cohort:
         for name, valid in (("unsent", ("left_out", "unchanged")), ("sampling", ("shuffled", "loss", "loss_unbiased"))):
             if getattr(self, name) not in valid:
                 raise ValueError(f"Cohort.{name} = {getattr(self, name)!r}: valid are {', '.join(map(repr, valid))}")
+
+
+def requested_epochs(cohort: Cohort, epochs: int) -> Values:
+    """The epochs that each client was asked for, float64 [n]; an epoch with samples drawn by their loss counts as 4/3.
+
+    With ``cohort.stop``, a client may do fewer.
+
+    Args:
+        cohort: the cohort.
+        epochs: epochs of nominal work.
+    """
+    most = np.full(len(cohort), epochs) if cohort.epochs is None else np.asarray(cohort.epochs)
+    return most.astype(np.float64) * (1.0 if cohort.sampling == "shuffled" else MORE_WORK_BY_LOSS)

@@ -15,7 +15,7 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.errors import UsageError
 from fedcohort.selection.strategy_inputs import Census
 
-__all__ = ["extended_state", "joined_clients"]
+__all__ = ["extend_or_restore", "extended_state", "joined_clients"]
 
 
 class Extensible(Protocol):
@@ -26,8 +26,29 @@ class Extensible(Protocol):
     def setup(self, census: Census) -> None:
         """Prepare for a run."""
 
+    def extend(self, census: Census) -> None:
+        """Take in clients."""
+
     def state_dict(self) -> dict[str, Any]:
         """The state."""
+
+
+def extend_or_restore(selector: Extensible, census: Census) -> None:
+    """Let a strategy take in clients; if that raises an error, the strategy is as before, with all its attributes.
+
+    The ``extend`` of a user's strategy can fail after it has changed a part of them, such as the census.
+
+    Args:
+        selector: the strategy.
+        census: the clients, with those that joined.
+    """
+    before = copy.deepcopy(vars(selector))
+    try:
+        selector.extend(census)
+    except BaseException:
+        vars(selector).clear()
+        vars(selector).update(before)
+        raise
 
 
 def joined_clients(before: Census, after: Census) -> Indices:

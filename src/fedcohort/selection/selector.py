@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.files.state_files import as_before
-from fedcohort.core.plugins import Card, LabelKind
+from fedcohort.core.plugins import Card, LabelKind, check_card
 from fedcohort.core.user_code.method_signatures import check_methods, not_defined
 from fedcohort.selection.cohort import Cohort
 from fedcohort.selection.joining import extended_state
@@ -72,9 +72,7 @@ class Selector:
         """Refuse declarations that cannot be read, and methods with other arguments, where the class is defined."""
         super().__init_subclass__(**settings)
         check_methods(cls, Selector)
-        card = cls.__dict__.get("card")
-        if not isinstance(card, Card | property | None):
-            raise UsageError(f"{cls.__name__}.card = {shown(card)}: should be a Card(source=…, status=…)")
+        check_card(cls)
         for name in ("needs", "gives"):
             declared = cls.__dict__.get(name, frozenset())
             if isinstance(declared, str) or not isinstance(declared, Set | property):

@@ -66,10 +66,11 @@ class Round:
         rng: random generator of this round. It depends only on the seed and the round, not on earlier draws.
         clock: simulated time so far.
         durations: last known time of each client for a round of nominal work, float64 [m]; NaN if never measured. For a client that
-            was late, the time that the server waited for it.
+            was late, the time that the server waited for it (divided by the work that was requested, if that was more than nominal),
+            unless a longer time was already known.
         ask: ``ask(question, clients)`` returns float64 [len(clients)] (or [len(clients), numbers]), with NaN for a missing answer.
         compute_times, upload_times: the computation and communication (down and up) parts of ``durations``, float64 [m]; NaN if
-            never measured.
+            never measured. They are those of the last time that the client was not late.
         notes: what an edge rule (R4) changed in this choice, in words; stored in the record.
     """
 

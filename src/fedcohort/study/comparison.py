@@ -259,7 +259,7 @@ class Comparison:
         runs = [run for row in self.rows for run in row.runs.values()]
         if self.uneven:
             return "after the last round of each run so far"
-        if self.note:
+        if self.note or any(map(unfinished_rows.is_untested, runs)):
             return after_last_tests(runs)
         return f"after the last round{' so far' * any(unfinished_rows.rounds_left(run) for run in runs)}"
 
@@ -275,7 +275,7 @@ class Comparison:
         checked = [
             Checked(row.label, self.measured(i), int(reached[i]), self._target_of(i)) for i, row in enumerate(self.rows)
         ]
-        return findings(checked, self.score, self.verdicts)
+        return findings(checked, self.score, self.verdicts, self.planned)
 
     @cached_property
     def rounds(self) -> "pd.DataFrame":

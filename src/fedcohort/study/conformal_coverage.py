@@ -95,7 +95,8 @@ class Conformal:
         threshold: the largest score in a set, 1 − p_y of a class, or |y − ŷ| of a number; inf with too few calibration samples.
         sets: coverage, mean size and share of empty sets on the test set; the size of an interval is its length.
         expected: range of the mean coverage over calibration sets.
-        likely: range of the coverage for 90% of the calibration sets of this size.
+        likely: range of the coverage for 90% of the calibration sets of this size, on a very large test set; on a small one, it varies
+            more.
         num_calibration: number of calibration samples.
         labels: ``classes``, or ``numbers``, whose sets are intervals in the units of the labels.
     """

@@ -8,7 +8,7 @@ import numpy as np
 from fedcohort import measures
 from fedcohort.study.run_measures import Measured
 
-__all__ = ["Guessing", "diverged_seeds", "guessing", "hardly_above_chance"]
+__all__ = ["Guessing", "diverged_seeds", "equal_test_labels", "guessed_score", "guessing", "hardly_above_chance"]
 
 ABOVE_CHANCE = 0.25
 """A mean of up to this small an excess over chance, see :func:`_level`, is at chance."""
@@ -60,6 +60,18 @@ def hardly_above_chance(runs: Sequence[Measured]) -> bool:
     return number >= 2 and varied and _told_from_chance(number, means) and guessing(runs) is not None
 
 
+def guessed_score(*rows: Sequence[Measured]) -> str:
+    """What is at chance in the rows of :func:`guessing`: the mean accuracy over classes, if the accuracy over samples is higher in one
+    of them, because most test samples are of a class that its models recognize; otherwise simply the test accuracy."""
+    return "mean test accuracy over classes" if any(map(_higher_over_samples, rows)) else "test accuracy"
+
+
+def _higher_over_samples(runs: Sequence[Measured]) -> bool:
+    """Whether the accuracy over samples is above chance."""
+    number, _ = _over_classes(runs)
+    return number > 1 and float(np.mean([run.accuracy for run in runs])) > _level(number, SMALL_EXCESS)
+
+
 def _over_classes(runs: Sequence[Measured]) -> tuple[int, list[float]]:
     """The number of classes with test samples, and the mean accuracy over them of each last model; 0 if that is not known."""
     last = [run.class_accuracy for run in runs if len(run.class_accuracy) > 1]
@@ -75,6 +87,12 @@ def _told_from_chance(classes: int, means: Sequence[float]) -> bool:
 def diverged_seeds(runs: Sequence[Measured]) -> list[int]:
     """The seeds of a regression whose last model diverged: it has no finite test loss, and no R²."""
     return [run.experiment.seed for run in runs if run.without_score[-1]]
+
+
+def equal_test_labels(runs: Sequence[Measured]) -> bool:
+    """Whether R² is not defined, because all labels of the test set are equal: models have a finite test loss all the same."""
+    numeric = runs[0].run.labels == "numbers"
+    return numeric and all(bool(np.isfinite(run.series("test_loss")).any()) and not run.tested for run in runs)
 
 
 def _no_better_than_the_mean(runs: Sequence[Measured]) -> bool:

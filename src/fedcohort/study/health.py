@@ -24,8 +24,17 @@ from fedcohort.study.verdicts import (
 __all__ = ["Checked", "Finding", "findings", "training_findings"]
 
 
-def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = ()) -> list[Finding]:
-    """What is wrong with the rows, the most serious first; ``verdicts`` are those of the rows, in their order."""
+def findings(
+    rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verdict] = (), planned: int = 0
+) -> list[Finding]:
+    """What is wrong with the rows, the most serious first.
+
+    Args:
+        rows: the rows.
+        score: how the score is named and written.
+        verdicts: those of the rows, in their order.
+        planned: see :func:`~fedcohort.study.verdicts.verdicts`.
+    """
     failed = training_findings(rows, score)
     failing = {label for finding in failed if finding.kind != "diverged" for label in finding.rows}
     sound = [row for row in rows if row.label not in failing]
@@ -34,8 +43,8 @@ def findings(rows: Sequence[Checked], score: ScoreStyle, verdicts: Sequence[Verd
         *failed,
         *_targets_missed(rows, failing, score),
         *equal_findings(sound, score),
-        *_few_seeds(rows, verdicts),
-        *_no_clear_difference(rows, verdicts),
+        *_few_seeds(rows, verdicts, planned),
+        *_no_clear_difference(rows, verdicts, planned),
         *_other_seeds(rows),
     ]
 
@@ -71,10 +80,10 @@ def _target_missed(labels: Sequence[str], failing: set[str], target: Target, sco
     yield from (Finding("target", tuple(missed), text, what) for what, missed in advice.items() if missed)
 
 
-def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict], planned: int) -> Iterator[Finding]:
     """Rows with fewer seeds than a verdict needs; the advice is the number from which a difference can be clear."""
     cannot = "cannot tell a difference from chance" if len(rows) > 1 else "cannot tell how much the result varies"
-    enough = (needed_for(verdicts) if comparisons(verdicts) else 0) or FEWEST
+    enough = (needed_for(verdicts, planned) if comparisons(verdicts) else 0) or FEWEST
     for few in range(1, FEWEST):
         labels = tuple(row.label for row in rows if len(row.runs) == few)
         about = labels if len(labels) < len(rows) else ()
@@ -82,14 +91,14 @@ def _few_seeds(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator
             yield Finding("few seeds", about, f"{counted(few, 'seed')} {cannot}", _more_seeds(rows, enough))
 
 
-def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict]) -> Iterator[Finding]:
+def _no_clear_difference(rows: Sequence[Checked], verdicts: Sequence[Verdict], planned: int) -> Iterator[Finding]:
     """Rows with the same seeds, too few for any difference to be clear, however large it is."""
     tested = [verdict for verdict in verdicts if verdict.words not in (BASELINE, TOO_FEW, NO_RESULT, UNEVEN)]
     same = len({frozenset(run.experiment.seed for run in row.runs) for row in rows}) == 1
     if not tested or not same:
         return
-    seeds, needed = tested[0].seeds, needed_for(verdicts)
-    number = len(tested) + sum(verdict.words == NO_RESULT for verdict in verdicts)
+    seeds, needed = tested[0].seeds, needed_for(verdicts, planned)
+    number = max(planned, len(tested) + sum(verdict.words == NO_RESULT for verdict in verdicts))
     if seeds < needed or not needed:
         lowest = lowest_p_value(seeds, number)
         limit = "is always 1" if lowest >= 1 else f"is at least {p_value(lowest)}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcohort.core.errors import UsageError, shown
+from fedcohort.core.errors import UsageError
+from fedcohort.core.given_values import whole_number
 from fedcohort.core.user_code.python_plugins import check_unchanged
 from fedcohort.experiment import Cell, Experiment
 from fedcohort.experiment.given_objects import Given
@@ -49,8 +50,7 @@ def compare(
     for row in rows:
         row.check()
     check_reference([row.label for row in rows], reference)
-    if not isinstance(jobs, int) or jobs < 1:
-        raise UsageError(f"jobs = {shown(jobs)}: should be a whole number of at least 1")
+    jobs = whole_number("jobs", jobs, 1)
     watch = Watch() if watch is None else watch
     watch.begin(len(rows) * len(experiment.all_seeds))
     if jobs > 1:

@@ -28,6 +28,7 @@ __all__ = [
     "Personal",
     "after_last_tests",
     "bytes_per_round",
+    "clients_with_data",
     "evenness",
     "how_to_go_on",
     "level_below",
@@ -84,6 +85,12 @@ def bytes_per_round(ledger: "pd.DataFrame", rounds: "pd.Index[int]") -> Values:
     np.add.at(sums, of_rows, exchanged)
     of_rounds: Values = sums[numbers]
     return of_rounds
+
+
+def clients_with_data(accuracies: "pd.DataFrame", samples: Indices | None, clients: int) -> int:
+    """The number of clients with data: those in the last of :attr:`Run.client_accuracy`, or else with ``samples``, or all."""
+    known = int(accuracies.iloc[-1].notna().sum()) if len(accuracies) else 0
+    return known or (clients if samples is None else int((samples > 0).sum()))
 
 
 class Cost(NamedTuple):
@@ -191,6 +198,11 @@ class Measured:
         """The last measured accuracy on clients' own data, see :attr:`Run.client_accuracy`."""
         by_client = self.run.client_accuracy
         return measures.over_clients(by_client.iloc[-1].to_numpy(np.float64) if len(by_client) else [])
+
+    @cached_property
+    def clients_with_data(self) -> int:
+        """See :func:`clients_with_data`."""
+        return clients_with_data(self.run.client_accuracy, self.run.portrait.facts.get("samples"), self.num_clients)
 
     @cached_property
     def own_measures(self) -> dict[str, float]:

@@ -28,6 +28,7 @@ __all__ = [
     "failure",
     "group_targets",
     "numbers_reached",
+    "of_one_class",
     "one_class",
     "shown_cost",
 ]
@@ -45,9 +46,21 @@ FAILING = 1 / 3
 """Rows with less than this share of the best accuracy do not lower the target."""
 
 
+PREDICTS = "predicts one class for every sample"
+"""What a model does that recognizes one class only, and is right about all samples of it."""
+
+
 def one_class(run: Measured) -> bool:
-    """Whether the last model of a run recognizes one of several classes only."""
-    return len(run.class_accuracy) > 1 and int((np.nan_to_num(run.class_accuracy) > 0).sum()) == 1
+    """Whether the last model of a run recognizes one of several classes only; a test set of a single class cannot tell."""
+    tested = int(np.isfinite(run.class_accuracy).sum())
+    return tested > 1 and int((np.nan_to_num(run.class_accuracy) > 0).sum()) == 1
+
+
+def of_one_class(runs: Sequence[Measured]) -> str:
+    """What the last models of a row that recognize one class only do: a model that is wrong about samples of this class does not
+    predict it for every sample."""
+    every = all(float(np.nanmax(run.class_accuracy)) > 1 - 1e-9 for run in runs if one_class(run))
+    return PREDICTS if every else "is right about samples of one class only"
 
 
 def failure(runs: Sequence[Measured]) -> str:
@@ -55,7 +68,7 @@ def failure(runs: Sequence[Measured]) -> str:
     if any(run.rounds["selected"].sum() > 0 and not run.rounds["admitted"].any() for run in runs):
         return "in which no update was admitted under a seed"
     if any(map(one_class, runs)):
-        return "that predict one class"
+        return f"that {'predict' if of_one_class(runs) == PREDICTS else 'recognize'} one class"
     if diverged_seeds(runs):
         return "whose last model diverged"
     if guesses := guessing(runs):

@@ -309,8 +309,9 @@ class ClientProblem:
         """See :class:`Problem`."""
         self.forwards += len(self._data)
         module, device = self._setup.module, self._data.labels.device
-        training = module.training
+        training, changes = module.training, self.changes
         module.eval()
+        self.changes = None  # what clients report is about the unchanged images
         total = torch.zeros((), dtype=sum_type(device), device=device)
         with torch.no_grad():
             for index in torch.arange(len(self._data), device=device).split(CHUNK):
@@ -318,6 +319,7 @@ class ClientProblem:
                 with self._drawing(0):
                     total += for_sums(self._objective(logits, self._data.labels[index], index)).sum()
         module.train(training)
+        self.changes = changes
         return float(total / len(self._data))
 
     def _drawing(self, number: int) -> AbstractContextManager[object]:

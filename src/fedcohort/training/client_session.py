@@ -46,9 +46,10 @@ class Session:
         self.losses: list[Tensor] = []  # cross-entropy of every sample in every step
         self.right: Tensor | int = 0  # correct predictions in the last epoch
         self.first_steps = 0  # steps of the first epoch
+        self.visited = 0  # samples of the steps of the last epoch; batch norm leaves out a last batch of one sample
+        self.trained_on = np.full(samples, False)
         if self.by_loss:
             self.first_visits: Indices = np.arange(samples)  # position in the first epoch of each sample's first visit
-            self.trained_on = np.full(samples, False)
         self.checks: list[dict[str, float]] = []  # what the stopping rule reported after each epoch
         self.used = 0  # epochs done
 
@@ -92,6 +93,8 @@ class Session:
         else:
             losses, self.right = problem.descend(program, order, self.size, correction)
         self.losses += losses
+        self.visited = sum(step.shape[0] for step in losses)
+        self.trained_on[samples[: self.visited]] = True
         self.first_steps = self.first_steps or len(self.losses)
         self.used += 1
         return losses
@@ -110,7 +113,6 @@ class Session:
         samples = self.problem.draw_by_loss(self.order, reweighted=self.sampling == "loss_unbiased")
         if self.used == 0:
             self.first_visits = np.unique(samples, return_index=True)[1]
-        self.trained_on[samples] = True
         return samples
 
     def _steps(self, order: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -157,18 +159,18 @@ class Session:
 
     def _report(self) -> dict[str, float]:
         values, sizes = _joined(self.losses)
-        first_pass, samples = values[: sum(sizes[: self.first_steps])], self.problem.num_samples
+        first_pass = values[: sum(sizes[: self.first_steps])]
         if self.by_loss:
             # samples of a last batch that was left out have no loss
             first_pass = first_pass[self.first_visits[self.first_visits < len(first_pass)]]
-            samples = self.trained_on.sum()
+        labels_each = self.problem.num_labels // self.problem.num_samples
         checked = self.checks[-1] | {"epochs": float(self.used)} if self.checks else {}
         measured = {
             "loss": _mean_of_steps(values, sizes),
             "square_loss": float(np.square(first_pass).sum() / len(first_pass)),
-            "samples": float(samples),
+            "samples": float(self.trained_on.sum()),
             "steps": float(self.problem.steps),
-            "accuracy": float(self.right) / self.problem.num_labels,
+            "accuracy": float(self.right) / max(labels_each * self.visited, 1),
         }
         return training_report(**(measured | checked))
 

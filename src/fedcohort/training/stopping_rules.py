@@ -1,6 +1,9 @@
 """The built-in stopping rules, and how ``Cohort.stop`` names a rule; the contract is :class:`fedcohort.selection.StoppingRule`."""
 
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -8,12 +11,14 @@ from annotated_types import Ge, Gt, Lt
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.files.paths import is_file, resolved
 from fedcohort.core.parameters import make, parameters
-from fedcohort.core.plugins import Table
+from fedcohort.core.plugins import Table, is_file_name
+from fedcohort.core.user_code.unseeded_draws import is_own
 from fedcohort.measures import conformal
-from fedcohort.selection import Progress, StoppingRule
+from fedcohort.selection import Cohort, Progress, StoppingRule
 
-__all__ = ["RULES", "ConformalRule", "LossesRule", "class_of", "rules_of"]
+__all__ = ["RULES", "ConformalRule", "LossesRule", "beside_strategy", "class_of", "rules_of"]
 
 
 @parameters
@@ -143,6 +148,27 @@ def rules_of(stop: Mapping[str, object] | None) -> Callable[[], StoppingRule] | 
 
     rule()  # so that a wrong setting is found before the first client trains
     return rule
+
+
+def beside_strategy(cohort: Cohort, strategy: object) -> Cohort:
+    """The cohort, with the whole path of a stopping rule that is in a file in the folder of the strategy's file.
+
+    A strategy and its rule are files of one folder, and runs can begin in any. A rule that is not there is looked for in the working
+    folder, as for strategies without a file.
+
+    Args:
+        cohort: the cohort, whose ``stop`` can name ``file.py:Rule``.
+        strategy: the strategy.
+    """
+    name = (cohort.stop or {}).get("rule")
+    if cohort.stop is None or not isinstance(name, str) or not is_file_name(name):
+        return cohort
+    file, _, rule = name.rpartition(":")
+    for cls in filter(is_own, type(strategy).__mro__):
+        source = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        if source is not None and is_file(path := resolved(file, Path(source).absolute().parent)):
+            return replace(cohort, stop={**cohort.stop, "rule": f"{path}:{rule}"})
+    return cohort
 
 
 def class_of(stop: Mapping[str, object] | None) -> type | None:

@@ -1,8 +1,11 @@
-"""Hosts: data are sent once, and a host that computes otherwise is told."""
+"""Hosts: data are sent once, and what a host lacks, waits for or computes otherwise is told."""
 
 import logging
+import platform
 import sys
 from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,9 @@ import torch
 from fedcohort.algorithms.methods.fedavg import FedAvg
 from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.processor import processor
-from fedcohort.engines.cluster import host_pool
+from fedcohort.engines.cluster import host_pool, ray_package
 from fedcohort.engines.cluster.host_pool import HostPool, Member
-from fedcohort.engines.cluster.messages import Setup
+from fedcohort.engines.cluster.messages import Failed, Setup
 from fedcohort.engines.cluster.ray_engine import RayEngine
 from fedcohort.models import Mlp
 from fedcohort.selection import Cohort, LocalLoss
@@ -126,3 +129,42 @@ def test_a_host_with_another_processor_is_told_once(
     assert line.startswith(ready[0].facts.name)
     assert f"computes on {processor()} with {theirs} instructions, and this machine on {here}: " in line
     assert line.endswith("results may differ in the last bits")
+
+
+def test_a_file_that_another_machine_lacks_is_said_to_be_lacking_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the machine of the run, the file exists."""
+    try:
+        Path("/nowhere/weights.pt").read_bytes()
+    except OSError as error:
+        failed = Failed.of(error)
+    there = platform.node()
+    assert "every machine" not in str(failed.error())
+    monkeypatch.setattr("platform.node", lambda: "first")
+    assert f", on {there}: files must be at the same place, and packages installed, on every machine" in str(
+        failed.error()
+    )
+    assert "every machine" not in str(Failed.of(ValueError("no data")).error())
+
+
+def test_hosts_with_more_cores_than_a_machine_has_are_said_to_wait_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 3.0}}, {"Alive": True, "Resources": {"CPU": 3.0, "GPU": 2.0}},
+        {"Alive": True, "Resources": {}}, {"Alive": False, "Resources": {"CPU": 64.0}},
+    ]  # fmt: skip
+    monkeypatch.setattr(ray_package, "ray_module", lambda: SimpleNamespace(nodes=lambda: nodes))
+    assert [ray_package.hosts_with_room(cores, gpu=False) for cores in (1, 2, 3, 4)] == [6, 2, 2, 1]
+    assert ray_package.hosts_with_room(1, gpu=True) == 2
+    waits = [ray_package.awaited(cores, gpu=False) for cores in (1, 2, 4)]
+    assert waits == [
+        "a free core of the cluster",
+        "2 free cores on one machine of the cluster",
+        "4 free cores on one machine of the cluster; the largest has 3, so lower engine.threads_per_client",
+    ]
+    assert ray_package.awaited(1, gpu=True) == "a free GPU of the cluster"
+
+
+def test_long_lines_of_ray_end_after_a_word() -> None:
+    assert ray_package.first_line(ValueError("short.\nmore")) == "short."
+    assert ray_package.first_line(ValueError("words " * 100)).endswith("words …")
+    assert ray_package.last_line(ValueError("more\n  short.\n")) == "short."
+    assert ray_package.last_line(ValueError()) == "ValueError"

@@ -39,9 +39,9 @@ from fedcohort.engines.cluster.own_modules import OwnModules, load_modules, own_
 from fedcohort.engines.cluster.ray_engine import ClusterPlan, RayEngine
 from fedcohort.engines.cluster.remote_models import RemoteModels
 from fedcohort.engines.local_engine import LocalEngine
-from fedcohort.federation.data.position_labels import strata
 from fedcohort.federation.federation import gather
 from fedcohort.federation.partition import Iid, partition
+from fedcohort.federation.position_labels import strata
 from fedcohort.models import MODELS, Mlp
 from fedcohort.models.sequence_models import Lstm
 from fedcohort.record import Run

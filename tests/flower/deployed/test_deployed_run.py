@@ -92,6 +92,29 @@ def test_the_run_is_the_local_run(name: str, tmp_path: Path) -> None:
     assert there.path.name != local.path.name
 
 
+@pytest.mark.parametrize("time", ["wall", "simulated"])
+def test_the_description_says_which_settings_sites_with_their_own_data_do_not_use(time: str, tmp_path: Path) -> None:
+    experiment = small(rounds=1)
+    head = (played(grid(experiment), experiment, tmp_path, time=time).path / "experiment.toml").read_text()
+    assert head.startswith(f"# deployed: the clients are those of a Flower federation, with {time} time\n")
+    assert ("# sites with their own data do not use federation.partition, holdout and label_noise" in head) == (
+        time == "wall"
+    )
+
+
+def test_clients_that_refuse_a_question_are_not_billed_for_answers(tmp_path: Path) -> None:
+    """Every client of power-of-choice is asked; those of one of the three sites do not answer."""
+    experiment = small(rounds=1, selection={"name": "powd", "k": 3, "d": 12})
+    sites = sites_of(clients_of(experiment), SITES, installed_plugins, allowed=OPEN)
+    sites[1].allowed = dataclasses.replace(OPEN, questions=frozenset({"LocalAccuracy"}))
+    run = played(grid_of(sites), experiment, tmp_path)
+    (asked,) = run.ledger.query("kind == 'LocalLoss'").to_dict("records")
+    answered = 12 - len(sites[1].clients)
+    assert answered == 8
+    assert (asked["messages"], asked["bytes_up"], asked["passes"]) == (12 + answered, 4 * answered, answered)
+    assert asked["bytes_down"] == 12 * int(run.meta["model bytes"]), "the model went to all that were asked"
+
+
 def test_sites_with_several_threads_per_client_have_the_bits_of_a_simulation_with_as_many(tmp_path: Path) -> None:
     experiment = small(rounds=2, model={"name": "mlp", "hidden": 512})
     two, one = (

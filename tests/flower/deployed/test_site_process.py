@@ -95,7 +95,14 @@ def test_by_default_nothing_but_training_is_allowed(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"labels": np.arange(19)}, "data.labels: int64 .19. for 20 samples"),
-        ({"labels": np.full(20, -1)}, "must be one integer from 0 for each"),
+        (
+            {"labels": np.full(20, -1)},
+            "data.labels: 20 of 20 are negative, the first is -1; must be one integer from 0 for each",
+        ),
+        (
+            {"labels": np.arange(20) * -7 + 20},
+            "data.labels: 17 of 20 are negative, the first is -1; must be one integer",
+        ),
         ({"labels": np.zeros(20)}, "data.labels: float64"),
         ({"features": np.full((20, 4), np.nan)}, "data.features: has NaN"),
         ({"features": np.full((20, 4), 1e39)}, "data.features: has .* numbers that float32 cannot hold"),

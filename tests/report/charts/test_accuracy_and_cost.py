@@ -15,7 +15,7 @@ from fedcohort.report.figures.chart_style import PAGE, paper
 from fedcohort.report.figures.paper_figures import composed, draw, drawn_to_width
 from tests.experiments import UCB
 from tests.records import exchange
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 CHEAP, DEAR = [exchange(10, 10)], [exchange(100, 100)]
 

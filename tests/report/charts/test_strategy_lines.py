@@ -29,7 +29,7 @@ from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.page_sections import figures
 from fedcohort.report.tables.table_rows import strategies
 from tests.records import exchange
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 UNIT = Axes("round", "accuracy", [0.0, 1.0])
 

@@ -13,7 +13,7 @@ from fedcohort.report.data.report_data import gather
 from fedcohort.report.figures.chart_style import PAGE, paper
 from fedcohort.report.figures.paper_figures import composed, draw
 from tests.experiments import UCB
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 LONG = "a strategy with a name that is much too long for the legend of a chart, and for its lines, at any width"
 

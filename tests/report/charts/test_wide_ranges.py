@@ -21,7 +21,7 @@ from fedcohort.report.figures.chart_style import PAGE, Look, paper
 from fedcohort.report.figures.paper_figures import composed, draw, drawn_in_parts
 from tests.records import played, written
 from tests.repetitions import slow_after
-from tests.report.test_answers import runs_of
+from tests.report.headline.test_headline import runs_of
 
 SOUND = [2.3, 1.4, 0.9, 0.7, 0.6]
 DIVERGING = [2.3, 40.0, 3e5, 1e12, 1.755e30]

@@ -51,8 +51,18 @@ PIECE = 2**20
 """Number of differences between outputs that are computed at a time, at least those of one model."""
 
 
-def confidence(losses: Sequence[float], previous: Sequence[float | None], beta: float) -> Values:
-    """Confidence W in each client of a round, float64 [n], with the sum 1.
+def confidence(
+    losses: Sequence[float], previous: Sequence[float | None], beta: float, times: Sequence[int] | None = None
+) -> Values:
+    """Confidence W in each client of a round, float64 [n].
+
+    A client that was drawn several times is several clients with the same W; over all of them, the sum is 1.
+
+    Args:
+        losses: ℓ of each client.
+        previous: ℓ^prev of each client; None without one.
+        beta: β.
+        times: how often each client was drawn; None means once.
 
     >>> confidence([1.0, 1.5, 1.9], [2.0, 2.0, 2.0], beta=0.5).round(6)
     array([0.400522, 0.314903, 0.284575])
@@ -63,9 +73,11 @@ def confidence(losses: Sequence[float], previous: Sequence[float | None], beta: 
             for loss, before in zip(losses, previous, strict=True)
         ]
     )
-    v = beta * q / q.sum() if q.sum() > 0 else np.zeros(len(q))
+    drawn = np.ones(len(q)) if times is None else np.asarray(times, dtype=np.float64)
+    total = (drawn * q).sum()
+    v = beta * q / total if total > 0 else np.zeros(len(q))
     e = np.exp(v - v.max())  # adding the same 1/(n−1) to all does not change the softmax
-    return np.asarray(e / e.sum())
+    return np.asarray(e / (drawn * e).sum())
 
 
 def alignment_gradient(outputs: Tensor, shares: Tensor) -> Tensor:
@@ -143,7 +155,8 @@ class RHFL(Algorithm):
         """Compute the confidence, align the models, average them, and remember the losses."""
         models = fold.models
         losses = [float(member.extra["loss"]["sl"]) for member in models]
-        W = confidence(losses, [self.losses.get(member.client) for member in models], self.beta)
+        before = [self.losses.get(member.client) for member in models]
+        W = confidence(losses, before, self.beta, [member.times for member in models])
         self.losses = self.losses | {member.client: loss for member, loss in zip(models, losses, strict=True)}
         if len(models) > 1 and self.align_epochs:
             assert self.tools is not None, "prepare() comes first"

@@ -3,6 +3,7 @@
 __all__ = [
     "EXCHANGES",
     "MEASURED_BY_ALL",
+    "MEASURED_BY_SERVER",
     "NUMBER_OF_SAMPLES",
     "REPORTS",
     "TRAINING",
@@ -37,6 +38,9 @@ REPORTS = {
 
 MEASURED_BY_ALL = frozenset({"accuracy", "epochs", "loss", "samples", "square_loss", "steps", "update", "update_norm"})
 """The names of reports that are measured for every client, or that the server computes: stopping rules use other names."""
+
+MEASURED_BY_SERVER = "test_"
+"""Prefix of reports that no client sends and no strategy sees: a simulation measures them on the server's test set."""
 
 
 EXCHANGES = {

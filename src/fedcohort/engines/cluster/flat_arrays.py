@@ -4,6 +4,7 @@ Ray hands arrays over through shared memory. Models of trained clients are read 
 other tensors that leave this module are copies.
 """
 
+import platform
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.algorithms import ModelState, Tensors
+from fedcohort.core.errors import UsageError
 
 __all__ = ["Bytes", "ModelLayout", "NestedArrays", "ReusedRows", "SharedModels", "as_arrays", "as_tensors"]
 
@@ -26,7 +28,8 @@ ALIGNED = 64
 
 
 class ModelLayout:
-    """Where each entry of a model lies in one array of bytes. All states of one model have the same layout.
+    """Where each entry of a model lies in one array of bytes. All states of one model have the same layout, also in other processes,
+    in which a network can have its entries in another order: Python orders a set of names differently in each process.
 
     Args:
         state: a state of the model.
@@ -44,6 +47,21 @@ class ModelLayout:
             end += -(-value.nbytes // ALIGNED) * ALIGNED
         self.num_bytes = max(1, end)
         self.model_bytes = sum(size for _, _, size, _, _ in self._entries)
+
+    def check(self, state: ModelState) -> None:
+        """Check that the state of a network that another process has built has the same entries; they may be in another order.
+
+        Raises:
+            UsageError: an entry is missing or new, or has another number format or shape.
+        """
+        here = {name: _kind(value.dtype, value.shape) for name, value in state.items()}
+        there = {name: _kind(dtype, shape) for name, _, _, dtype, shape in self._entries}
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                raise UsageError(
+                    f"model: the entry {name!r} of the network is {here.get(name, 'missing')} on {platform.node()}, and "
+                    f"{there.get(name, 'missing')} on the machine of the run; install the same versions of all packages on both"
+                )
 
     def flat(self, states: Sequence[ModelState]) -> Bytes:
         """The states in one new array, uint8 [n, num_bytes]."""
@@ -151,6 +169,10 @@ def as_tensors(groups: NestedArrays) -> dict[str, Tensors]:
         }
         for group, values in groups.items()
     }
+
+
+def _kind(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
 
 
 def _bytes_of(value: Tensor) -> Bytes:

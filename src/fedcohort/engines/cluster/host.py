@@ -94,9 +94,9 @@ class _Site:
             federation, module(), training, algorithm, setup.seed,
             omitted=setup.omitted, threads_per_client=setup.threads_per_client,
         )  # fmt: skip
+        setup.layout.check(trainer.entries)
         trainer.frozen.set(as_tensors(setup.frozen)[""])  # another processor may have drawn others
-        layout = ModelLayout(trainer.entries)
-        site = _Site(setup, federation, trainer, layout, ReusedRows(layout.num_bytes), None)
+        site = _Site(setup, federation, trainer, setup.layout, ReusedRows(setup.layout.num_bytes), None)
         if setup.stacked:
             own = module().to(dtype=DTYPES[training.precision])
             own.load_state_dict(as_tensors(setup.frozen)[""], strict=False)

@@ -18,9 +18,19 @@ from fedcohort.core.processor import processor
 from fedcohort.core.signals import Signalled
 from fedcohort.engines.cluster.host import Host
 from fedcohort.engines.cluster.messages import Facts
-from fedcohort.engines.cluster.ray_package import about_token_mode, lost_errors, ray_module, ray_prints_to_stderr
+from fedcohort.engines.cluster.ray_package import (
+    about_token,
+    about_token_mode,
+    awaited,
+    first_line,
+    hosts_with_room,
+    last_line,
+    lost_errors,
+    ray_module,
+    ray_prints_to_stderr,
+)
 
-__all__ = ["PATIENCE", "HostPool", "Member", "first_line", "listed_clients", "shared_pool"]
+__all__ = ["PATIENCE", "HostPool", "Member", "listed_clients", "shared_pool"]
 
 log = logging.getLogger("fedcohort")
 
@@ -85,7 +95,7 @@ class HostPool:
             except UsageError:
                 self._ray.shutdown()
                 raise
-        self.size = hosts or max(1, int(resources.get("GPU", 1) if gpu else resources.get("CPU", 1) // cores))
+        self.size = hosts or hosts_with_room(cores, gpu=gpu)
         self._start = self._ray.remote(
             num_cpus=cores,
             num_gpus=1 if gpu else 0,
@@ -162,8 +172,8 @@ class HostPool:
         elif now - self._alone_since > NOTICE_SECONDS and not self._told:
             self._told = True
             log.warning(
-                "%s: no host has answered for %.0f s%s; waiting up to %.0f s (engine.patience) for a free %s of the cluster",
-                where, now - self._alone_since, self._not_started, self.patience, "GPU" if self.gpu else "core",
+                "%s: no host has answered for %.0f s%s; waiting up to %.0f s (engine.patience) for %s",
+                where, now - self._alone_since, self._not_started, self.patience, awaited(self.cores, gpu=self.gpu),
             )  # fmt: skip
         elif now - self._alone_since > self.patience:
             raise UsageError(
@@ -201,7 +211,7 @@ class HostPool:
             except (OSError, RuntimeError, ValueError) as error:
                 raise UsageError(
                     f"engine.address = {self.address!r}: no Ray cluster answers there ({first_line(error)}); give the address that "
-                    f"ray start --head printed, or leave it out for a private cluster on this machine{_about_token()}"
+                    f"ray start --head printed, or leave it out for a private cluster on this machine{about_token()}"
                 ) from None
             return
         cores = max(max(hosts, 1) * self.cores, os.cpu_count() or 1)
@@ -311,23 +321,6 @@ def _latest_address() -> str:
         raise
     except Exception:  # it is not part of Ray's public interface
         return ""
-
-
-def _about_token() -> str:
-    """How to use the token of a cluster: from an address, Ray does not use the token that it has saved."""
-    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
-        return "; its token must be the one in ~/.ray/auth_token of this machine"
-    return "; if ray start said that token authentication is enabled, set RAY_AUTH_MODE=token"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message; Ray's have many."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error's message, in which Ray has the cause of a host that could not be started."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()[:200]
 
 
 def listed_clients(clients: Sequence[int]) -> str:

@@ -1,5 +1,6 @@
 """What the driver and the hosts of a cluster send to each other: data, settings, models and updates."""
 
+import platform
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import torch
 from fedcohort.core.errors import UsageError
 from fedcohort.core.user_code.own_code import place_of, raised_in, with_place
 from fedcohort.engines.base import ClientError
-from fedcohort.engines.cluster.flat_arrays import Bytes, NestedArrays
+from fedcohort.engines.cluster.flat_arrays import Bytes, ModelLayout, NestedArrays
 from fedcohort.engines.cluster.own_modules import OwnModules
 from fedcohort.engines.device import Arithmetic
 from fedcohort.federation.federation import Federation, Samples
@@ -43,30 +44,39 @@ class Failed:
         message: what happened; in code of the user also the file and the line.
         traceback: the traceback as text.
         own: whether the error is one in code of the user, or in a setting.
+        lacking: the machine that lacks a file or a package; empty for other errors.
     """
 
     message: str
     traceback: str
     own: bool = False
+    lacking: str = ""
 
     @staticmethod
     def of(error: BaseException) -> "Failed":
         """The error that is being handled, in a form that every process can read."""
         lines = "".join(traceback.format_exception(error))
+        cause = error.__cause__ or error if isinstance(error, ClientError) else error
+        lacking = platform.node() if isinstance(cause, FileNotFoundError | ModuleNotFoundError) else ""
         if isinstance(error, ClientError):
-            cause, message = error.__cause__ or error, str(error)
             own = bool(raised_in(cause))
-            return Failed(message + place_of(cause), lines, own or isinstance(cause, UsageError))
+            return Failed(str(error) + place_of(cause), lines, own or isinstance(cause, UsageError), lacking)
         function = raised_in(error)
         if function and not isinstance(error, UsageError):
-            return Failed(f"{function} raised {with_place(error)}", lines, own=True)
+            return Failed(f"{function} raised {with_place(error)}", lines, True, lacking)
         return Failed(str(error) or type(error).__name__, lines, isinstance(error, UsageError))
 
     def error(self) -> ClientError:
         """The error that the driver raises; its cause holds the traceback of the host."""
-        error = ClientError(self.message)
+        error = ClientError(self.message + self._about_machine())
         error.__cause__ = (OwnHostError if self.own else HostError)(self.traceback)
         return error
+
+    def _about_machine(self) -> str:
+        """Where a file or a package is lacking, if it is another machine than this one."""
+        if self.lacking in ("", platform.node()):
+            return ""
+        return f", on {self.lacking}: files must be at the same place, and packages installed, on every machine of the cluster"
 
 
 class HostError(Exception):
@@ -101,6 +111,7 @@ class Setup:
         arithmetic: see :mod:`fedcohort.engines.device`.
         omitted: names of the entries of the network that models do not have.
         frozen: the values of those that are parameters.
+        layout: where the entries of a model lie in its bytes.
         threads_per_client: number of intra-op threads with which a client is trained.
     """
 
@@ -112,6 +123,7 @@ class Setup:
     arithmetic: Arithmetic
     omitted: frozenset[str]
     frozen: NestedArrays
+    layout: ModelLayout
     threads_per_client: int
 
 

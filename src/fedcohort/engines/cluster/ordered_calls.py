@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedcohort.engines.base import OwnClientError
-from fedcohort.engines.cluster.host_pool import HostPool, Member, first_line, listed_clients
+from fedcohort.engines.cluster.host_pool import HostPool, Member, listed_clients
 from fedcohort.engines.cluster.messages import Failed
-from fedcohort.engines.cluster.ray_package import lost_errors, ray_module
+from fedcohort.engines.cluster.ray_package import first_line, lost_errors, ray_module
 
 __all__ = ["DEPTH", "Call", "Result", "ordered_results"]
 

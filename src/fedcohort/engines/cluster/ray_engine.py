@@ -32,6 +32,7 @@ from fedcohort.core.plugins import is_file_name
 from fedcohort.core.threads import one_thread
 from fedcohort.core.user_code.python_plugins import is_python_plugin, kept
 from fedcohort.engines.base import Later
+from fedcohort.engines.client_answers import as_answers, received_for
 from fedcohort.engines.cluster.flat_arrays import ModelLayout, NestedArrays, SharedModels, as_arrays, as_tensors
 from fedcohort.engines.cluster.host_pool import HostPool, Member
 from fedcohort.engines.cluster.messages import Broadcast, Plugins, Setup, TrainedClient, TrainedGroup, clients_of
@@ -82,7 +83,7 @@ class RayEngine:
         pool: the hosts; they stay when the engine is closed.
         plan: how clients are trained, see above.
         memories: stores the clients' memories on the driver.
-        device: device of the hosts' tensors. The driver evaluates on its CPU.
+        device: device of the hosts' tensors. The driver evaluates on its CPU; if hosts have GPUs, in exact arithmetic.
         threads_per_client: number of intra-op threads with which a host trains a client.
 
     Attributes:
@@ -109,11 +110,11 @@ class RayEngine:
         self._ray = ray_module()
         self._pool, self._hosts = pool, workers or pool.size
         local: Literal["threads", "stacked"] = "stacked" if plan == "stacked" else "threads"
-        self._driver = LocalEngine(federation, model, training, algorithm, seed, 1, plan=local)
+        rounded = arithmetic if device == "cpu" else "exact"  # a CPU need not have what a GPU computes in bfloat16
+        self._driver = LocalEngine(federation, model, training, algorithm, seed, 1, plan=local, arithmetic=rounded)
         self._stacked = self._driver.groups is not None
         self.plan: ClusterPlan = plan if plan != "stacked" or self._stacked else "threads"
-        self.federation, self.seed = federation, seed
-        self.trainable = self._driver.trainable
+        self.federation, self.seed, self.trainable = federation, seed, self._driver.trainable
         self.memories = Memories() if memories is None else memories
         self.meanwhile: Callable[[], bool] = lambda: False
         self._sizes = federation.num_samples
@@ -121,9 +122,9 @@ class RayEngine:
         self._models = SharedModels(self._layout, AHEAD_BYTES)
         self._name, self._numbers = uuid.uuid4().hex, itertools.count()
         self._lock, self._closed = threading.Lock(), False
-        plugins, frozen = _plugins(model, training, algorithm), as_arrays({"": self._driver.frozen()})
-        settings = seed, self._stacked, device, arithmetic, self._driver.omitted, frozen, threads_per_client
-        self._setup = self._ray.put(Setup(clients_of(federation), plugins, *settings))
+        network = self._driver.omitted, as_arrays({"": self._driver.frozen()}), self._layout
+        settings = seed, self._stacked, device, arithmetic, *network, threads_per_client
+        self._setup = self._ray.put(Setup(clients_of(federation), _plugins(model, training, algorithm), *settings))
         self._sent: tuple[ModelState, Any] | None = None
         self._weights_are_samples = True  # in the last mean that was asked for; hosts then compute means at once
         self._last_round = math.inf  # seconds
@@ -167,8 +168,7 @@ class RayEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`~fedcohort.engines.base.Engine`."""
-        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
-        refs = self._broadcast(model, broadcast)
+        refs = self._broadcast(model, received_for(question, algorithm))
         calls = []
         for piece in question_pieces(self._sizes[clients], self._hosts, ASKED):
             asked: list[int] = clients[piece].tolist()
@@ -176,8 +176,7 @@ class RayEngine:
             cost = float(self._sizes[asked].sum())
             calls.append(Call("ask", (self._name, refs, t, question, asked, memories), asked, cost))
         rows = [row for result in self._results(calls, AHEAD) for row in result.value]
-        values = np.array(rows, dtype=np.float64).reshape(len(clients), question.numbers)
-        return values[:, 0] if question.numbers == 1 else values
+        return as_answers(rows, clients, question)
 
     def evaluate(self, model: ModelState, split: str) -> Evaluation:
         """See :class:`~fedcohort.engines.base.Engine`."""

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcohort.core.arrays import num_masked
 from fedcohort.core.errors import UsageError, shown, without_addresses
+from fedcohort.core.words.formatted_values import first_in_words
 from fedcohort.federation.data.label_hints import instead_of_classes
 
 __all__ = [
@@ -64,6 +66,7 @@ def check_features(values: object, where: str) -> NDArray[Any]:
     where = f"{where} features"
     features = as_array(values, where)
     if features.dtype.kind not in "biuf" or features.ndim not in (2, 3, 4) or 0 in features.shape:
+        _check_columns(values, where)
         raise UsageError(
             f"{where}: {features.dtype} {list(features.shape)}; must be numbers, tables [N, d] or images [N, H, W], "
             "[N, C, H, W] or [N, H, W, C], and not empty"
@@ -83,6 +86,15 @@ def check_features(values: object, where: str) -> NDArray[Any]:
     elif features.dtype != np.uint8 and not 0 <= features.min() <= features.max() <= 255:
         raise UsageError(f"{where}: pixels {features.min()}..{features.max()}; integers must be 0..255, or use floats")
     return np.ascontiguousarray(features, dtype=np.uint8)
+
+
+def _check_columns(values: object, where: str) -> None:
+    """Refuse a pandas table with columns that hold no numbers."""
+    kinds: Any = getattr(values, "dtypes", None)
+    types = kinds.items() if hasattr(values, "columns") and hasattr(kinds, "items") else ()
+    if texts := [f"{shown(name)} ({kind})" for name, kind in types if getattr(kind, "kind", "O") not in "biuf"]:
+        named = f"column{'s' * (len(texts) > 1)} {first_in_words(texts, 5, 'more column')}"
+        raise UsageError(f"{where}: no numbers in {named}; encode them, as pandas.get_dummies does, or leave them out")
 
 
 def _as_floats(features: NDArray[np.generic], where: str) -> NDArray[np.generic]:
@@ -329,7 +341,7 @@ def as_array(values: object, where: str) -> NDArray[Any]:
         raise UsageError(
             f"{where}: is a sparse matrix ({type(values).__name__}); give a dense array, such as its .toarray()"
         )
-    if isinstance(values, np.ma.MaskedArray) and (hidden := int(np.ma.getmaskarray(values).sum())):
+    if hidden := num_masked(values):
         raise UsageError(f"{where}: {hidden} values are masked; drop or replace them")
     try:
         return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)

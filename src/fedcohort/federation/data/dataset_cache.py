@@ -30,19 +30,11 @@ from fedcohort.federation.data.folder_checks import files_in
 from fedcohort.federation.data.image_folders import split_patterns
 
 __all__ = [
-    "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source", "is_folder",
+    "clear_left_overs", "entry_of_content", "entry_of_scikit_learn", "entry_of_source",
     "load_or_decode", "remove", "scratch_folder",
 ]  # fmt: skip
 
 CACHE_FORMAT = 1
-
-
-def is_folder(path: Path) -> bool:
-    """Whether a path is a folder; False for a path that no file system can have."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def entry_of_source(source: Path | str, image_column: str | None, label_column: str | None) -> Path:

@@ -25,7 +25,7 @@ from fedcohort.federation.data.array_checks import (
 )
 from fedcohort.federation.data.client_ids import numbers_of_clients
 from fedcohort.federation.data.image_layout import mention_channels_last
-from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers
+from fedcohort.federation.data.numeric_labels import bin_edges, bin_names, binned, check_numbers, readable
 
 __all__ = ["MAX_NAME", "Dataset", "fingerprint_of_content", "from_arrays", "held_out", "part", "standardised"]
 
@@ -114,7 +114,8 @@ class Dataset:
     def _repr_mimebundle_(self, **_: object) -> Bundle:
         """What a notebook displays: the samples of each class."""
         counts = [np.bincount(labels, minlength=self.num_classes) for labels in (self.train_labels, self.test_labels)]
-        rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in zip(self.classes, *counts, strict=True)]
+        names = readable(self.classes, self.train_numbers is not None)
+        rows = [[name, f"{train:,}", f"{test:,}"] for name, train, test in zip(names, *counts, strict=True)]
         total = ["all", f"{self.num_train:,}", f"{len(self.test_labels):,}"]
         shape = "×".join(map(str, self.train_features.shape[1:])) or "1"
         kind = f"Samples of shape {shape}, {self.train_features.dtype.name}."

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcohort.core.errors import UsageError, nearest, shown
-from fedcohort.core.files.paths import is_file
+from fedcohort.core.files.paths import is_file, is_folder
 from fedcohort.core.files.user_cache import absolute
 from fedcohort.federation.data.array_checks import brief
 from fedcohort.federation.data.cache_entries import save
 from fedcohort.federation.data.dataset_cache import (
     entry_of_scikit_learn,
     entry_of_source,
-    is_folder,
     load_or_decode,
 )
 from fedcohort.federation.data.datasets import MAX_NAME, Dataset, from_arrays, held_out, standardised

@@ -5,6 +5,7 @@ classes. Training and evaluation use the numbers, shifted and scaled to mean 0 a
 """
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,11 +14,15 @@ from numpy.typing import NDArray
 
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.errors import UsageError
+from fedcohort.core.words.formatted_values import number
+from fedcohort.federation.data.array_checks import as_array
 
-__all__ = ["BINS", "NumericLabels", "bin_edges", "bin_names", "binned", "check_numbers", "label_scale"]
+__all__ = ["BINS", "NumericLabels", "bin_edges", "bin_names", "binned", "check_numbers", "label_scale", "readable"]
 
 BINS = 10
 """Number of quantile bins, fewer if numbers repeat."""
+LIMIT, LONG_LIMIT = re.compile(r"-?\d[\d.]*(e[+-]\d+)?"), re.compile(r"\de\+\d")
+"""The limits in names of bins, and those that are so large that they have an exponent."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +54,9 @@ def check_numbers(values: object, where: str) -> Values:
     """Labels as float64 [N].
 
     Raises:
-        UsageError: they are not numbers [N], or some are NaN or infinite.
+        UsageError: they are not numbers [N], or some are masked, NaN or infinite.
     """
-    try:
-        labels = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise UsageError(f"{where} labels: not an array ({error})") from None
+    labels = as_array(values, f"{where} labels")
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "biuf":
         raise UsageError(f"{where} labels: {labels.dtype} {list(labels.shape)}; must be numbers [N], and not empty")
     numbers = labels.astype(np.float64)
@@ -80,7 +82,7 @@ def binned(labels: Values, edges: Values) -> NDArray[np.int64]:
 
 
 def bin_names(edges: Sequence[float]) -> tuple[str, ...]:
-    """The names of the bins.
+    """The names of the bins, by which fingerprints of data know them; :func:`readable` writes them for readers.
 
     >>> bin_names([0.5, 2.0])
     ('below 0.5', '0.5 to 2', 'from 2')
@@ -89,6 +91,21 @@ def bin_names(edges: Sequence[float]) -> tuple[str, ...]:
         return ("all",)
     inner = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(edges)]
     return (f"below {edges[0]:.4g}", *inner, f"from {edges[-1]:.4g}")
+
+
+def readable(names: Sequence[str], numeric: bool = True) -> tuple[str, ...]:
+    """Names of bins as readers expect them: if some limits have an exponent, all are written out.
+
+    Args:
+        names: names of bins, from :func:`bin_names`, or of classes.
+        numeric: whether they are those of bins; names of classes stay as they are.
+
+    >>> readable(("below 9867", "9867 to 2.179e+05", "from 2.179e+05")), readable(("below 1990", "from 1990"))
+    (('below 9,867', '9,867 to 217,900', 'from 217,900'), ('below 1990', 'from 1990'))
+    """
+    if not numeric or not any(LONG_LIMIT.search(name) for name in names):
+        return tuple(names)
+    return tuple(LIMIT.sub(lambda found: number(float(found[0])), name) for name in names)
 
 
 def label_scale(labels: Values) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedcohort.core.errors import UsageError, shown
 from fedcohort.core.words.formatted_values import counted
 from fedcohort.federation.data.array_checks import (
+    as_array,
     brief,
     check_class_names,
     check_classes,
@@ -161,10 +162,10 @@ def _is_nested(labels: object) -> bool:
 def _integers(values: object, where: str, form: str) -> NDArray[np.int64]:
     """A matrix of integers as int64."""
     try:
-        array = np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
-    except (OverflowError, TypeError, ValueError) as error:
+        array = as_array(values, where)
+    except UsageError as error:
         hint = "; cut or pad all sequences to the same length" if "inhomogeneous" in str(error) else ""
-        raise UsageError(f"{where}: not an array ({brief(error, 80)}){hint}") from None
+        raise UsageError(f"{error}{hint}") from None
     if array.ndim != 2 or array.dtype.kind not in "iu" or 0 in array.shape:
         raise UsageError(f"{where}: {array.dtype} {list(array.shape)}; must be {form}, and not empty")
     if array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max:

@@ -8,13 +8,21 @@ from fedcohort.core.plugins import is_file_name
 from fedcohort.experiment import Experiment
 from fedcohort.federation.data.datasets import Dataset
 from fedcohort.flower.deployed.grid_link import GridLink
-from fedcohort.flower.deployed.site_roster import SiteRoster
+from fedcohort.flower.deployed.site_roster import MetSite, SiteRoster
 from fedcohort.flower.rehearsal import requirements
 from fedcohort.flower.roster import introduced
 from fedcohort.models import Model
 from fedcohort.selection import Census, Selector
 
-__all__ = ["check_data", "check_experiment", "check_name_for_sites", "check_sites", "gather_clients"]
+__all__ = [
+    "check_data",
+    "check_experiment",
+    "check_name_for_sites",
+    "check_sites",
+    "check_trains",
+    "gather_clients",
+    "without_histogram",
+]
 
 log = logging.getLogger("fedcohort")
 
@@ -133,6 +141,24 @@ def _too_few(expected: int, enough: int, connected: int, patience: float, notes:
     return UsageError(f"{setting}: only {introduced(connected)} within {patience:g} s{why}")
 
 
+def check_trains(site: MetSite) -> None:
+    """Refuse a site that only answers questions.
+
+    Raises:
+        UsageError: it allows no training.
+    """
+    if not site.training:
+        raise UsageError(f"site {site.name!r} allows no training: its owner has to set allow.training = true")
+
+
+def without_histogram(selector: Selector, site: str) -> UsageError:
+    """The error for a site whose clients do not disclose the label counts that a strategy needs."""
+    return UsageError(
+        f"{type(selector).__name__} needs the label counts of all clients, which site {site!r} does not disclose: its owner has to "
+        "set allow.histogram = true"
+    )
+
+
 def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:
     """Check that sites allow what a strategy needs. A question that only some sites answer is allowed: the others have no answer.
 
@@ -140,14 +166,11 @@ def check_sites(selector: Selector, census: Census, roster: SiteRoster) -> None:
         UsageError: no site allows something that it needs, or a site allows no training.
     """
     name, sites = type(selector).__name__, roster.sites
-    if without := [site.name for site in sites if not site.training]:
-        raise UsageError(f"site {without[0]!r} allows no training: its owner has to set allow.training = true")
+    for site in sites:
+        check_trains(site)
     if "histogram" in selector.needs and census.histogram is None:
         without = [client.site for client in roster.clients if client.histogram is None]
-        raise UsageError(
-            f"{name} needs the label counts of all clients, which site {without[0]!r} does not disclose: its owner has to set "
-            "allow.histogram = true"
-        )
+        raise without_histogram(selector, without[0])
     needed = requirements(selector, census)
     questions = {"LocalLoss" if kind == "LossChange" else kind for kind in needed.questions} - ANSWERED_BY_CLOCK
     if missing := sorted(questions - frozenset[str]().union(*(site.questions for site in sites))):

@@ -80,6 +80,7 @@ class WallClock:
         awaited: int | None = None,  # noqa: ARG002 - of the contract
         cohort: Indices | None = None,  # noqa: ARG002 - of the contract
         in_parts: bool = False,  # noqa: ARG002 - of the contract
+        requested: Values | None = None,  # noqa: ARG002 - of the contract
     ) -> Iterator[Update]:
         """Yield the updates, remember the clients' times, and advance the time to the end of the training."""
         for update in updates:

@@ -16,6 +16,7 @@ from fedcohort.algorithms.training_settings import Training
 from fedcohort.core.arrays import Indices, Values
 from fedcohort.core.tensor_sizes import num_bytes
 from fedcohort.engines.base import ClientError, Later
+from fedcohort.engines.client_answers import received_for
 from fedcohort.engines.local_engine import AHEAD_BYTES, LocalEngine
 from fedcohort.federation.federation import Federation
 from fedcohort.flower.answer_notes import first_notes, unanswered
@@ -59,6 +60,7 @@ class GridEngine:
     Attributes:
         meanwhile: see :class:`~fedcohort.engines.base.Engine`.
         notes: what went wrong since the notes were last taken, in words.
+        unanswered: see :class:`~fedcohort.engines.base.MayLackAnswers`.
         times: seconds that the site worked on the last training of a client, and all other seconds until its reply, by client.
     """
 
@@ -86,6 +88,7 @@ class GridEngine:
         self.meanwhile: Callable[[], bool] = lambda: False
         self.link, self.roster, self.run, self.deadline, self.errors = link, roster, run, deadline, errors
         self.notes: list[str] = []
+        self.unanswered: frozenset[int] = frozenset()
         self.times: dict[int, tuple[float, float]] = {}
         self._versions: dict[int, str] = {}
         self._proposed: dict[int, str] = {}
@@ -213,8 +216,8 @@ class GridEngine:
         self, model: ModelState, t: int, question: Question, clients: Indices, algorithm: Algorithm | None = None
     ) -> Values:
         """See :class:`~fedcohort.engines.base.Engine`. A client without a usable answer has NaN, and a note says why."""
-        broadcast = algorithm.broadcast() if question.trains and algorithm is not None else {}
-        words = self._words(ASK, model, t) | {"received": broadcast, "question": question.to_json()}
+        received = received_for(question, algorithm)
+        words = self._words(ASK, model, t) | {"received": received, "question": question.to_json()}
         values, reasons = np.full((len(clients), question.numbers), np.nan), {}
         position = {client: i for i, client in enumerate(clients.tolist())}
         requests, groups = self._requests(words, {client: {} for client in position})
@@ -225,6 +228,7 @@ class GridEngine:
                     values[position[client]] = self._numbers(client, row, question)
                 except (BadMessage, _Failure) as reason:
                     reasons[client] = str(reason)
+        self.unanswered = frozenset(reasons)
         self.notes += unanswered(question.kind, reasons)
         return values[:, 0] if question.numbers == 1 else values
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcohort.core.errors import UsageError
+from fedcohort.flower.deployed.deployable import check_trains, without_histogram
 from fedcohort.flower.deployed.site_roster import KnownClient, MetSite, SiteRoster
 from fedcohort.selection import Selector
+from fedcohort.selection.joining import extend_or_restore
 
 __all__ = ["JoiningClients"]
 
@@ -34,18 +35,13 @@ class JoiningClients:
             UsageError: the site does not allow what the run needs, or the strategy cannot take in clients; nothing has changed.
         """
         selector, first = self._selector, len(self._roster.clients)
-        name = type(selector).__name__
-        if not site.training:
-            raise UsageError(f"site {site.name!r} allows no training: its owner has to set allow.training = true")
+        check_trains(site)
         census = selector.census
         sizes, histogram = census.num_samples.copy(), None if census.histogram is None else census.histogram.copy()
         for seat, client in enumerate(clients, first):
             sizes[seat] = client.num_samples
             if histogram is not None:
                 if client.histogram is None:
-                    raise UsageError(
-                        f"{name} needs the label counts of all clients, which site {site.name!r} does not disclose: its owner has to "
-                        "set allow.histogram = true"
-                    )
+                    raise without_histogram(selector, site.name)
                 histogram[seat] = np.array(client.histogram, dtype=np.int64)
-        selector.extend(dataclasses.replace(census, num_samples=sizes, histogram=histogram))
+        extend_or_restore(selector, dataclasses.replace(census, num_samples=sizes, histogram=histogram))

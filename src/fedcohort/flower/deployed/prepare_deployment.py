@@ -42,6 +42,10 @@ from fedcohort.selection import Census, Selector
 __all__ = ["Deployed", "Deployment", "Time"]
 
 Time = Literal["wall", "simulated"]
+SIMULATED = (
+    "# sites with their own data do not use federation.partition, holdout and label_noise, which are for simulations\n"
+)
+"""What the description of a deployed run says about settings that describe simulated clients."""
 PAUSE = 0.5
 """Polling interval in seconds: how often the server checks for nodes while none is connected."""
 
@@ -63,7 +67,8 @@ class Deployed(Given):
 
     def note(self) -> str:
         """See :class:`~fedcohort.experiment.given_objects.Given`."""
-        return f"# deployed: the clients are those of a Flower federation, with {self.time} time\n{super().note()}"
+        head = f"# deployed: the clients are those of a Flower federation, with {self.time} time\n"
+        return head + (SIMULATED if self.time == "wall" else "") + super().note()
 
 
 @dataclass(frozen=True)

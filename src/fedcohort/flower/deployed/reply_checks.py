@@ -9,6 +9,7 @@ from torch import Tensor
 from fedcohort.algorithms import ModelState, Tensors, Update
 from fedcohort.core.errors import one_line
 from fedcohort.core.tensor_sizes import num_bytes
+from fedcohort.core.words.report_names import MEASURED_BY_SERVER
 from fedcohort.flower.sites.protocol import BadMessage, Words
 
 __all__ = ["Expected", "Layout", "layout_of"]
@@ -17,8 +18,6 @@ Layout = dict[str, dict[str, tuple[torch.dtype, torch.Size]]]
 """Group → name → number format and shape."""
 
 MOST_REPORTS, LONGEST_NAME = 100, 60
-MEASURED = "test_"
-"""Prefix of numbers that the server measures, so no client may send them."""
 OVERHEAD = 2**20
 """Bytes that a reply may have besides its tensors, and for each of its clients."""
 
@@ -123,7 +122,7 @@ def _report(words: Words) -> dict[str, float]:
         )
     if hidden := [name for name in names if not name.isprintable()]:
         raise BadMessage(f"it reports {hidden[0]!r}, a name with characters that cannot be printed")
-    if reserved := [name for name in names if name.startswith(MEASURED)]:
+    if reserved := [name for name in names if name.startswith(MEASURED_BY_SERVER)]:
         raise BadMessage(f"it reports {reserved[0]!r}, which only the server can measure")
     values = Words({"report": list(words.values.values())}, words.where).numbers("report")
     return dict(zip(names, values, strict=True))

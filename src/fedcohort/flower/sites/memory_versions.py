@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fedcohort.core.files.durable_files import replace_file
-from fedcohort.core.files.state_files import CorruptState, load_state, pack
+from fedcohort.core.files.state_files import CorruptState, load_state, pack, unpack
 from fedcohort.flower.sites.protocol import BadMessage
 from fedcohort.training.client_memories import Memory
 
@@ -46,7 +46,7 @@ class MemoryVersions:
         _check(version)
         if self._folder is None:
             data = self._kept.get(place, {}).get(version)
-            return None if data is None else _parsed(data)
+            return None if data is None else _memory(unpack(data))
         path = self._folder / place / f"{version}.safetensors"
         try:
             return _memory(load_state(path)) if path.exists() else None
@@ -85,12 +85,6 @@ def _check(name: str) -> None:
     """Refuse names that could be a path."""
     if not _NAME.fullmatch(name):
         raise BadMessage(f"{name[:60]!r} is no name of a run or a memory: small letters, digits and hyphens")
-
-
-def _parsed(data: bytes) -> Memory:
-    from fedcohort.core.files.state_files import unpack
-
-    return _memory(unpack(data))
 
 
 def _memory(state: Mapping[str, Memory]) -> Memory:

@@ -199,9 +199,14 @@ def _own_client(file: SiteFile, folder: Path) -> dict[str, ClientData]:
     features, labels = (_array(folder, name, getattr(file.data, name)) for name in ("features", "labels"))
     if not len(features):
         raise UsageError("data.features: has no samples")
-    if len(features) != len(labels) or labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels < 0).any():
+    if len(features) != len(labels) or labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise UsageError(
             f"data.labels: {labels.dtype} {list(labels.shape)} for {len(features)} samples; must be one integer from 0 for each"
+        )
+    if negative := int((labels < 0).sum()):
+        raise UsageError(
+            f"data.labels: {negative} of {len(labels)} are negative, the first is {labels[labels < 0][0]}; must be one integer from "
+            "0 for each sample"
         )
     if labels.max() >= MOST_CLASSES:
         raise UsageError(f"data.labels: has {labels.max()}; must be classes of the server, from 0")

@@ -27,7 +27,7 @@ from fedcohort.report.charts.axes_and_legends import (
     ticks_beside,
     with_texts,
 )
-from fedcohort.report.charts.layers import INDEPENDENT_X, layered, with_properties
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.lost_losses import LISTED, Lost, lost_rows
 from fedcohort.report.charts.low_scores import about_far_below, far_below, held_within, only_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band, on_grid, to_ticks
@@ -36,9 +36,9 @@ from fedcohort.report.charts.target_marks import about_marks, about_tips, when_r
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import UNCLEAR, Look, tick
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.figures.layers import INDEPENDENT_X, layered, with_properties
+from fedcohort.report.figures.screen_words import CONTAINS_0, CORRECTED, EVEN_CORRECTED
 from fedcohort.report.notes.cost_notes import NO_TIME, about_questions
-from fedcohort.report.screen_words import CONTAINS_0, CORRECTED, EVEN_CORRECTED
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.step_sizes import value_range
 from fedcohort.study.targets import TO_TARGET, Target

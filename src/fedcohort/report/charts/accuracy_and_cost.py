@@ -26,7 +26,7 @@ from fedcohort.report.charts.axes_and_legends import (
 )
 from fedcohort.report.charts.cost_axis import across, log_x_range, side_by_side, x_range
 from fedcohort.report.charts.cost_caption import ALL_NAMED, FRONT_NAMED, caption
-from fedcohort.report.charts.layers import constant, decided, layered, with_properties
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.charts.names_beside_points import BESIDE, LED, names_with_room
@@ -34,7 +34,7 @@ from fedcohort.report.charts.shown_front import BEATEN, ON_FRONT, front_of_shown
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import REST, SYMBOLS, Look, tick
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.figures.layers import constant, decided, layered, with_properties
 from fedcohort.report.figures.panel_rows import FRONT
 from fedcohort.report.notes.cost_notes import NO_TIME, about_questions
 from fedcohort.report.notes.failed_training import failed

@@ -9,10 +9,10 @@ import altair as alt
 import pandas as pd
 
 from fedcohort.core.words import formatted_values
-from fedcohort.report.charts.layers import with_properties
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import REST, UNCLEAR, Look
 from fedcohort.report.figures.figure import Drawing
+from fedcohort.report.figures.layers import with_properties
 from fedcohort.report.figures.panel_rows import LINES
 
 __all__ = [

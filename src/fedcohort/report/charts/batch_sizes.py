@@ -10,10 +10,10 @@ import pandas as pd
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import score_style
 from fedcohort.report.charts.axes_and_legends import sized, text_tooltip, with_texts
-from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import thinned
 from fedcohort.report.figures.chart_style import Look, tick
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import decided, layered
 
 if TYPE_CHECKING:
     from fedcohort.study.profile.batch_size_profile import Profile

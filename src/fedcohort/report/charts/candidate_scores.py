@@ -12,7 +12,6 @@ from fedcohort.core.arrays import Indices
 from fedcohort.core.words import formatted_values
 from fedcohort.record import KEPT
 from fedcohort.report.charts.axes_and_legends import marks, number_tooltip, round_axis, sized
-from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.norms import about_norm
 from fedcohort.report.charts.score_terms import about_random, named, random_rounds, untried
 from fedcohort.report.charts.selection_raster import CELLS, block_in_words, client_scale
@@ -27,6 +26,7 @@ from fedcohort.report.charts.shown_clients import (
 from fedcohort.report.data.report_data import Reading, blocks
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import layered
 
 __all__ = ["candidates"]
 

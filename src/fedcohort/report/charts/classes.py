@@ -11,7 +11,6 @@ import pandas as pd
 from fedcohort.core.arrays import Indices
 from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import legend_columns, number_tooltip, sized, text_tooltip, with_texts
-from fedcohort.report.charts.layers import decided, layered
 from fedcohort.report.charts.means_and_bands import tick_step
 from fedcohort.report.charts.shown_clients import (
     CLASS_LABEL,
@@ -26,6 +25,7 @@ from fedcohort.report.charts.shown_clients import (
 )
 from fedcohort.report.figures.chart_style import WIDTHS, Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import decided, layered
 
 __all__ = ["class_counts", "class_shares"]
 

@@ -28,7 +28,7 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
-from fedcohort.report.charts.layers import layered
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.means_and_bands import by_round, domain, has_band
 from fedcohort.report.charts.shown_clients import CLASS_LABEL
 from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_of
@@ -36,7 +36,7 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.data.report_data import Reading, Story, blocks
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
+from fedcohort.report.figures.layers import layered
 from fedcohort.report.notes.seed_notes import listed, over_seeds
 from fedcohort.report.notes.worst_clients import about_worst, worst
 
@@ -59,7 +59,7 @@ def client_accuracy(story: Story, look: Look) -> list[Figure]:
     views: list[View] = []
     data: dict[str, pd.DataFrame] = {}
     banded = False
-    clients = [reading.num_clients for _, readings in rows for reading in readings]
+    clients = [reading.clients_with_data for _, readings in rows for reading in readings]
     one = worst(clients) == "worst client"
     for key, name, reduce in (
         ("worst", "worst client" if one else "worst tenth of the clients", measures.worst_accuracy),

@@ -7,13 +7,13 @@ import pandas as pd
 from fedcohort.record import ClientRow
 from fedcohort.report.charts.averaged_points import each_is_mean
 from fedcohort.report.charts.axes_and_legends import number_tooltip, round_axis, sized
-from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.means_and_bands import domain, thinned
 from fedcohort.report.charts.norms import ABOUT_REPORTED
 from fedcohort.report.charts.score_terms import named
 from fedcohort.report.data.report_data import Reading
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import layered
 
 __all__ = ["reported"]
 

@@ -11,7 +11,6 @@ import pandas as pd
 from fedcohort.core.arrays import Indices
 from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import number_tooltip, sized
-from fedcohort.report.charts.layers import constant, layered
 from fedcohort.report.charts.shown_clients import (
     SHOWN,
     Clients,
@@ -24,6 +23,7 @@ from fedcohort.report.charts.shown_clients import (
 )
 from fedcohort.report.figures.chart_style import Look, tick
 from fedcohort.report.figures.figure import Figure, Panel, View
+from fedcohort.report.figures.layers import constant, layered
 
 __all__ = ["noise", "presence", "sizes", "speed"]
 

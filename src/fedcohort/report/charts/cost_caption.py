@@ -9,10 +9,10 @@ from fedcohort import measures
 from fedcohort.core.words.formatted_values import count, first_in_words
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.screen_words import POINT_AT_ROW
 from fedcohort.report.notes.failed_training import about_failed
 from fedcohort.report.notes.seed_notes import counted, mean_over
 from fedcohort.report.notes.unranked_rows import about_different_seeds, unranked, why_unranked
-from fedcohort.report.screen_words import POINT_AT_ROW
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.verdicts import FEWEST
 

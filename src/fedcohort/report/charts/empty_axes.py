@@ -6,9 +6,9 @@ import altair as alt
 import pandas as pd
 
 from fedcohort.report.charts.axes_and_legends import outlined
-from fedcohort.report.charts.layers import constant
 from fedcohort.report.charts.seen_ends import Edges, any_seen
 from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.layers import constant
 
 __all__ = ["words_without_lines"]
 

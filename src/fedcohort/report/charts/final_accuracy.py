@@ -19,15 +19,15 @@ from fedcohort.report.charts.axes_and_legends import (
     ticks_beside,
     with_texts,
 )
-from fedcohort.report.charts.layers import INDEPENDENT_X, layered
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.low_scores import held_within, without_the_worst
 from fedcohort.report.charts.means_and_bands import to_ticks
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import Look, tick
 from fedcohort.report.figures.figure import Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
-from fedcohort.report.figures.panel_rows import about_colors
+from fedcohort.report.figures.layers import INDEPENDENT_X, layered
 from fedcohort.report.notes.seed_notes import counted, mean_with_deviation
+from fedcohort.report.notes.shown_rows import about_colors
 from fedcohort.report.notes.unranked_rows import about_different_seeds
 
 __all__ = ["bars", "mean_and_deviation"]

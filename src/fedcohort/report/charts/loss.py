@@ -9,6 +9,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import as_drawn
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.lost_losses import LISTED, Lost, about_lost, lost_rows
 from fedcohort.report.charts.means_and_bands import Span, by_round, has_band, span_of
 from fedcohort.report.charts.seen_ends import Edges, any_seen, is_seen
@@ -16,7 +17,6 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
 
 __all__ = ["about_spans", "loss"]
 

@@ -6,6 +6,7 @@ import pandas as pd
 from fedcohort.report.charts.accuracy import about_diverged, seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import as_drawn
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.loss import about_spans
 from fedcohort.report.charts.lost_losses import lost_rows
 from fedcohort.report.charts.means_and_bands import ANY_NUMBER, by_round, has_band, span_of
@@ -13,7 +14,6 @@ from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
 
 __all__ = ["own_measures"]
 

@@ -9,12 +9,12 @@ from fedcohort.report.charts.accuracy import seeds_note
 from fedcohort.report.charts.averaged_points import about_points
 from fedcohort.report.charts.axes_and_legends import as_drawn, by_point
 from fedcohort.report.charts.equal_lines import about_equal, shown_together
+from fedcohort.report.charts.full_names import names_by_label
 from fedcohort.report.charts.means_and_bands import SHARES, by_round, domain, has_band, thinned
 from fedcohort.report.charts.strategy_lines import Axes, lines
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Figure, Panel, View
-from fedcohort.report.figures.full_names import names_by_label
 from fedcohort.study.chance import about_chance
 
 __all__ = ["fairness", "participation"]

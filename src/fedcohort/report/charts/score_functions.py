@@ -7,9 +7,9 @@ import pandas as pd
 from fedcohort.core.words import formatted_values
 from fedcohort.measures import conformal
 from fedcohort.report.charts.axes_and_legends import SWATCH, sized
-from fedcohort.report.charts.layers import layered
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Figure, Panel, View
+from fedcohort.report.figures.layers import layered
 
 __all__ = ["score_functions"]
 

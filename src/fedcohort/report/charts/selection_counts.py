@@ -21,12 +21,12 @@ from fedcohort.report.charts.axes_and_legends import (
     sized,
     whole_ticks,
 )
-from fedcohort.report.charts.layers import layered
 from fedcohort.report.charts.shown_clients import client_tooltips, name_labels, names_for_charts, with_names
 from fedcohort.report.charts.shown_seeds import about_absent, about_seeds, beside_name, in_title, seeds_of
 from fedcohort.report.data.report_data import Reading, Story
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import layered
 from fedcohort.study.chance import about_chance
 from fedcohort.study.run_measures import evenness
 

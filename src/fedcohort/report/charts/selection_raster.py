@@ -20,7 +20,6 @@ from fedcohort.report.charts.axes_and_legends import (
     rounds_beside,
     sized,
 )
-from fedcohort.report.charts.layers import decided, with_properties
 from fedcohort.report.charts.shown_clients import (
     SHOWN,
     client_tooltips,
@@ -33,6 +32,7 @@ from fedcohort.report.charts.shown_seeds import about_seeds, beside_name, seeds_
 from fedcohort.report.data.report_data import Reading, Story, blocks
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import decided, with_properties
 
 __all__ = ["CELLS", "block_in_words", "client_scale", "raster"]
 

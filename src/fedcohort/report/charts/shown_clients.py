@@ -11,6 +11,7 @@ import numpy as np
 from fedcohort.core.arrays import Indices
 from fedcohort.core.words import formatted_values
 from fedcohort.federation.data.array_checks import brief
+from fedcohort.federation.data.numeric_labels import readable
 from fedcohort.record import Portrait
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.shortened_names import short
@@ -29,6 +30,7 @@ __all__ = [
     "names_for_charts",
     "paper_height",
     "sample_note",
+    "short_classes",
     "shown",
     "with_names",
 ]
@@ -41,6 +43,9 @@ NUMBERED = 30
 
 SAMPLE = 60
 """In larger federations, charts with a column of classes for each client show this many clients."""
+
+CLASS, RANGE = 16, 20
+"""Largest number of characters of the name of a class, and of a range of numbers such as "105,000 to 119,300"."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,8 @@ class Clients:
         """The clients that a run recorded; None if it recorded none."""
         if not portrait.facts:
             return None
-        classes, facts = short(portrait.classes, 16), dict(portrait.facts)
-        return Clients(seed, classes, facts, deadline=deadline, names=portrait.names, ranges=ranges)
+        classes = short_classes(portrait.classes, ranges)
+        return Clients(seed, classes, dict(portrait.facts), deadline=deadline, names=portrait.names, ranges=ranges)
 
     @property
     def about_ranges(self) -> str:
@@ -85,6 +90,16 @@ class Clients:
     def number(self) -> int:
         """Number of clients, m."""
         return len(self.facts["samples"])
+
+
+def short_classes(names: Sequence[str], ranges: bool = False) -> list[str]:
+    """The names of classes as charts have them, or of ranges of numbers.
+
+    Args:
+        names: the names in the data.
+        ranges: whether labels are numbers, so that the classes are ranges of them.
+    """
+    return short(readable(names), RANGE) if ranges else short(names, CLASS)
 
 
 def shown(clients: Clients) -> Indices:

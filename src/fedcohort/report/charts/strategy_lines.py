@@ -19,7 +19,6 @@ from fedcohort.report.charts.axes_and_legends import (
     sized,
 )
 from fedcohort.report.charts.empty_axes import words_without_lines
-from fedcohort.report.charts.layers import constant, layered, with_properties
 from fedcohort.report.charts.line_axes import ROUNDS, Axes, ending_at_ticks, log_ticks, whole_axis
 from fedcohort.report.charts.line_ends import names_at_ends
 from fedcohort.report.charts.lost_losses import Lost, crosses, last_points
@@ -30,6 +29,7 @@ from fedcohort.report.charts.target_marks import tips, triangles
 from fedcohort.report.charts.target_names import FreePlaces
 from fedcohort.report.figures.chart_style import REST, Look, tick
 from fedcohort.report.figures.figure import Drawing
+from fedcohort.report.figures.layers import constant, layered, with_properties
 from fedcohort.study.targets import Target
 
 __all__ = ["Axes", "lines", "log_ticks"]

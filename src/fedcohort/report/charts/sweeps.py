@@ -24,17 +24,17 @@ from fedcohort.report.charts.axes_and_legends import (
     with_texts,
 )
 from fedcohort.report.charts.final_accuracy import mean_and_deviation
-from fedcohort.report.charts.layers import constant, decided, layered
 from fedcohort.report.charts.line_axes import log_ticks
 from fedcohort.report.charts.means_and_bands import domain, to_ticks
 from fedcohort.report.data.report_data import Story
 from fedcohort.report.figures.chart_style import Look, RowLooks, tick
 from fedcohort.report.figures.figure import Drawing, Figure, Panel, View
+from fedcohort.report.figures.layers import constant, decided, layered
 from fedcohort.report.figures.panel_rows import NAMES, OWN_COLORS
+from fedcohort.report.figures.screen_words import POINT_AT_MARK
 from fedcohort.report.figures.shortened_names import short
 from fedcohort.report.notes.seed_notes import counted, mean_over, mean_with_deviation
 from fedcohort.report.notes.unranked_rows import about_different_seeds
-from fedcohort.report.screen_words import POINT_AT_MARK
 from fedcohort.study.rows.references import SETTING, without_settings
 
 __all__ = ["studies", "swept"]

@@ -9,9 +9,9 @@ import pandas as pd
 
 from fedcohort.core.words import formatted_values
 from fedcohort.report.charts.axes_and_legends import text_tooltip
-from fedcohort.report.charts.layers import decided
 from fedcohort.report.charts.seen_ends import Edges, inside, under_each_other
 from fedcohort.report.figures.chart_style import Look
+from fedcohort.report.figures.layers import decided
 from fedcohort.study.comparison import Comparison
 
 __all__ = ["about_marks", "about_tips", "tips", "triangles", "when_reached"]

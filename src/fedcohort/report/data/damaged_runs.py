@@ -9,7 +9,7 @@ from fedcohort.core.errors import UsageError
 from fedcohort.core.words.score_style import score_style
 from fedcohort.record import Run
 from fedcohort.record.verification import Signature, signature
-from fedcohort.report.hidden_paths import without_paths
+from fedcohort.report.data.hidden_paths import without_paths
 
 __all__ = ["Damaged", "Inspector", "changed", "damage_in", "reason", "separated", "without_repeats", "written"]
 

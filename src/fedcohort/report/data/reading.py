@@ -11,7 +11,7 @@ from fedcohort.record import Portrait, Run
 from fedcohort.report.data.client_rounds import ClientRounds
 from fedcohort.report.figures.shortened_names import short
 from fedcohort.study.chance import Chance, chance_in
-from fedcohort.study.run_measures import Personal, bytes_per_round, measured_of
+from fedcohort.study.run_measures import Personal, bytes_per_round, clients_with_data, measured_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +92,11 @@ class Reading:
     def num_clients(self) -> int:
         """Number of clients, m."""
         return int(self.experiment.federation.clients)
+
+    @cached_property
+    def clients_with_data(self) -> int:
+        """Number of clients with data, see :func:`~fedcohort.study.run_measures.clients_with_data`."""
+        return clients_with_data(self.client_accuracy, self.portrait.facts.get("samples"), self.num_clients)
 
     @property
     def num_rounds(self) -> int:

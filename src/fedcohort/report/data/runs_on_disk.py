@@ -14,7 +14,6 @@ from fedcohort.report.data.missing_runs import Missing
 
 __all__ = ["Found", "begun", "expanded", "find_runs", "found_and_missing", "single_run"]
 
-
 SHOWN = 3
 """Largest number of runs that a message names."""
 
@@ -25,10 +24,14 @@ class Found(NamedTuple):
     Attributes:
         runs: the runs.
         missing: what is missing of each experiment file; empty if all runs are there.
+        shared: which rows of experiment files share the runs of another row, in sentences; empty without any.
+        planned: the number of differences to references that all rows of the experiment files have; 0 if no run is missing.
     """
 
     runs: list[Run]
     missing: tuple[Missing, ...] = ()
+    shared: str = ""
+    planned: int = 0
 
 
 def find_runs(paths: Iterable[str | Path], folder: str | Path = "runs", settings: Sequence[str] = ()) -> list[Run]:
@@ -51,7 +54,9 @@ def found_and_missing(paths: Iterable[str | Path], folder: str | Path = "runs", 
     runs = list({run.path.resolve(): run for found in of_paths for run in found.runs}.values())
     for run in runs:
         run.verify()
-    return Found(runs, tuple(missing for found in of_paths for missing in found.missing))
+    missing = tuple(missing for found in of_paths for missing in found.missing)
+    planned = sum(found.planned for found in of_paths) if missing else 0
+    return Found(runs, missing, " ".join(found.shared for found in of_paths if found.shared), planned)
 
 
 def single_run(path: str | Path, folder: str | Path = "runs", settings: Sequence[str] = ()) -> Run:
@@ -144,5 +149,18 @@ def _of_experiment(path: Path, folder: str | Path, settings: Sequence[str]) -> F
     for cell, run in zip(cells, found, strict=True):
         if run is None:
             lacking.setdefault(cell.label, []).append(cell.seed)
-    missing = Missing(path, len(cells), experiment.all_seeds, lacking, folder, settings, differences_of_cells(cells))
-    return Found(runs, (missing,) if lacking else ())
+    same = _rows_without_own_runs([(cell.label, run.path) for cell, run in zip(cells, found, strict=True) if run])
+    shared = [f"{label!r} has the settings of {other!r}" for label, other in same.items()]
+    comparisons = differences_of_cells([cell for cell in cells if cell.label not in same])
+    missing = Missing(path, len(cells), experiment.all_seeds, lacking, folder, settings, comparisons)
+    about = (
+        f"Rows that share their runs are one row: in {path.name}, {first_in_words(shared, SHOWN)}." if shared else ""
+    )
+    return Found(runs, (missing,) if lacking else (), about, comparisons)
+
+
+def _rows_without_own_runs(runs: Iterable[tuple[str, Path]]) -> dict[str, str]:
+    """The rows that share the runs of an earlier row, each with that row; ``runs`` are the labels and the directories of all rows."""
+    first: dict[Path, str] = {}
+    shared = [(label, first.setdefault(path, label)) for label, path in runs]
+    return {label: other for label, other in shared if label != other}

@@ -13,6 +13,7 @@ __all__ = [
     "CLASSES",
     "DASHES",
     "PAGE",
+    "PAGE_PARTS",
     "REST",
     "STRATEGIES",
     "SYMBOLS",
@@ -44,7 +45,11 @@ CLASSES = (
     "#AA4499",
     "#BBBBBB",
 )
-"""Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color."""
+"""Paul Tol's "muted" scheme for color-blind readers, with its gray as the tenth color. Pages have colors with more contrast, see
+:mod:`fedcohort.report.page_assets`."""
+
+PAGE_PARTS, PAPER_PARTS = (4, 2, 1, 3, 6, 7, 9), (5, 2, 7, 1, 3, 6, 9)
+"""The colors of classes that parts of bars have, in an order in which neighbors differ in lightness."""
 
 FURTHER = (7, 4, 0, 3, 2, 8)
 """Those of :data:`CLASSES` that differ from all colors of strategies, and can be seen as thin lines: in papers, rows have them after
@@ -140,7 +145,7 @@ class Look:
 
     def parts(self, number: int) -> list[str]:
         """Colors of the parts of a bar. Neighbors differ in lightness, so that they can be distinguished in grayscale."""
-        own = (self.heat, self.cold, *(self.classes[i] for i in (5, 2, 7, 1, 3, 6, 9)))
+        own = (self.heat, self.cold, *(self.classes[i] for i in (PAGE_PARTS if self.page else PAPER_PARTS)))
         return [own[i % len(own)] for i in range(number)]
 
     def ink_on_classes(self, number: int) -> list[str]:

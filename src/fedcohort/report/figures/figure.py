@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
 
-    from fedcohort.report.charts.layers import Layers
+    from fedcohort.report.figures.layers import Layers
 
 __all__ = ["Drawing", "Figure", "Panel", "Spec", "View", "columns", "records", "spec"]
 

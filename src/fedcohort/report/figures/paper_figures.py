@@ -3,19 +3,29 @@
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedcohort.core.errors import UsageError
+from fedcohort.core.errors import UsageError, nearest, shown
 from fedcohort.core.files.durable_files import replace_files
 from fedcohort.report.figures.chart_style import Look
 from fedcohort.report.figures.figure import Figure, Spec, View, records, spec
 from fedcohort.report.figures.figure_parts import TALLEST, aligned, contents, parts
 from fedcohort.report.figures.file_names import distinct, file_name
 
-__all__ = ["CAPTIONS", "FORMATS", "composed", "converted", "draw", "drawn_in_parts", "drawn_to_width", "export"]
+__all__ = [
+    "CAPTIONS",
+    "FORMATS",
+    "chosen_figures",
+    "composed",
+    "converted",
+    "draw",
+    "drawn_in_parts",
+    "drawn_to_width",
+    "export",
+]
 
 FORMATS = ("pdf", "svg", "png")
 
@@ -33,6 +43,25 @@ PADDING = 2
 
 PNG = 4
 """Pixels of a PNG per point: about 300 dpi."""
+
+
+def chosen_figures(figures: Iterable[Figure], names: Collection[str], argument: str) -> list[Figure]:
+    """The figures that have one of ``names``; all figures if there are no names.
+
+    Args:
+        figures: the figures of some runs.
+        names: names of figures.
+        argument: what names them, with the sign before a value, for the message.
+
+    Raises:
+        UsageError: there is no figure of such a name.
+    """
+    every = list(figures)
+    known = sorted({name for figure in every for name in figure.names})
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{argument}{shown(name)}: these runs have no such figure; {nearest(str(name), known)}")
+    return [figure for figure in every if not names or figure.names & set(names)]
 
 
 def export(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort import measures
+from fedcohort.core.arrays import Values
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.formatted_values import first_in_words, in_words
 from fedcohort.core.words.score_style import ScoreStyle
@@ -20,11 +21,10 @@ from fedcohort.report.headline.headline_doubts import (
     doubts_about_clear_rows,
     never_trained,
     none_learned,
-    problem,
     unranked,
-    untrained,
 )
 from fedcohort.report.headline.lead_words import clearness, differ, difference, too_few, without_difference
+from fedcohort.report.notes.failed_training import problem, untrained
 from fedcohort.report.notes.unranked_rows import BY_SEEDS, DIFFERENT, with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.guessing import diverged_seeds
@@ -78,7 +78,7 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
         return [("Result" if single else "Which strategy?", (early,))]
     if single:
         return [("Result", _of_single(compared, group.rows[0], readings))]
-    accuracy = compared.table["accuracy"].to_numpy(np.float64)[list(group.rows)]
+    accuracy = _accuracies(compared)[list(group.rows)]
     best, second = (group.rows[i] for i in np.argsort(-accuracy, kind="stable")[:2].tolist())  # NaN comes last
     names = _names(compared, group)
     if math.isnan(compared.table["accuracy"][second]):
@@ -95,6 +95,13 @@ def _of_group(story: Story, compared: Comparison, group: Group, going_on: bool) 
         ("How sure?", tuple(_how_sure(compared, group, best, second))),
         ("At what cost?", tuple(_cost(story, compared, group, best, second))),
     ]
+
+
+def _accuracies(compared: Comparison) -> Values:
+    """The mean accuracies of all rows, float64 [rows], without errors of rounding: means of the same numbers in another order are
+    equal."""
+    rounded: Values = compared.table["accuracy"].to_numpy(np.float64).round(12)
+    return rounded
 
 
 def _too_early(readings: Sequence[Reading], going_on: bool) -> str:
@@ -149,7 +156,8 @@ def _highest(compared: Comparison, group: Group, best: int) -> str:
     """The best row, beside the reference."""
     row, names, score = compared.table.iloc[best], _names(compared, group), compared.score
     where = f"At {group.point}, " if group.point else ""
-    tied = [i for i in group.rows if compared.table["accuracy"][i] == row["accuracy"]]
+    accuracies = _accuracies(compared)
+    tied = [i for i in group.rows if accuracies[i] == accuracies[best]]
     which = f"{names[best]} has" if len(tied) == 1 else f"{in_words([names[i] for i in tied])} have"
     text = f"{where}{which} the highest test {score.name} {compared.when}: {score.value(row['accuracy'])}{score.unit}"
     if group.reference in tied:
@@ -169,7 +177,7 @@ def _how_sure(compared: Comparison, group: Group, best: int, second: int) -> lis
         if math.isfinite(p_value) and differ(*compared.paired(best, other))
     ]
     if any(number > 1 for number in shown):
-        sentences.append(_about_corrections(group, {names[other]: number for other, _, number, _ in tested}))
+        sentences.append(_about_corrections(compared, group, {names[other]: number for other, _, number, _ in tested}))
     named = [best, *(other for other, *_ in tested)]
     sentences += [never_trained(names[i]) for i in named if untrained(compared, i)]
     if second not in (best, group.reference):
@@ -244,14 +252,16 @@ def _lowest(compared: Comparison, position: int) -> float:
     return lowest_p_holm(compared.verdicts, position, compared.planned)
 
 
-def _about_corrections(group: Group, numbers: Mapping[str, int]) -> str:
+def _about_corrections(compared: Comparison, group: Group, numbers: Mapping[str, int]) -> str:
     """Why intervals and p-values are corrected, and at a point of a sweep for how many comparisons.
 
     ``numbers`` are the numbers of comparisons by the name of the row that the best one is compared with: the reference comes first.
     """
     rows = len(group.rows)
-    chosen = f"the best of {rows} rows was chosen by its results"
-    why = chosen if rows > 2 else "differences at several points are tested"
+    why = f"the best of {rows} rows was chosen by its results"
+    if rows == 2:
+        several = len(compared.groups) > 1
+        why = "differences at several points are tested" if several else "more rows are planned than have begun"
     corrected = f"The intervals and p-values here are corrected, because {why}."
     if group.point and len(set(numbers.values())) == 1:
         differences = next(iter(numbers.values()))

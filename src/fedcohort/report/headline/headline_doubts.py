@@ -4,55 +4,26 @@ import math
 from collections.abc import Sequence
 
 from fedcohort.core.words.formatted_values import counted
+from fedcohort.report.notes.failed_training import finding_kinds, problem, untrained
 from fedcohort.report.notes.unranked_rows import with_different_seeds
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.guessing import hardly_above_chance
-from fedcohort.study.rows.failing_rows import one_class_seeds, seeds_in_words
 from fedcohort.study.rows.references import Group
 from fedcohort.study.targets import one_class
 
 __all__ = [
-    "FAILED",
     "doubt_about",
     "doubt_about_reference",
     "doubts",
     "doubts_about_clear_rows",
     "never_trained",
     "none_learned",
-    "problem",
     "unranked",
-    "untrained",
 ]
 
 
 NAMED = 3
 """Largest number of rows that :func:`doubts_about_clear_rows` names; it counts the others."""
-
-FAILED = ("no update", "one class", "chance", "large loss")
-"""Kinds of findings about rows in which training failed, the most serious first."""
-
-
-def problem(compared: Comparison, position: int) -> str:
-    """Why training of a row failed, in words that fit after a colon; empty if it did not."""
-    if untrained(compared, position):
-        return "no update entered its model in any round"
-    score = compared.score
-    no = "hardly" if hardly_above_chance(compared.measured(position)) else "no"
-    reasons = {
-        "no update": "no update entered its model in many of its rounds",
-        "one class": f"{_in_seeds(compared, position)}its last model predicts one class for every sample",
-        "chance": f"its test {score.name} is {'not above 0' if score.numeric else f'{no} better than chance'}",
-        "large loss": "its steps were so large that training did not settle",
-    }
-    kinds = _kinds(compared, position)
-    return next((reasons[kind] for kind in FAILED if kind in kinds), "")
-
-
-def _in_seeds(compared: Comparison, position: int) -> str:
-    """Under which seeds the last model of a row recognizes one class only, with a comma; empty if under all."""
-    runs = compared.measured(position)
-    seeds = one_class_seeds(runs)
-    return f"under {seeds_in_words(seeds)} of {len(runs)}, " if 0 < len(seeds) < len(runs) else ""
 
 
 def none_learned(compared: Comparison, group: Group, names: Sequence[str], best: int) -> str:
@@ -75,7 +46,7 @@ def doubts(compared: Comparison, group: Group, names: Sequence[str], best: int) 
         sentences.append(
             f"{names[best]} is no sound result: {reason}. See Health.{_best_sound(compared, group, names)}"
         )
-    elif "diverged" in _kinds(compared, best):
+    elif "diverged" in finding_kinds(compared, best):
         sentences.append(f"Some updates of {names[best]} had NaN or infinite entries and were dropped. See Health.")
     if best != group.reference:
         sentences += doubt_about_reference(compared, group, names, " either" if sentences else "")
@@ -132,23 +103,14 @@ def unranked(compared: Comparison, group: Group, names: Sequence[str], best: int
     return f"{known} a test {compared.score.name}{' under every seed' * under_some}, so the rows cannot be ranked."
 
 
-def _kinds(compared: Comparison, position: int) -> set[str]:
-    """The kinds of findings that name a row."""
-    label = compared.rows[position].label
-    return {finding.kind for finding in compared.health if label in finding.rows}
-
-
 def _learned_nothing(compared: Comparison, position: int) -> bool:
     """Whether a row never trained, is no better than chance, or predicts one class for every sample under all seeds."""
     runs = compared.measured(position)
-    if untrained(compared, position) or ("chance" in _kinds(compared, position) and not hardly_above_chance(runs)):
+    if untrained(compared, position) or (
+        "chance" in finding_kinds(compared, position) and not hardly_above_chance(runs)
+    ):
         return True
     return all(map(one_class, runs))
-
-
-def untrained(compared: Comparison, position: int) -> bool:
-    """Whether no update entered the model of a row in any round of any seed, so that more seeds would tell nothing."""
-    return all((run.rounds["admitted"] == 0).all() for run in compared.measured(position))
 
 
 def never_trained(name: str) -> str:

@@ -33,9 +33,9 @@ from fedcohort.report.data.damaged_runs import (
     separated,
     without_repeats,
 )
+from fedcohort.report.data.hidden_paths import without_paths
 from fedcohort.report.data.kept_runs import with_tables
 from fedcohort.report.data.report_data import Story, gather
-from fedcohort.report.hidden_paths import without_paths
 from fedcohort.report.live.live_folder import FinishedRuns, scan, seeds_of, version
 from fedcohort.report.live.live_progress import Pace, Planned
 from fedcohort.report.live.quiet_runs import about_quiet

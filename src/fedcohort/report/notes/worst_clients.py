@@ -42,8 +42,8 @@ def in_comparison(compared: "Comparison") -> str:
 
 
 def numbers_of_clients(compared: "Comparison") -> list[int]:
-    """The number of clients of each row: that of its runs, since the data can decide it."""
-    return [run.described.federation.clients for row in compared.rows for run in list(row.runs.values())[:1]]
+    """The number of clients with data in each run: they alone have an accuracy."""
+    return [run.clients_with_data for i in range(len(compared.rows)) for run in compared.measured(i)]
 
 
 def lowest_personal(rows: Iterable[Mapping[str, Any]]) -> list[float]:

@@ -12,13 +12,13 @@ from fedcohort.core.files.durable_files import replace_file
 from fedcohort.core.files.paths import check_target
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ACCURACY, ScoreStyle
+from fedcohort.report.notes.comparison_notes import about_error, about_federations, about_scores, own_samples
 from fedcohort.report.notes.failed_training import about_judged
 from fedcohort.report.notes.own_versions import about_own_versions
 from fedcohort.report.notes.seed_notes import over_seeds
 from fedcohort.report.notes.unranked_rows import about_different_seeds, about_planned
 from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.tables.compared_rows import compared_rows
-from fedcohort.report.terminal.comparison_notes import about_error, about_federations, about_scores, own_samples
 from fedcohort.study.comparison import Comparison
 from fedcohort.study.targets import about_not_reached, about_reached, numbers_reached, shown_cost
 from fedcohort.study.verdicts import about_cut, with_intervals

@@ -77,7 +77,8 @@ def summaries(
     known = [[(name, cells) for name, cells in topic if set(cells) - {UNKNOWN}] for topic in topics]
     lines = [line for topic in known for line in topic]
     tables = _tables_by_row(names, lines, width) or _tables_by_topic(names, known, width)
-    below = dimmed(*notes, *_about_summaries(several, score, seeds), *_about_known(measures, several))
+    ranges = [ABOUT_RANGES] if sets else []
+    below = dimmed(*notes, *_about_summaries(several, score, seeds), *_about_known(measures, several), *ranges)
     return Group(*(part for table in tables for part in (table, "")), *below)
 
 
@@ -255,6 +256,13 @@ _SETS = (
 )  # fmt: skip
 
 _INTERVALS = ("coverage of prediction intervals", *_SETS[1:3], "  length, in units of the labels")
+
+ABOUT_RANGES = (
+    "Ranges of the coverage: for a very large test set; on a small one, it varies more. They assume that test samples are like "
+    "validation samples, which are never shifted, and that the latter decided nothing about the model: a strategy that is rewarded "
+    "with the validation accuracy decides by them."
+)
+"""What the ranges of the coverage of prediction sets are, and what they assume."""
 
 
 def _topic_of_sets(sets: "Sequence[Conformal]", score: ScoreStyle) -> list[tuple[str, list[str]]]:

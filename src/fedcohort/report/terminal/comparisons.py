@@ -21,10 +21,10 @@ from fedcohort.core.words.formatted_values import (
     time_on,
 )
 from fedcohort.core.words.score_style import ScoreStyle, score_style
+from fedcohort.report.notes.comparison_notes import notes
 from fedcohort.report.notes.seed_notes import listed
 from fedcohort.report.notes.worst_clients import in_comparison
 from fedcohort.report.tables.compared_rows import compared_rows
-from fedcohort.report.terminal.comparison_notes import notes
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from fedcohort.core.words.formatted_values import count, counted, number, rounds, setting, share, simulated_time
 from fedcohort.federation.data.array_checks import brief
+from fedcohort.federation.data.numeric_labels import readable
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,
@@ -73,7 +74,7 @@ def partition(experiment: "Experiment", data: "Dataset", survey: "Survey", width
         f"{dropped}." if dropped else "",
         f"Counts are of the labels that clients have, including wrong ones{held}." if survey.wrong_labels.any() else "",
         "" if "time" in hidden and m <= shown else _about_time(experiment),
-        "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(data.classes)) if named else "",
+        "Classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(_names_of_classes(data))) if named else "",
         _names(survey.names[:shown]),
         about_hidden([*lacking, *hidden]),
     ]
@@ -181,7 +182,9 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
     traits = _traits(survey, shown)
     first = Column("client", [*map(str, range(shown)), Text("all", style="bold")])
     samples = Column("samples", [*map(count, report.sizes[:shown]), count(report.sizes.sum())])
-    largest = Column("largest\nclass", [*(_dominant(data, report, i) for i in range(shown)), ""], left=True)
+    largest = Column(
+        "largest\nclass", [*(_dominant(_names_of_classes(data), report, i) for i in range(shown)), ""], left=True
+    )
     distance = Column("distance", [*(count(d, 2) for d in report.distance[:shown]), ""], 2)
     held = Column("classes\nheld", [*(str(n) for n in report.num_classes[:shown]), ""], 1)
     classes = [
@@ -194,7 +197,7 @@ def _matrix(data: "Dataset", survey: "Survey", shown: int, width: int) -> tuple[
             return table, [
                 one_line(column.heading) for column in (largest, distance, held, *traits) if column not in kept
             ]
-    mixtures = [*(_mixture(data, counts[i]) for i in range(shown)), ""]
+    mixtures = [*(_mixture(_names_of_classes(data), counts[i]) for i in range(shown)), ""]
     mixture = Column("largest classes", mixtures, left=True, widest=width // 2)
     return fitting_table([first, mixture, samples, *traits, held, distance], width)
 
@@ -219,21 +222,23 @@ def _held(samples: int, dominant: bool) -> Text:
     return Text("·", style="dim") if samples == 0 else Text(count(samples), style="bold" if dominant else "")
 
 
-def _dominant(data: "Dataset", report: "PartitionReport", client: int) -> str:
+def _names_of_classes(data: "Dataset") -> Sequence[str]:
+    return readable(data.classes, data.train_numbers is not None)
+
+
+def _dominant(classes: Sequence[str], report: "PartitionReport", client: int) -> str:
     c = int(report.dominant[client])
-    return "–" if c < 0 else f"{data.classes[c]} {share(float(report.dominant_share[client]))}"
+    return "–" if c < 0 else f"{classes[c]} {share(float(report.dominant_share[client]))}"
 
 
 MIXTURE = 3
 """Largest number of classes of a client that the terminal names."""
 
 
-def _mixture(data: "Dataset", counts: "np.ndarray[Any, Any]") -> str:
+def _mixture(classes: Sequence[str], counts: "np.ndarray[Any, Any]") -> str:
     order = [int(c) for c in np.argsort(-counts, kind="stable") if counts[c]]
     shares = [counts[c] / counts.sum() for c in order[:MIXTURE]]
-    texts = [
-        f"{data.classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)
-    ]
+    texts = [f"{classes[c]} {share(own) if own >= 0.005 else '<1%'}" for c, own in zip(order, shares, strict=False)]
     return ", ".join([*texts, *([f"{len(order) - MIXTURE} more"] if len(order) > MIXTURE else [])]) or "–"
 
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from fedcohort.core.words import formatted_values
 from fedcohort.core.words.score_style import ScoreStyle
+from fedcohort.report.notes.comparison_notes import about_intervals, difference_to_references
 from fedcohort.report.notes.worst_clients import about_worst, numbers_of_clients
-from fedcohort.report.terminal.comparison_notes import about_intervals, difference_to_references
 from fedcohort.report.terminal.layout import (
     WIDE,
     Column,

@@ -55,8 +55,10 @@ def _about_worst(compared: "Comparison") -> str:
 
 
 def _about_seeds(compared: "Comparison") -> str:
-    """A sentence about means over different seeds; empty if all rows have the same seeds."""
-    sentence = about_different_seeds(compared)
+    """A sentence about means over different seeds; empty if all rows have the same seeds, or are runs of one row, side by side."""
+    metas = [run.meta for row in compared.rows for run in row.runs.values()]
+    several = len({(meta["label"], meta["row"]) for meta in metas}) > 1
+    sentence = about_different_seeds(compared) if several else ""
     return sentence and f"{sentence} {IN_COMPARE}"
 
 

@@ -78,6 +78,8 @@ def _sets_in_words(sets: Sequence[Sequence[str]]) -> str:
 
 def _reason(rows: Sequence[Checked]) -> tuple[str, str]:
     """Why rows are equal, with a colon before it, and what to try; no reason if the record has none."""
+    if len({tuple(run.run.path for run in row.runs) for row in rows}) == 1:
+        return ": they have the same settings, and share their runs", "read them as one row, or leave all but one out"
     if all(_all_selected(row) for row in rows):
         return ": in every round, all available clients were selected", "lower selection.k, or use more clients"
     waiting = [row for row in rows if _in_first_rounds(row)]

@@ -9,7 +9,7 @@ from fedcohort.core.words import formatted_values
 from fedcohort.core.words.formatted_values import in_words
 from fedcohort.federation.data.own_data_names import is_own
 from fedcohort.study.conformal_advice import conformal_advice
-from fedcohort.study.guessing import diverged_seeds, guessing, hardly_above_chance
+from fedcohort.study.guessing import diverged_seeds, equal_test_labels, guessed_score, guessing, hardly_above_chance
 from fedcohort.study.rows.rows_without_clients import never_selected, words_of_never_selected
 from fedcohort.study.run_measures import Measured
 from fedcohort.study.step_sizes import (
@@ -20,7 +20,7 @@ from fedcohort.study.step_sizes import (
     unsettled_loss,
     value_range,
 )
-from fedcohort.study.targets import Target, one_class
+from fedcohort.study.targets import Target, of_one_class, one_class
 
 __all__ = [
     "AT_CHANCE",
@@ -183,7 +183,9 @@ def _first_diverged(row: Checked) -> str:
 
 def _one_class(row: Checked) -> Hashable | None:
     """Models that recognize one class only."""
-    return (len(row.runs), _scaling(row), too_large_steps(row.runs)) if any(map(one_class, row.runs)) else None
+    if not any(map(one_class, row.runs)):
+        return None
+    return len(row.runs), of_one_class(row.runs), _scaling(row), too_large_steps(row.runs)
 
 
 def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
@@ -200,7 +202,7 @@ def _words_of_one_class(rows: Sequence[Checked]) -> tuple[str, str]:
         f"{smaller}select more clients (selection.k), train longer{'' if smaller else ' or with another training.lr'}, or use a "
         "federation in which clients hold more classes"
     )
-    return f"{where} predicts one class for every sample", f"{_scaling(rows[0])}{advice}"
+    return f"{where} {of_one_class(rows[0].runs)}", f"{_scaling(rows[0])}{advice}"
 
 
 def one_class_seeds(runs: Sequence[Measured]) -> list[int]:
@@ -296,9 +298,10 @@ def _words_of_chance(rows: Sequence[Checked]) -> tuple[str, str]:
     number, at_most = guessing(rows[0].runs) or (0, True)
     chance = f"chance, {formatted_values.share(1 / number)} with {number} classes"
     seeds = sum(len(run.class_accuracy) > 1 for run in rows[0].runs)
-    text = f"test accuracy is {'hardly above' if hardly_above_chance(rows[0].runs) else 'at'} {chance}"
+    score = guessed_score(*_runs(rows))
+    text = f"{score} is {'hardly above' if hardly_above_chance(rows[0].runs) else 'at'} {chance}"
     if not at_most:
-        text = f"test accuracy cannot be told from {chance}, "
+        text = f"{score} cannot be told from {chance}, "
         text += "with one seed" if seeds == 1 else f"which its 95% interval over {seeds} seeds contains"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 
@@ -307,6 +310,8 @@ def _no_better_than_the_mean(row: Checked) -> Hashable | None:
     """Models that are not better than the mean of the labels, or have no R²: as a mean over seeds, it is at most 0."""
     if seeds := diverged_seeds(row.runs):
         return len(seeds), len(row.runs), _scaling(row)
+    if equal_test_labels(row.runs):
+        return "equal labels"
     return (_scaling(row), too_large_steps(row.runs), hardly_changed(row.runs)) if guessing(row.runs) else None
 
 
@@ -317,6 +322,9 @@ def _words_of_no_better(rows: Sequence[Checked]) -> tuple[str, str]:
         text = f"the last model{of_seeds} diverged: it has no finite test loss, and no R²"
         lower = f"lower training.lr (now {rates(_runs(rows))}), or limit gradients with training.clip_norm"
         return text, _scaling(rows[0]) + lower
+    if equal_test_labels(rows[0].runs):
+        text = "there is no test R², because all labels of the test set are equal"
+        return text, "use test samples with different labels, or compare errors such as the mae"
     text = "test R² is at most 0: the model is not better than one that always predicts the mean of the labels"
     return text, _scaling(rows[0]) + _advice_on_steps(rows)
 

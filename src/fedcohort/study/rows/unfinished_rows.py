@@ -13,6 +13,7 @@ __all__ = [
     "about_counted",
     "about_unfinished",
     "counted_runs",
+    "is_untested",
     "rounds_left",
     "uneven_rows",
     "without_difference",
@@ -61,6 +62,12 @@ def _shared(own: Mapping[int, Run], reference: Mapping[int, Run]) -> list[Run]:
 def rounds_left(run: Run) -> int:
     """The number of rounds that a run has left to play; 0 if it is finished, also before its last planned round."""
     return 0 if run.finished else max(0, run.described.rounds - run.last_round)
+
+
+def is_untested(run: Run) -> bool:
+    """Whether a run has rounds left to play, and has been tested, but not after the last round that it has played."""
+    tested = run.rounds["test_accuracy"].notna()
+    return rounds_left(run) > 0 and bool(tested.any()) and not bool(tested.iloc[-1])
 
 
 def _are_uneven(runs: Sequence[Run]) -> bool:
