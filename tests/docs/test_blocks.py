@@ -232,7 +232,10 @@ def test_the_entry_point_of_the_page_adds_a_strategy(workspace: Path) -> None:
     (group, names), *others = tomllib.loads(settings.text)["project"]["entry-points"].items()
     assert group == STRATEGIES.group
     assert not others
-    (workspace / "least_often.py").write_text(strategy.text, encoding="utf-8")
+    package = workspace / "my_strategies"  # a package, because setuptools refuses several modules that stand alone
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "least_often.py").write_text(strategy.text, encoding="utf-8")
     installed = workspace / "my_strategies-0.1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-strategies\nVersion: 0.1\n")

@@ -32,3 +32,16 @@ def test_links_to_files_and_headings_are_valid(page: Path) -> None:
         assert file.exists(), f"{page.name}: {target}: there is no such file"
         if anchor:
             assert anchor in anchors(file), f"{page.name}: {target}: there is no such heading"
+
+
+def test_files_that_a_page_names_with_their_folder_are_in_it() -> None:
+    """The folder alone existed still after its files had moved to another one."""
+    named = 0
+    for page in PAGES:
+        for files, folder in re.findall(
+            r"see ((?:`\w+\.py`[,\s]*(?:and\s+)?)+)\s*in\s+\[[^\]]*\]\(([^)#]+)\)", read(page)
+        ):
+            for file in re.findall(r"\w+\.py", files):
+                named += 1
+                assert (page.parent / folder / file).is_file(), f"{page.name}: no {file} in {folder}"
+    assert named >= 8

@@ -155,6 +155,7 @@ def test_values_of_a_sweep_that_are_no_list_are_shown_as_one(values: object, wor
         ("seed = -1", r"^seed = -1: should be at least 0"),
         ("[selection]\nk = 0", r"^selection\.k = 0: should be at least 1"),
         ("[selection]\nk = 13", r"^selection\.k = 13: more than federation\.clients = 12; use 1 to 12"),
+        ("federation.clients = 1\nselection.k = 2", r"^selection\.k = 2: more than federation\.clients = 1; use 1$"),
         ("[training]\nlr = nan", r"^training\.lr = nan: should be a finite number"),
         ("training = 3", r"^training = 3: should be a table of settings \(valid: epochs, "),
         ("training = {loss = 5}", r"^training\.loss = 5: should be a name, or a table with a name .*, such as 'ce'$"),

@@ -224,6 +224,16 @@ def test_a_figure_that_is_not_there(runs: Path) -> None:
     assert "did you mean 'accuracy'" in result.output
 
 
+def test_figures_of_single_strategies_are_chosen_together(tmp_path: Path) -> None:
+    """Only the name with the strategy was known, and with many strategies, the message did not list it."""
+    rows = [{"label": label, "selection": {"name": "ucb", "c": c}} for label, c in (("low", 0.1), ("high", 2.0))]
+    compared = fedcohort.compare(small(rounds=3, variants=rows, data={"validation": 0.1}), runs=tmp_path / "runs")
+    files = compared.figures(tmp_path / "figures", suffix="svg", only=["terms"])
+    assert [file.name for file in files] == ["terms-low.svg", "terms-high.svg"]
+    (alone,) = compared.figures(tmp_path / "one", suffix="svg", only=["terms-high"])
+    assert alone.name == "terms-high.svg"
+
+
 def sweep(folder: Path, **grid: Any) -> Any:
     rows = [{"label": "UCB", "selection": UCB}]
     fedcohort.compare(small(rounds=2, variants=rows, sweep=grid), runs=folder)

@@ -48,7 +48,7 @@ def is_capped(
     Raises:
         UsageError: a number of clients that was given is too large.
     """
-    more = f"more than federation.clients = {clients}; use 1 to {clients}"
+    more = f"more than federation.clients = {clients}; use {f'1 to {clients}' if clients > 1 else 1}"
     more += ", or set federation.clients" if is_default else ""
     for t, later in steps:
         if later > clients:

@@ -732,3 +732,49 @@ def test_a_folder_with_files_of_other_kinds_says_what_it_needs(tmp_path):
         UsageError, match=r"the folder has neither images in <class>/ nor Parquet files; for a table \("
     ):
         load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        (np.array([0.0, 1.0, 1.0, 0.0]), "for classes: labels.astype(int); for regression: data.numeric = true"),
+        (np.array([0.5, 1.0, 1.0, 0.0]), "numbers for regression: data.numeric = true"),
+        (np.array([0.0, 1.0, np.nan, 0.0]), "numbers for regression: data.numeric = true"),
+        (np.eye(2)[[0, 1, 1, 0]], "one column for each class: labels.argmax(axis=1)"),
+        (np.array([[0], [1], [1], [0]]), "drop the second axis: labels[:, 0]"),
+    ],
+)
+def test_what_to_do_about_labels_that_are_no_integers(labels: np.ndarray, hint: str) -> None:
+    features = np.zeros((4, 2))
+    with pytest.raises(UsageError) as error:
+        from_arrays((features, labels), (features, [0, 1, 1, 0]))
+    assert f"; {hint}" in str(error.value)
+
+
+def test_whole_numbers_with_a_decimal_point_in_a_table_may_be_classes(tmp_path) -> None:
+    """A column of integers that had missing values is one of floats in pandas."""
+    table = pd.DataFrame({"age": np.arange(8.0), "label": [0.0, 1.0] * 4})
+    for labels, are_classes in ((table.label, True), (table.label + 0.5, False)):
+        table.assign(label=labels).to_csv(tmp_path / "t.csv", index=False)
+        with pytest.raises(UsageError, match=r"; for numbers to be predicted|for classes, use") as error:
+            load(str(tmp_path / "t.csv"))
+        assert ("for classes, use .astype(int) in a function" in str(error.value)) is are_classes
+
+
+def test_a_class_that_only_test_samples_have_is_mentioned(tmp_path, caplog) -> None:
+    """Labels of both splits that were numbered separately do not belong together."""
+    x, y = np.zeros((8, 2), np.float32), np.arange(8) % 2
+    from_arrays((x, y), (x, y + 1), name="mine")
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith("mine: class '2' has test samples (4) and no training samples; if it has another name")
+    caplog.clear()
+    table = pd.DataFrame(
+        {"age": range(8), "label": ["a", "b"] * 3 + ["new", "a"], "split": ["train"] * 6 + ["test"] * 2}
+    )
+    table.to_csv(tmp_path / "t.csv", index=False)
+    load(str(tmp_path / "t.csv"))
+    assert "t.csv: class 'new' has test samples (1) and no training samples" in caplog.text
+    caplog.clear()
+    from_arrays((x, y), (x, 0 * y))
+    from_arrays((x, y * 0.5), (x, y * 0.5 + 9), numeric=True)
+    assert not caplog.records

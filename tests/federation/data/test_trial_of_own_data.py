@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,23 @@ def test_a_table_with_texts_and_dates_names_both_types(tmp_path):
         UsageError, match=r"columns 'sex', 'admitted' have no numbers but \w+ and datetime64\[\w+\]; encode them"
     ):
         load("table.parquet")
+
+
+def test_the_message_about_many_columns_is_not_cut_in_the_middle(tmp_path):
+    """Its verb was left out."""
+    names = ["smoker", "ward", "diagnosis_at_admission", "referring_physician", "insurance"]
+    folder = tmp_path / "a folder of a hospital" / "2024" / "exports_of_the_clinical_registry"
+    folder.mkdir(parents=True)
+    pd.DataFrame(
+        {"label": ["x", "y"], "day": pd.to_datetime(["2024-01-01", "2024-01-02"])} | dict.fromkeys(names, "f")
+    ).to_parquet(folder / "table_of_all_patients.parquet")
+    with pytest.raises(UsageError) as error:
+        load(str(folder / "table_of_all_patients.parquet"))
+    assert re.search(
+        r": columns 'day', 'smoker', .* have no numbers but datetime64\[\w+\] and \w+; encode them \(pandas\.get_dummies\), or "
+        r"leave them out with data\.feature_columns; if one is that of the clients: data\.client_column$",
+        str(error.value),
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic_core import ErrorDetails
 
-from fedcohort.core.errors import LONGEST_VALUE, shown
+from fedcohort.core.errors import shown
 
 __all__ = ["Place", "expected", "place_in"]
 
@@ -171,7 +171,7 @@ def _list(value: object, place: Place, types: list[object]) -> str:
 
 def _entries(value: object) -> list[object]:
     """The list that was probably meant: the values of a range, a set or an array, or else the value alone."""
-    if isinstance(value, range | set) and len(value) <= LONGEST_VALUE:
+    if isinstance(value, range | set) and len(value) <= 100:
         return list(value)
     to_list = getattr(value, "tolist", None)
     found = to_list() if callable(to_list) else value

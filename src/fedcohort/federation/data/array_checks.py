@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from fedcohort.core.arrays import num_masked
 from fedcohort.core.errors import UsageError, shown, without_addresses
 from fedcohort.core.words.formatted_values import first_in_words
+from fedcohort.federation.data.label_hints import instead_of_classes
 
 __all__ = [
     "as_array", "brief", "check_class_names", "check_classes", "check_clients", "check_different",
     "check_features", "check_finite", "check_id_lengths", "check_known", "check_labels", "counts_from_one",
-    "has_control_characters", "mention_missing_classes", "names_of_ids", "numbered",
+    "has_control_characters", "mention_missing_classes", "mention_untrained_class", "names_of_ids", "numbered",
 ]  # fmt: skip
 
 FINITE_AT_ONCE = 2**20
@@ -134,23 +135,10 @@ def check_labels(values: object, where: str) -> NDArray[np.int64]:
     if labels.ndim == 1 and len(labels) == 0:
         raise UsageError(f"{where} split: has no samples; at least one is needed")
     if labels.ndim != 1 or labels.dtype.kind not in "biu":
-        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {_instead_of_classes(labels)}")
+        raise UsageError(f"{where} labels: must be integers 0..K-1 [N], {instead_of_classes(labels)}")
     if labels.dtype == np.uint64 and labels.max() > np.iinfo(np.int64).max:
         raise UsageError(f"{where} labels: {labels.max()}; must be integers 0..K-1 [N]")
     return labels.astype(np.int64, copy=False)
-
-
-def _instead_of_classes(labels: NDArray[np.generic]) -> str:
-    """What labels are that are not integers [N], and what to do about it."""
-    missing = int(sum(label is None for label in labels.flat)) if labels.dtype == object else 0
-    if missing:
-        return f"{missing} of {labels.size} are missing"
-    hint = ""
-    if labels.ndim == 1 and labels.dtype.kind == "f":
-        hint = "; numbers for regression: data.numeric = true (from_arrays: numeric=True)"
-    elif labels.ndim == 1 and (labels.dtype.kind == "U" or all(isinstance(label, str) for label in labels)):
-        hint = "; number texts of both splits together: classes, labels = numpy.unique(labels, return_inverse=True)"
-    return f"not {labels.dtype} {list(labels.shape)}{hint}"
 
 
 def check_classes(
@@ -176,6 +164,18 @@ def check_classes(
     if given is None and train.ndim == 1:
         mention_missing_classes(np.union1d(train, test), where)
     return tuple(str(c) for c in (numbers if given is None else given))
+
+
+def mention_untrained_class(
+    classes: Sequence[str], train: NDArray[np.int64], test: NDArray[np.int64], where: str, *, are_images: bool
+) -> None:
+    """Mention a class with test samples and without training samples, as another name or number in one of the splits makes it."""
+    samples = "images" if are_images else "samples"
+    for c in np.setdiff1d(test, train)[:1]:
+        log.warning(
+            "%s: class '%s' has test %s (%d) and no training %s; if it has another name in the training %s, rename it",
+            where, brief(str(classes[c])), samples, np.sum(test == c), samples, samples,
+        )  # fmt: skip
 
 
 def mention_missing_classes(labels: NDArray[np.int64], where: str) -> None:

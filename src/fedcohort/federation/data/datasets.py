@@ -20,6 +20,7 @@ from fedcohort.federation.data.array_checks import (
     check_features,
     check_finite,
     check_labels,
+    mention_untrained_class,
     numbered,
 )
 from fedcohort.federation.data.client_ids import numbers_of_clients
@@ -202,11 +203,8 @@ def from_arrays(
             raise UsageError(f"{where}: numeric = True: numeric labels have no classes; leave out classes or numeric")
         numbers = check_numbers(train[1], f"{where}: train"), check_numbers(test[1], f"{where}: test")
         edges = bin_edges(numbers[0])
-        train_labels, test_labels, classes = (
-            binned(numbers[0], edges),
-            binned(numbers[1], edges),
-            bin_names(edges.tolist()),
-        )
+        train_labels, test_labels = binned(numbers[0], edges), binned(numbers[1], edges)
+        classes = bin_names(edges.tolist())
     else:
         check_different(classes, where)
         train_labels, test_labels = check_labels(train[1], f"{where}: train"), check_labels(test[1], f"{where}: test")
@@ -215,6 +213,7 @@ def from_arrays(
             raise UsageError(f"{where}: {split} has {len(features)} samples but {len(labels)} labels")
     _check_same_samples(train_features, test_features, where)
     classes = check_classes(classes, train_labels, test_labels, where)
+    mention_untrained_class(classes, train_labels, test_labels, where, are_images=train_features.ndim > 2)
     train_ids, test_ids, client_names = numbers_of_clients(clients, test_clients, writers, where)
     arrays = (train_features, train_labels, test_features, test_labels)
     numeric_labels = numbers if numeric else ()

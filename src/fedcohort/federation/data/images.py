@@ -5,7 +5,7 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -200,7 +200,6 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         train_labels = train_labels[~in_test]
     test_labels = check_labels(test[label][:], f"{name}: test")
     classes = check_classes(getattr(train.features[label], "names", None), train_labels, test_labels, name)
-    _mention_untrained(classes, train_labels, test_labels, name)
     writers = _writers(train, name) if has_writers else None
     cells = [rows.select_columns(image).cast_column(image, Image(decode=False)) for rows in (train, test)]
     first = _decode_image(cells[0][0][image], f"{name}: train image 0")
@@ -216,15 +215,6 @@ def _decode(splits: Any, out: Path, name: str, image_column: str | None, label_c
         writers=writers,
         standardise=True,
     )
-
-
-def _mention_untrained(classes: Sequence[str], train: NDArray[np.int64], test: NDArray[np.int64], name: str) -> None:
-    """Mention classes with test images and without training images, as the wrong name of a folder makes them."""
-    for c in np.setdiff1d(test, train)[:1]:
-        log.warning(
-            "%s: class '%s' has test images (%d) and no training images; if it has another name in the training images, rename it",
-            name, brief(str(classes[c])), np.sum(test == c),
-        )  # fmt: skip
 
 
 def _writers(rows: Any, name: str) -> NDArray[Any]:

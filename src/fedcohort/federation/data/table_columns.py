@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fedcohort.core.errors import UsageError
 from fedcohort.federation.data.array_checks import brief, check_id_lengths, counts_from_one
 from fedcohort.federation.data.client_ids import mention_alike
+from fedcohort.federation.data.column_words import columns_of, without_numbers
+from fedcohort.federation.data.label_hints import for_classes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,8 +113,8 @@ def labels_of(column: "pd.Series[Any]", where: str) -> tuple[NDArray[np.int64], 
     texts = _texts(values)
     if texts is None:
         raise UsageError(
-            f"{where}: column {str(column.name)!r}: labels must be integers 0..K-1 or texts, not {column.dtype}; for numbers to be "
-            "predicted (regression), set data.numeric = true and training.loss = 'mse'"
+            f"{where}: column {str(column.name)!r}: labels must be integers 0..K-1 or texts, not {column.dtype}; "
+            f"{for_classes(values)}for numbers to be predicted (regression), set data.numeric = true and training.loss = 'mse'"
         )
     different, labels = np.unique(texts, return_inverse=True)
     classes = [str(name) for name in different]
@@ -254,16 +256,9 @@ def _stacked(column: "pd.Series[Any]", where: str) -> NDArray[np.generic]:
 def _check_numbers(columns: "Sequence[pd.Series[Any]]", where: str, *, with_clients: bool) -> None:
     """Refuse columns of features that are not numbers, all of them in one message, which says how to name the column of clients."""
     if other := [column for column in columns if getattr(column.dtype, "kind", "O") not in "biuf"]:
-        has, them = ("has", "it") if len(other) == 1 else ("have", "them")
-        which = "it says" if len(other) == 1 else "one of them says"
-        clients = "" if with_clients else f"; if {which} whose sample a row is, choose it with data.client_column"
         _check_commas(other, where)
         _check_for_single_texts(other, where, "leave the column out with data.feature_columns")
-        types = " and ".join(dict.fromkeys(str(column.dtype) for column in other))
-        raise UsageError(
-            f"{where}: {_columns_of(other)} {has} no numbers but {brief(types, 60)}; encode {them} as numbers, "
-            f"or leave {them} out with data.feature_columns; pandas.get_dummies encodes texts{clients}"
-        )
+        raise UsageError(f"{where}: {without_numbers(other, with_clients=with_clients)}")
 
 
 def _check_commas(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
@@ -272,7 +267,7 @@ def _check_commas(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
         texts = column.dropna().astype(str).str
         if texts.contains(",").any() and texts.fullmatch(r"\s*[-+]?\d*(,\d+)?\s*").all():
             raise UsageError(
-                f"{where}: {_columns_of([column])} has decimal commas; save the table with decimal points, or read it in a function "
+                f"{where}: {columns_of([column])} has decimal commas; save the table with decimal points, or read it in a function "
                 "(data.name = 'my.py:load') with pandas.read_csv(…, decimal=',')"
             )
 
@@ -286,7 +281,7 @@ def _check_for_single_texts(columns: "Sequence[pd.Series[Any]]", where: str, oth
         if 0 < len(wrong) <= len(column) // 10:
             value = brief(str(column.iloc[wrong[0]]), 40)
             raise UsageError(
-                f"{where}: {_columns_of([column])} has {value!r} in row {wrong[0] + 1}, and numbers in most others; correct "
+                f"{where}: {columns_of([column])} has {value!r} in row {wrong[0] + 1}, and numbers in most others; correct "
                 f"the value, or {otherwise}"
             )
 
@@ -313,29 +308,21 @@ def _check_complete(columns: "Sequence[pd.Series[Any]]", where: str, remedy: str
     """Refuse columns with missing values, all of them in one message."""
     if holes := [column for column in columns if column.isna().any()]:
         missing = " and ".join(str(int(column.isna().sum())) for column in holes[:2]) + (" and …" if holes[2:] else "")
-        raise UsageError(f"{where}: {_columns_of(holes)}: {missing} of {len(holes[0])} values are missing; {remedy}")
+        raise UsageError(f"{where}: {columns_of(holes)}: {missing} of {len(holes[0])} values are missing; {remedy}")
 
 
 def _check_finite(columns: "Sequence[pd.Series[Any]]", where: str) -> None:
     """Refuse a column with infinite numbers, with the first of them."""
     for column in columns:
         if column.dtype.kind == "f" and len(rows := np.flatnonzero(np.isinf(column.to_numpy()))):
-            raise UsageError(
-                f"{where}: {_columns_of([column])} has {column.iloc[rows[0]]} in row {rows[0] + 1}; {FILL}"
-            )
+            raise UsageError(f"{where}: {columns_of([column])} has {column.iloc[rows[0]]} in row {rows[0] + 1}; {FILL}")
 
 
 def _check_signed(columns: "Sequence[pd.Series[Any]]", where: str, remedy: str) -> None:
     """Refuse a column with integers that only fit into 64 bits without a sign, with the largest of them."""
     for column in columns:
         if column.dtype.kind == "u" and len(column) and (largest := int(column.max())) > np.iinfo(np.int64).max:
-            raise UsageError(f"{where}: {_columns_of([column])} has {largest}; {remedy}")
-
-
-def _columns_of(columns: "Sequence[pd.Series[Any]]") -> str:
-    """The names of columns in words."""
-    names = ", ".join(repr(str(column.name)) for column in columns)
-    return f"column {names}" if len(columns) == 1 else f"columns {brief(names, 80)}"
+            raise UsageError(f"{where}: {columns_of([column])} has {largest}; {remedy}")
 
 
 def names_of_columns(frame: "pd.DataFrame") -> str:

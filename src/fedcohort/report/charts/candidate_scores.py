@@ -90,7 +90,7 @@ def candidates(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str]
     title = (
         "Scores of all candidates by round" if len(drawn) == reading.num_clients else "Scores of candidates by round"
     )
-    return Figure(f"map-{row}", title, note, views, data)
+    return Figure(f"map-{row}", title, note, views, data, family="map")
 
 
 def _about_unrecorded(frame: pd.DataFrame, reading: Reading) -> str:

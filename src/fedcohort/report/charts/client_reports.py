@@ -45,7 +45,9 @@ def reported(row: str, reading: Reading, look: Look) -> Figure | None:
     note += f" {each_is_mean('of its points', max(averaged, default=1))}".rstrip()
     note += " Thin lines: single clients." if single else ""
     note += " Dashed line, for the quantile: the threshold θ." if any(key.endswith("_level") for key in data) else ""
-    return Figure(f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data)
+    return Figure(
+        f"reported-{row}", "What clients reported", f"{note} Seed {reading.seed}.", views, data, family="reported"
+    )
 
 
 def _draws_single_clients(reading: Reading) -> bool:

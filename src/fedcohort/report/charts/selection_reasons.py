@@ -117,7 +117,8 @@ def _terms(row: str, reading: Reading, frame: pd.DataFrame, terms: list[str], lo
     note += NOTHING if not long["value"].any() else ""
     note += f" {each_is_mean('bar' if sums else 'point', wide)}".rstrip()
     note += f" Seed {reading.seed}.{CUT if cut else ''}"
-    return Figure(f"terms-{row}", "Scores of the selected clients, by term", note, [View("terms", panels)], {key: long})
+    title, views = "Scores of the selected clients, by term", [View("terms", panels)]
+    return Figure(f"terms-{row}", title, note, views, {key: long}, family="terms")
 
 
 def _adds_up(selected: pd.DataFrame, terms: list[str]) -> bool:

@@ -96,7 +96,7 @@ class Figure:
         variant: whether the page shows the same figure of another seed first.
         points: numbers of the points of a sweep that the figure is about; empty if it is about all of them.
         federation: number of the federation that the figure is about, if points of a sweep have different ones.
-        family: what the figures of all points of a sweep have in common in their keys; empty for other figures.
+        family: what the figures of all points of a sweep, or of all strategies, have in common in their keys; empty for others.
         sheet: for a figure without views, which is a table of the strategy that the reader chooses: the headings of its columns, by
             their names in the only table of ``data``.
     """

@@ -1,0 +1,35 @@
+"""Columns of a table in messages: their names, and what to do about those without numbers."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedcohort.federation.data.array_checks import brief
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["columns_of", "without_numbers"]
+
+
+def columns_of(columns: "Sequence[pd.Series[Any]]", longest: int = 80) -> str:
+    """The names of columns in words; those of several in at most ``longest`` characters."""
+    names = ", ".join(repr(str(column.name)) for column in columns)
+    return f"column {names}" if len(columns) == 1 else f"columns {brief(names, longest)}"
+
+
+def without_numbers(columns: "Sequence[pd.Series[Any]]", *, with_clients: bool) -> str:
+    """That columns have no numbers, and what to do; about several in few words, so that a message has room for their names.
+
+    Args:
+        columns: the columns.
+        with_clients: whether the table has a column of clients, so that none of these can be it.
+    """
+    types = brief(" and ".join(dict.fromkeys(str(column.dtype) for column in columns)), 30)
+    if len(columns) == 1:
+        words = f"has no numbers but {types}; encode it as numbers, or leave it out with data.feature_columns; "
+        words += "pandas.get_dummies encodes texts"
+        clients = "if it says whose sample a row is, choose it with data.client_column"
+    else:
+        words = f"have no numbers but {types}; encode them (pandas.get_dummies), or leave them out with data.feature_columns"
+        clients = "if one is that of the clients: data.client_column"
+    return f"{columns_of(columns, 45)} {words}" + f"; {clients}" * (not with_clients)
