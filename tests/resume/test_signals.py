@@ -51,6 +51,24 @@ def test_a_signal_finishes_the_round(signum: int, tmp_path: Path) -> None:
     )
 
 
+def test_ctrl_c_ends_a_loop_that_goes_on_after_errors(tmp_path: Path) -> None:
+    def progress(cell: Any, row: Any) -> None:
+        if row.round == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    begun = []
+
+    def loop() -> None:
+        for k in (1, 2):
+            begun.append(k)
+            with suppress(Exception):
+                fedcohort.run(small(selection={"name": "uniform", "k": k}), runs=tmp_path, progress=progress)
+
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes it"):
+        loop()
+    assert begun == [1]
+
+
 def test_a_signal_in_the_last_round_finishes_the_run_and_starts_no_other(tmp_path: Path) -> None:
     def progress(cell: Any, row: Any) -> None:
         if row.round == 2:

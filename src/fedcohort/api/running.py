@@ -69,7 +69,7 @@ def run(
 
     Raises:
         UsageError: a setting, the data or the run directory cannot be used.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        KeyboardInterrupt: Ctrl-C was pressed; everything up to the last finished round is kept, and the message says how to resume.
     """
     experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public, measures)
@@ -103,7 +103,7 @@ def run_seeds(
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        KeyboardInterrupt: Ctrl-C was pressed; everything up to the last finished round is kept, and the message says how to resume.
     """
     experiment = with_objects(experiment, partition=partition, latency=latency, loss=loss)
     given = Given(data, model, selector, algorithm, data_dir, public, measures)
@@ -176,7 +176,7 @@ def compare(
 
     Raises:
         UsageError: a setting, the data or a run directory cannot be used, or no row has the label ``reference``.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        KeyboardInterrupt: Ctrl-C was pressed; everything up to the last finished round is kept, and the message says how to resume.
     """
     from fedcohort.report.progress_bar import shown_progress
 
@@ -292,7 +292,7 @@ def advise(
 
     Raises:
         UsageError: the table, the data or an argument cannot be used.
-        Interrupted: Ctrl-C was pressed; everything up to the last finished round is kept.
+        KeyboardInterrupt: Ctrl-C was pressed; everything up to the last finished round is kept, and the message says how to resume.
     """
     from fedcohort.experiment.nested_values import nested
     from fedcohort.federation.client_table import client_table

@@ -120,7 +120,7 @@ def _play_all(
                 f"jobs = {jobs}: a process was killed, perhaps for lack of memory; finished rounds of all runs are kept, and the same "
                 f"command resumes them ({runs}); use fewer jobs if it happens again"
             ) from None
-        except (Interrupted, KeyboardInterrupt) as stopped:
+        except KeyboardInterrupt as stopped:
             signals.held = True
             signum = getattr(stopped, "signum", signal.SIGINT)
             while processes := set(multiprocessing.active_children()) - others:  # one may have been starting meanwhile
@@ -324,6 +324,6 @@ def _unless_asked_to_end() -> Iterator[None]:
             if _asked:
                 raise Signalled(_asked[0])
             yield
-    except (Interrupted, KeyboardInterrupt) as stopped:
+    except KeyboardInterrupt as stopped:
         _asked.append(getattr(stopped, "signum", signal.SIGINT))
         raise Interrupted(str(stopped), _asked[0]) from None

@@ -11,8 +11,10 @@ from fedcohort.core.signals import handled
 __all__ = ["Interrupted", "Stop", "finish_the_round"]
 
 
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+class Interrupted(KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP: the round was finished and recorded. The message says how to resume.
+
+    Like every :class:`KeyboardInterrupt`, it ends a loop over runs whose body has ``except Exception``.
 
     Attributes:
         signum: number of the signal.
